@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from platformdirs import user_data_path
 
 from chatbot.errors import ConfigError
+from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.files import locked, make_folder, opened
 
@@ -49,6 +50,8 @@ PROVIDERS = _names(
 
 Others take an address, a region, a file or a script from the name, or run a model in this process.
 """
+_UNTABLED = _names("31dxrj3 q841o8w qvv0xeq")
+"""Bare names that LiteLLM sends to a provider, Baseten, though its table has none of them."""
 
 
 def _any(_: Any) -> bool:
@@ -66,8 +69,9 @@ def _is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
         return True
     if not isinstance(value, str) or _ELSEWHERE.search(value) or not _MODEL.fullmatch(value):
         return False
-    provider, slash, _ = value.partition("/")
-    return not slash or provider in providers
+    provider = provider_of(value)
+    # LiteLLM finds a provider for a bare name that no table has by its dots and colons, such as `us.…` for Bedrock.
+    return provider in providers if provider else bool(_BARE.fullmatch(value)) and value not in _UNTABLED
 
 
 def _is_inside(value: Any) -> bool:

@@ -140,7 +140,7 @@ class RerankSettings(Section, frozen=True):
     model: str = ""
     """A LiteLLM reranking model, such as `cohere/rerank-v3.5`; empty: none."""
     candidates: AtLeastOne = 50
-    """How many memories it ranks."""
+    """Number of memories to rank."""
     usd_per_call: Amount | None = None
     """Price of a call; default: LiteLLM's table. A limit in dollars needs it."""
 
@@ -217,7 +217,7 @@ class AgentSettings(Section, frozen=True):
     recall_tokens: Count = 2000
     """Most tokens of these memories; at most a sixth of the model's window."""
     index_rows: Count = 0
-    """How many decision, preference and identity titles a session's first prompt lists; 0 lists none."""
+    """Number of decision, preference and identity titles in a session's first prompt; 0 lists none."""
     tools: tuple[str, ...] = ("memory",)
     """Tools of the model, if it supports tools: plug-ins by name, or `module:function`."""
     tool_steps: Count = 8

@@ -37,10 +37,10 @@ FactId = Annotated[str, "FactId"]
 SessionId = Annotated[str, "SessionId"]
 """The id of a session; on the command line its beginning, or the title."""
 Limit = Annotated[int, "Limit"]
-"""How many of a list."""
+"""Size of a page."""
 Count = Annotated[int, "Count"]
 RankCursor = Annotated[str, "RankCursor"]
-"""How many came before, in a list by rank."""
+"""Number of items before the page, in a list by rank."""
 KeyCursor = Annotated[str, "KeyCursor"]
 """The key of the last item of the page before; on the command line how many came before."""
 NameCursor = Annotated[str, "NameCursor"]
@@ -73,7 +73,7 @@ class ListPage(Generic[ItemT]):
 
     rows: Sequence[ItemT]
     next_cursor: str | None = None
-    """What to ask for next; None at the end."""
+    """Cursor of the next page; None at the end."""
     end: int | None = None
     """Number of items before the next page, for lists counted by place."""
     total: int | None = None
@@ -179,15 +179,17 @@ class Operation:
     tool: str = ""
     """The name of the tool."""
     model: bool = True
-    """Whether the chat's own model may call the tool, or only clients of MCP."""
+    """True if the chat's own model may call the tool, or only clients of MCP."""
     first: bool = False
-    """Whether every prompt describes the tool by itself. One other tool names the rest, and calls them."""
+    """True if every prompt describes the tool by itself. One other tool names the rest, and calls them."""
     gives: str = ""
     """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
     brief: str = ""
-    """What models are told of it, where that is not its first line."""
+    """Description for models, where it is not the first line of the docstring."""
     examples: tuple[str, ...] = ()
     right: Right = "read"
+    memories: bool = False
+    """True if a verb on sessions needs memories too: the command line opens them only then."""
 
     @property
     def name(self) -> str:

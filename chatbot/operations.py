@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 OPERATIONS = OperationTable()
 reads, adds, changes, destroys = OPERATIONS.reads, OPERATIONS.adds, OPERATIONS.changes, OPERATIONS.destroys
 _FEW = 10
-"""How many hits a limit of 0 means."""
+"""Number of hits for a limit of 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Context:
     memories_of: Callable[[], Memory]
     """Raises `UnsupportedOperation` where the agent keeps no memories."""
     system: MemorySystem | None
-    """What issues sessions; None where they are out of reach."""
+    """Issuer of sessions; None where sessions are out of reach."""
     agent: str = ""
     clearance: Clearance = "full"
     any_agent: bool = True
-    """Whether sessions of other agents are open too."""
+    """True if sessions of other agents are open too."""
     writer: str = "user"
     """The source of new rows."""
     own: SessionHandle | None = None
@@ -100,7 +100,7 @@ class Context:
     def sessions(self) -> MemorySystem:
         """The sessions. Raises `UnsupportedOperation` where they are out of reach."""
         if self.system is None:
-            raise UnsupportedOperation("sessions are out of reach here")
+            raise UnsupportedOperation("sessions are not available here")
         return self.system
 
     async def session(self, session_id: str) -> SessionHandle:
@@ -127,21 +127,21 @@ class MemoryFilter(TypedDict, total=False):
     concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept")]
     people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
     files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file")]
-    subject: Annotated[Line | None, About("about exactly that", tool=None)]
-    category: Annotated[Line | None, About("of that category", tool=None)]
-    project: Annotated[Line | None, About("of that project")]
-    session_id: Annotated[SessionId | None, About("of that session", cli="session", tool=None)]
-    visibilities: Annotated[Sequence[Visibility], About("for those readers", cli="visibility", http="visibility")]
+    subject: Annotated[Line | None, About("with exactly this topic", tool=None)]
+    category: Annotated[Line | None, About("of this category", tool=None)]
+    project: Annotated[Line | None, About("of this project")]
+    session_id: Annotated[SessionId | None, About("of this session", cli="session", tool=None)]
+    visibilities: Annotated[Sequence[Visibility], About("with this visibility", cli="visibility", http="visibility")]
     after: Annotated[Past | None, About("created at or after this time")]
     before: Annotated[Past | None, About("created before this time")]
-    metadata: Annotated[Metadata, About("with that in its metadata: values or conditions", cli="meta", tool=None)]
+    metadata: Annotated[Metadata, About("with this metadata: values or conditions", cli="meta", tool=None)]
 
 
 class Fields(TypedDict, total=False):
-    """What a memory consists of."""
+    """Fields of a memory."""
 
     subtitle: Annotated[Line, About("a line below the title", tool=None)]
-    narrative: Annotated[Text, About("the whole of it")]
+    narrative: Annotated[Text, About("full text")]
     facts: Annotated[Sequence[Text], About("single statements, each complete in itself", cli="fact")]
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
     concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
@@ -150,25 +150,25 @@ class Fields(TypedDict, total=False):
     subject: Annotated[Line, About("what it is about, to be asked for exactly", tool=None)]
     category: Annotated[Line, About("where it belongs", tool=None)]
     project: Annotated[Line, About("the project that it belongs to", tool=None)]
-    metadata: Annotated[Metadata | None, About("anything else, set key by key", cli="meta", tool=None)]
+    metadata: Annotated[Metadata | None, About("other values, set key by key", cli="meta", tool=None)]
     importance: Annotated[Share, About("from 0 to 1", "0-1")]
-    visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance")]
-    sensitivity: Annotated[Sensitivity, About("how sensitive it is")]
-    min_clearance: Annotated[Clearance, About("the least clearance that sees it", cli=None, tool=None)]
+    visibility: Annotated[Visibility | None, About("visibility; default: by your clearance")]
+    sensitivity: Annotated[Sensitivity, About("sensitivity")]
+    min_clearance: Annotated[Clearance, About("least clearance that may see it", cli=None, tool=None)]
     expires_at: Annotated[Future | None, About("when it stops being true", cli="expires")]
 
 
 class Draft(Fields, total=False):
-    """What is to be remembered."""
+    """A memory to add."""
 
-    type: Annotated[Kind, About("what kind of thing it is; an unknown word becomes a note")]
+    type: Annotated[Kind, About("type; an unknown one becomes a note")]
 
 
 class Change(Fields, total=False):
     """Fields to set to other values; those that are not given stay."""
 
     title: Annotated[Line, About("another title")]
-    type: Annotated[Type, About("what kind of thing it is")]
+    type: Annotated[Type, About("type")]
 
 
 class WantedSessions(TypedDict, total=False):
@@ -184,9 +184,9 @@ class WantedSessions(TypedDict, total=False):
 
 
 class TaskDetails(TypedDict, total=False):
-    """What there is to know of a task beside its title."""
+    """Fields of a task beside its title."""
 
-    priority: Annotated[Priority, About("how urgent it is")]
+    priority: Annotated[Priority, About("priority")]
     scope: Annotated[TaskScope, About("who does it")]
     surface: Annotated[Line, About('"startup" brings it up when a session begins, "" does not', '"" or startup')]
     project: Annotated[Line, About("the project that it belongs to")]
@@ -195,18 +195,18 @@ class TaskDetails(TypedDict, total=False):
 
 
 class TaskChange(TaskDetails, total=False):
-    """What to set; the rest stays."""
+    """Fields to set; the others stay."""
 
-    status: Annotated[TaskStatus, About("how far it is")]
+    status: Annotated[TaskStatus, About("status")]
 
 
-Ask = Annotated[Sequence[Sensitivity], About("sensitivities that are wanted too", cli=None, tool=None)]
+Ask = Annotated[Sequence[Sensitivity], About("also include these sensitivities", cli=None, tool=None)]
 Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
 TaskId = Annotated[Id, About("id of the task", cli="id")]
 FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _TITLED = "Titled: The title of a session."
-_Title = Annotated[Title, About("what it is called; empty lets the next message name it", usual={"http": ""})]
+_Title = Annotated[Title, About("title; empty: the next message names it", usual={"http": ""})]
 OneSession = Annotated[SessionId, About("id of the session", cli="session")]
 AsOf = Annotated[Past | None, About("show what was true then")]
 KnownAt = Annotated[Past | None, About("show what was known then")]
@@ -233,7 +233,7 @@ async def search_memories(
     *,
     limit: Annotated[Limit, About("how many; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
-    max_tokens: Annotated[Tokens | None, About("end the list once it takes more than that", most=100_000)] = None,
+    max_tokens: Annotated[Tokens | None, About("end the list after this many tokens", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
     as_of: AsOf = None,
     known_at: KnownAt = None,
@@ -466,8 +466,8 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
 )
 async def supersede_memory(
     context: Context,
-    old: Annotated[Id, About("id of what is no longer true", http="memory_id")],
-    new: Annotated[Id, About("id of what is true now", http="by")],
+    old: Annotated[Id, About("id of the memory that is no longer true", http="memory_id")],
+    new: Annotated[Id, About("id of the memory that is true now", http="by")],
 ) -> None:
     """Replace a memory, keeping its history.
 
@@ -518,7 +518,7 @@ async def forget_memory(context: Context, ids: Ids, *, purge: Purge = False) -> 
 async def restore_memory(context: Context, ids: Ids) -> None:
     """Make memories active again.
 
-    Whatever became of them, unless they were purged.
+    Restores memories of any status, unless purged.
     """
     await context.memories.restore(*ids)
 
@@ -534,11 +534,11 @@ async def purge_memories(
     context: Context,
     ids: Annotated[Sequence[Id], About("id of the memory", http=None)] = (),
     *,
-    expired: Annotated[bool, About("delete what has expired", http=None)] = False,
-    session_id: Annotated[SessionId | None, About("delete what is remembered of a session", cli="session")] = None,
-    person: Annotated[Name | None, About("delete what is remembered about a person, by any name")] = None,
-    source: Annotated[Name | None, About("delete what came from a source, e.g. import:chatgpt")] = None,
-    dry_run: Annotated[bool, About("show what would be deleted, and delete nothing")] = False,
+    expired: Annotated[bool, About("delete expired memories", http=None)] = False,
+    session_id: Annotated[SessionId | None, About("delete the memories of a session", cli="session")] = None,
+    person: Annotated[Name | None, About("delete the memories of a person, by any name")] = None,
+    source: Annotated[Name | None, About("delete the memories of a source, e.g. import:chatgpt")] = None,
+    dry_run: Annotated[bool, About("show what would be deleted, delete nothing")] = False,
 ) -> PurgeResult:
     """Delete memories permanently, with everything derived.
 
@@ -549,7 +549,7 @@ async def purge_memories(
     given = {"session": session_id, "person": person, "source": source}
     target: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if bool(ids) + expired + len(target) != 1:
-        raise InvalidValue("say in one way what to purge: ids, --session, --person, --source or --expired")
+        raise InvalidValue("select what to purge in one way: ids, --session, --person, --source or --expired")
     if expired:
         ids = [row.id for row in await memories.every(ask=SENSITIVITIES, statuses=["expired"])]
     going = await memories.purging(*ids, **target) if ids or target else None
@@ -561,7 +561,7 @@ async def purge_memories(
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What is gone, or would be: ids of memories and facts."""
+    """Ids of the memories and facts that are deleted, or would be."""
 
     ids: Sequence[str]
     going: Erasure | None
@@ -569,12 +569,12 @@ class PurgeResult:
 
     @property
     def memories(self) -> int:
-        """How many memories, with those derived from them."""
+        """Number of memories, including derived ones."""
         return len(self.going.observations) if self.going else 0
 
     @property
     def facts(self) -> int:
-        """How many facts."""
+        """Number of facts."""
         return len(self.going.facts) if self.going else 0
 
 
@@ -596,7 +596,7 @@ async def list_people(
 ) -> ListPage[Person]:
     """List people.
 
-    Whoever is mentioned most comes first, with what is stated about each.
+    Most mentioned first, each with facts about the person.
     """
     found = await context.memories.people(query, ask=("public", *ask))
     return part_of(found, _name_key, cursor=cursor, limit=limit, total=len(found))
@@ -639,13 +639,13 @@ class Alias:
 async def list_tasks(
     context: Context,
     *,
-    statuses: Annotated[Sequence[TaskStatus], About("how far they are", cli=None, http="status")] = (
+    statuses: Annotated[Sequence[TaskStatus], About("with these statuses", cli=None, http="status")] = (
         "pending",
         "in_progress",
     ),
-    project: Annotated[Line | None, About("of that project", cli=None)] = None,
+    project: Annotated[Line | None, About("of this project", cli=None)] = None,
     surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
-    scope: Annotated[TaskScope | None, About("to be done by them", cli=None, http=None)] = None,
+    scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
@@ -670,7 +670,7 @@ async def list_tasks(
     examples=('tasks add "Book the service" --priority high',),
 )
 async def add_task(
-    context: Context, title: Annotated[Name, About("what is to be done")], **details: Unpack[TaskDetails]
+    context: Context, title: Annotated[Name, About("title of the task")], **details: Unpack[TaskDetails]
 ) -> Task:
     """Add a task.
 
@@ -762,12 +762,12 @@ async def state_fact(
     context: Context,
     subject: Annotated[Name, About("who or what the fact is about")],
     predicate: Annotated[Name, About("the relation, such as lives-in")],
-    object: Annotated[Name, About("the other end: a place, a name or a value")],  # noqa: A002 - the third part
+    object: Annotated[Name, About("object: a place, a name or a value")],  # noqa: A002 - the third part
     *,
-    confidence: Annotated[Share, About("how sure it is, from 0 to 1")] = 1.0,
+    confidence: Annotated[Share, About("confidence, from 0 to 1")] = 1.0,
     source: Annotated[Id | None, About("id of the memory that it was taken from")] = None,
-    visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance", cli=None)] = None,
-    sensitivity: Annotated[Sensitivity, About("how sensitive it is", cli=None)] = "public",
+    visibility: Annotated[Visibility | None, About("visibility; default: by your clearance", cli=None)] = None,
+    sensitivity: Annotated[Sensitivity, About("sensitivity", cli=None)] = "public",
 ) -> Triple:
     """Add a fact.
 
@@ -832,7 +832,7 @@ async def list_proposals(
     *,
     ask: Annotated[
         Sequence[Sensitivity],
-        About("sensitivities that are wanted too", cli=None, tool=None, usual={"http": ("private",)}),
+        About("also include these sensitivities", cli=None, tool=None, usual={"http": ("private",)}),
     ] = (),
 ) -> list[Observation]:
     """List values proposed for the profile, newest first.
@@ -891,6 +891,7 @@ async def list_sessions(
 
 @reads(
     cli="sessions search",
+    memories=True,
     http="GET /v1/sessions/search",
     tool="session_search",
     gives="sessions",
@@ -980,7 +981,7 @@ async def compare_sessions(
 
 @dataclass(frozen=True, slots=True)
 class SessionComparison:
-    """How many entries two sessions have in common at the beginning, and what follows in each."""
+    """Number of entries two sessions have in common at the beginning, and the entries that follow in each."""
 
     common: int
     left: Entries
@@ -1028,6 +1029,24 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
     return session.record
 
 
+@changes(
+    cli="sessions pin",
+    http="PUT /v1/sessions/{session_id}/pin",
+    body="Pinned: Whether a session is pinned.",
+    examples=("pin 0195a1b2", 'pin "tax return" --undo'),
+)
+async def pin_session(
+    context: Context, session_id: OneSession, *, undo: Annotated[bool, About("unpin it")] = False
+) -> SessionRecord:
+    """Pin a session.
+
+    The page lists pinned sessions first.
+    """
+    session = await context.session(session_id)
+    await session.pin(undo=undo)
+    return session.record
+
+
 @adds(
     cli="sessions fork",
     http="POST /v1/sessions/{session_id}/fork",
@@ -1055,7 +1074,7 @@ async def delete_session(
     context: Context,
     session_id: OneSession,
     *,
-    keep_memory: Annotated[bool, About("keep what is remembered of the session")] = False,
+    keep_memory: Annotated[bool, About("keep the memories of the session")] = False,
 ) -> None:
     """Delete a session permanently.
 

@@ -33,7 +33,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
 from chatbot.stores.home import Home, parse_address
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.plugins import check_settings, load
+from chatbot.stores.plugins import STORES, check_settings, load
 from chatbot.stores.span import Observer, observed
 from chatbot.telemetry import open_telemetry
 
@@ -163,7 +163,7 @@ class Setup:
 
     def check_stores(self) -> None:
         """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
-        used = {name for agent in self.config.agents.values() for name in agent.memory}
+        used = {name for agent in self.config.agents.values() for name in agent.memory} - STORES.own.keys()
         for name in sorted(used | self.config.memory.keys()):
             try:
                 check_settings(name, load(name, beside=self.settings.plugins_beside), self.config.memory.get(name, {}))

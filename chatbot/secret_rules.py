@@ -229,7 +229,7 @@ def _gitleaks() -> Path:
     """The file of rules; the package itself takes its time to be imported, and has nothing else for us."""
     package = find_spec("secretscreen")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("secretscreen is not installed, without which no secret would be known as one")
+        raise ModuleNotFoundError("secretscreen is not installed: without it no secrets are detected")
     return Path(package.origin).with_name("gitleaks.toml")
 
 

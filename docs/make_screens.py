@@ -130,7 +130,7 @@ SCRIPT = (
     ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 11.0),
     ("/memory profile", "allergy|allergies", 10.0),
 )
-"""What is said in the recording, what is waited for, and how long that is shown."""
+"""Input of the recording, the output to wait for, and how long it is shown."""
 SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]
 
 
@@ -177,7 +177,7 @@ def main() -> None:
         chat.say("Hi Ada! I like green tea from Uji, and my locker is number 4711.")
         chat.see("one minute.*scripted ·")
         chat.say("/remember The heating is serviced in May")
-        chat.see("takes it back")
+        chat.see("hides it again")
         chat.say("What is in my locker, and which tea is it today?")
         chat.see("玉露.*scripted ·")
         chat.prompt()
@@ -189,7 +189,7 @@ def main() -> None:
                 ("/recall heating", "heating is serviced"),
                 ("/context And the heating?", "of a window of"),
                 ("/why", "model calls"),
-                ("/compact", "summed up"),
+                ("/compact", "summarized"),
                 ("/tasks add Book the heating service", "ticks one off"),
             ]
         ):

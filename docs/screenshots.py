@@ -111,7 +111,7 @@ def pictures(browser: Browser, addresses: dict[str, str]) -> Iterator[tuple[str,
 
 
 def _difference(browser: Browser, file: Path, data: bytes) -> bool:
-    """Whether the picture in the file is another one."""
+    """Return whether the picture in the file differs."""
     if not file.exists():
         return True
     page = browser.new_page()

@@ -44,7 +44,7 @@ class Reading:
     records: list[Record]
     mark: Mark
     starts_over: bool
-    """Whether the records are from the beginning: the first reading, or the lines before were rewritten."""
+    """True if the records are from the beginning: the first reading, or the lines before were rewritten."""
 
 
 class Pen(Protocol):
@@ -106,7 +106,7 @@ class Document(ABC):
     """One small value, replaced as a whole."""
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
 
     @abstractmethod
     def read(self) -> bytes | None:
@@ -196,7 +196,7 @@ class Place(ABC):
     """
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
 
     @abstractmethod
     def lines(self, name: str) -> Lines:
@@ -228,7 +228,7 @@ class Examination:
     subjects: Mapping[str, tuple[str, Callable[[bytes], object]]] = field(default_factory=dict)
     """Lines of the identity by name: what to call them, and what raises a `ValueError` for one that is wrong."""
     verify: bool = False
-    """Whether to compare checksums too."""
+    """True to compare checksums too."""
 
 
 @dataclass(frozen=True, slots=True)

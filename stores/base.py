@@ -235,6 +235,21 @@ class ObservationStore(Store):
         """
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
+    async def later_alike(
+        self,
+        view: View,  # noqa: ARG002
+        ids: Sequence[str],  # noqa: ARG002
+        wanted: Filter,  # noqa: ARG002
+        *,
+        model: str,  # noqa: ARG002
+        limit: int = 8,  # noqa: ARG002
+    ) -> dict[str, list[Match]]:
+        """For each of `ids` the current rows added after it that `nearest` finds for its own vector.
+
+        Rows without a vector are left out. A store that does not know answers with nothing.
+        """
+        return {}
+
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:  # noqa: ARG002
         """Current rows that have no vector, or one of a text that has changed, those added last first.
 

@@ -113,4 +113,4 @@ def _check_ours(path: Path) -> None:
     status = path.lstat()
     is_odd = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
     if is_odd or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
-        raise UnsafePath(f"{path} is not ours alone: it must be no link or pipe, belong to us, and be closed to others")
+        raise UnsafePath(f"{path} is not private: it must be a regular file of this user, closed to other users")

@@ -30,7 +30,7 @@ class Question:
     earlier_weight: float = 0.4
     vectors: tuple[Vector, ...] = ()
     model: str = ""
-    """What made the vectors."""
+    """Name of the model that made the vectors."""
     most_terms: int = 32
     """Most terms that are searched for; of more, the rarest."""
     limit: int = 300
@@ -49,7 +49,7 @@ class Candidates:
 
     rows: dict[str, Match] = field(default_factory=dict)
     neighbours: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """What stands beside a row in its session, and how far off, candidate or not."""
+    """Neighbours of a row in its session and their distance, candidates or not."""
     sessions: Mapping[str, float] = field(default_factory=dict)
     """How much each session is about the terms."""
     similar: Mapping[str, float] = field(default_factory=dict)

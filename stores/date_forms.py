@@ -103,7 +103,7 @@ def _iso(part: Part, _: date) -> list[str]:
 def _numeric(part: Part, today: date) -> list[str]:
     first, second, year = part["first"], part["second"], part["year"] or ""
     if len(year) == 2 and (part["dash"] == "-" or (part["dash"] == "." and len(first + second) < 4)):
-        raise ValueError(f"{first}.{second}.{year} is rather a version")
+        raise ValueError(f"{first}.{second}.{year} looks like a version")
     full = int(year) + 2000 * (len(year) == 2) if year else None
     return both_readings(int(first), int(second), full, today, day_first=part["dash"] == ".")
 

@@ -19,4 +19,4 @@ class Flaw:
     mend: Callable[[], str] | None = None
     """Mends it, and says what was done; what is damaged is set aside first, whole. Blocking."""
     is_later: bool = False
-    """Whether it was written by a later release."""
+    """True if it was written by a later release."""

@@ -189,6 +189,19 @@ class InMemoryObservations(ObservationStore):
         found = alike(unit(vector), memoryview(b"".join(packed(self._vectors[row.id][1]) for row in rows)))
         return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
 
+    async def later_alike(
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
+    ) -> dict[str, list[Match]]:
+        """Compare the vector of each row with those of the rows after it."""
+        check_model(self._model, model)
+        own = [row for row in self._current(view) if row.id in ids and self._has_vector(row)]
+        found = {}
+        for row in own:
+            near = await self.nearest(view, self._vectors[row.id][1], wanted, model=model, limit=len(self._numbers))
+            later = [match for match in near if self._numbers[match.id] > self._numbers[row.id]]
+            found[row.id] = later[: check_limit(limit)]
+        return found
+
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         """Return the visible rows without a current vector, newest first."""
         check_model(self._model, model)

@@ -80,9 +80,9 @@ def record_of(line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"it is no JSON: {error}") from error
+        raise InvalidValue(f"not valid JSON: {error}") from error
     if not isinstance(record, dict):
-        raise InvalidValue("it is no JSON object")
+        raise InvalidValue("not a JSON object")
     record.pop("sum", None)
     return record
 
@@ -134,6 +134,6 @@ def _decode(line: bytes, folder: Folder, name: str) -> dict[str, Any] | None:
         return record_of(line)
     except InvalidValue as error:
         logger.warning(
-            "%s holds a line that is no record, and was skipped: %s: %r", folder.path / name, error, line[:80]
+            "%s holds a line that is not a record; it was skipped: %s: %r", folder.path / name, error, line[:80]
         )
         return None

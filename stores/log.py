@@ -26,7 +26,7 @@ class Mark:
     """Position in a particular log: a cache keeps it to continue from there."""
 
     inode: int
-    """What tells one log from another that took its place."""
+    """Identity of the log, which differs for one that replaced it."""
     size: int
     digest: str
     """Digest of the part before the position."""
@@ -73,7 +73,7 @@ class Log(ABC):
     """The events of an identity, and how far they were read."""
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
 
     @property
     @abstractmethod

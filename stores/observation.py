@@ -259,7 +259,7 @@ TRIPLE_FIELDS = declared(Triple)
 _check, _check_triple = checker(FIELDS), checker(TRIPLE_FIELDS)
 _written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
-"""What a field that is not written stands for."""
+"""Defaults of fields that are not written."""
 _VERSIONED = sorted({"id", "status", *CONTENT, *GUARDED} - {"derived_from"})
 """Not the sources, of which not every caller sees all."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)

@@ -24,7 +24,7 @@ Labelled = Literal[
 """The fields by whose values rows can be counted."""
 
 LABELS = labelled(FIELDS)
-"""What rows are filtered and counted by: from each label to the fields that hold it."""
+"""Labels by which rows are filtered and counted, each with the fields that hold it."""
 EXACT = frozenset(
     name for name, held in LABELS.items() for each in held if (_label := each.mark(Label)) and _label.exact
 )

@@ -36,7 +36,7 @@ def read_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidValue(f"{text!r:.80} is no time: write 2026-01-31 or 2026-01-31T15:00:00Z") from error
+        raise InvalidValue(f"invalid time {text!r:.80}: write 2026-01-31 or 2026-01-31T15:00:00Z") from error
     return check_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
@@ -70,9 +70,7 @@ def check_text(text: str, what: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValue(
-            f"{what} holds a lone surrogate at character {error.start}, which no file can keep"
-        ) from error
+        raise InvalidValue(f"{what} is not valid Unicode (lone surrogate at character {error.start})") from error
     return text
 
 

@@ -88,7 +88,7 @@ STATUS_AFTER: dict[str, Status] = {
     "delete": "deleted",
     "restore": "active",
 }
-"""What changes where a row stands, and nothing that it says."""
+"""Events that change the state of a row and none of its content."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
@@ -154,7 +154,7 @@ class Event:
     who: _Note = ""
     """Principal who made the change."""
     why: _Note = ""
-    """What for, where that is not plain."""
+    """Reason, where it is not obvious."""
 
     def as_json(self) -> dict[str, Any]:
         """The event as a line of the journal."""
@@ -219,7 +219,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         raise LaterFormat(f"it was written by a later release (format {version!r}): upgrade chatbot to read it")
     kind = line.get("event")
     if kind not in KINDS:
-        raise InvalidValue(f"{kind!r:.40} is no event")
+        raise InvalidValue(f"unknown event {kind!r:.40}")
     at = line.get("at")
     if not isinstance(at, str):
         raise InvalidValue("the event has no time")
@@ -322,7 +322,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     if row is None:
         raise InvalidValue("there is nothing to add")
     if known.observation(row.id) is not None:
-        raise ConflictingChange(f"there is an observation {row.id} already")
+        raise ConflictingChange(f"observation {row.id} already exists")
     _check_new(row, view)
     old = _seen(event.supersedes, view, known) if event.supersedes else None
     row = _inheriting(row, view, known, old.derived_from if old else ())
@@ -384,7 +384,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     try:
         new = _inheriting(changed(old, wanted), view, known, old.derived_from)
     except NothingSaid:
-        raise ConflictingChange("that would leave nothing of it: forget it instead") from None
+        raise ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
         new = replace(new, **strictest([new, old])._asdict())  # what was erased cannot tell how strict it was
     if not set(old.derived_from) <= set(new.derived_from):
@@ -480,7 +480,7 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         raise InvalidValue("there is no fact to keep")
     _check_new(triple, view)
     if known.triple(triple.id) is not None:
-        raise ConflictingChange(f"there is a fact {triple.id} already")
+        raise ConflictingChange(f"fact {triple.id} already exists")
     if triple.source is not None:
         source = _visible(triple.source, view, known)
         if source.namespace != triple.namespace:
@@ -744,7 +744,8 @@ def _merge(twin: Observation, row: Observation) -> dict[str, Any]:
 def _check_whole(event: Event) -> None:
     needs = {"add": event.row, "triple": event.triple, "supersede": event.by, "compress": event.by}
     if event.kind in needs and needs[event.kind] is None:
-        raise InvalidValue(f"the event {event.kind!r} lacks what it is about")
+        field = {"add": "row", "triple": "triple"}.get(event.kind, "by")
+        raise InvalidValue(f"event {event.kind!r}: missing field {field!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"the event {event.kind!r} names no observation")
     if event.gaps and len(event.gaps) != len(event.ids):

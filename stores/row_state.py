@@ -19,7 +19,7 @@ class RowState:
     status: Status
     superseded_by: str | None
     quiet_since: datetime
-    """See `Observation.quiet_since`."""
+    """Time of the last sign of life, as in `Observation.quiet_since`."""
     expires_at: datetime | None
 
     @classmethod

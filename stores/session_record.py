@@ -151,7 +151,7 @@ def decode_record(data: bytes, session_id: str) -> SessionRecord:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"it is no JSON: {error}") from error
+        raise InvalidValue(f"not valid JSON: {error}") from error
     return replace(parse_record(fields), id=session_id)
 
 

@@ -28,7 +28,7 @@ _FORMER = ("sessions.sqlite", "sessions.sqlite-journal")
 """Files of earlier releases, which are of no use any more."""
 
 Counts = Mapping[str, int]
-"""How many entries of a session hold each term."""
+"""Number of entries of a session that contain each term."""
 Row = tuple[str, str, Counts]
 """A session, the stamp of its transcript, and what its entries hold."""
 Looked = Mapping[str, tuple[int, tuple[int, ...]]]

@@ -51,7 +51,7 @@ class Shelf(ABC):
     """A place for immutable pieces. Names are of lower-case letters, digits and "-"."""
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
 
     is_remote: ClassVar[bool] = False
     """Whether opening a piece takes a round trip: such a piece is read whole when it is first opened."""

@@ -133,7 +133,7 @@ class KeyValueStoreContract(StoreContract):
     """Tests of a `KeyValueStore`."""
 
     kv_cap: int | None = None
-    """How many entries the opened store keeps, at least 3; None for no limit."""
+    """Number of entries the opened store keeps, at least 3; None for no limit."""
 
     @pytest.mark.parametrize("text", HARD_TEXTS)
     def test_a_value_comes_back_as_it_was(self, home: Path, text: str) -> None:
@@ -242,7 +242,7 @@ class TranscriptStoreContract(StoreContract):
     """Tests of a `TranscriptStore`."""
 
     transcript_cap: int | None = None
-    """How many entries the opened store shows, at least 3; None for no limit."""
+    """Number of entries the opened store shows, at least 3; None for no limit."""
 
     @pytest.mark.parametrize("text", HARD_TEXTS)
     def test_an_entry_comes_back_as_it_was(self, home: Path, text: str) -> None:

@@ -46,7 +46,7 @@ class PlaceContract:
 
     opener: ClassVar[str]
     processes: ClassVar[bool] = True
-    """Whether another process sees what this one has written."""
+    """True if another process sees what this one has written."""
     lapses_within_s: ClassVar[float] = 0.0
     """How long a lease may outlive a process that was killed."""
 
@@ -403,7 +403,7 @@ def write_many(place: Place, worker: str, count: str) -> None:
 
 
 def write_and_tell(place: Place) -> None:
-    """Add lines for ever, and tell of each once it is durable."""
+    """Add lines until killed; report each once it is durable."""
     number = 0
     while True:
         place.lines("usage").append([{"n": number, "filler": "x" * 5_000}])
@@ -431,7 +431,7 @@ def make_sessions(backend: Backend, first: str, count: str) -> None:
 
 
 def make_and_tell(backend: Backend) -> None:
-    """Make sessions for ever, and tell of each once it is durable."""
+    """Create sessions until killed; report each once it is durable."""
     number = 0
     while True:
         backend.sessions.begin(record(number))

@@ -240,7 +240,7 @@ def append_many(log: Log, worker: str, count: str) -> None:
 
 
 def append_and_tell(log: Log) -> None:
-    """Append rows for ever, and tell of each once it is durable."""
+    """Append rows until killed; report each once it is durable."""
     number = 0
     while True:
         write(log, event(number, "x" * 5_000))
@@ -249,7 +249,7 @@ def append_and_tell(log: Log) -> None:
 
 
 def rewrite_for_ever(log: Log) -> None:
-    """Rewrite the log for ever, leaving all as it is."""
+    """Rewrite the log until killed, changing nothing."""
     while True:
         with log.locked() as writing:
             writing.mend()

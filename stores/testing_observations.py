@@ -46,7 +46,7 @@ _IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
 Result = TypeVar("Result")
 Nearest = Literal["exact", "approximate"]
 RECALL = 0.98
-"""How many of the ten nearest rows a store of level "approximate" finds on average, at least."""
+"""Number of the ten nearest rows a store of level "approximate" finds on average, at least."""
 COSINE_OFF = 0.02
 """How far a cosine may be off there."""
 
@@ -418,7 +418,7 @@ class ObservationStoreContract:
     def test_what_is_made_stricter_later_takes_along_what_was_derived_from_it(
         self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
     ) -> None:
-        """At once, through summaries of summaries, whatever their status, and for good."""
+        """At once and permanently, through summaries of summaries, whatever their status."""
         author, reader = replace(OWNER, asked=_ALL, namespaces=None), replace(OWNER, clearance=clearance)
         retracted: list[Triple] = []
         fact = Triple(
@@ -1216,7 +1216,7 @@ async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], 
 
 
 async def _count_vectors(store: Any, view: View) -> tuple[int, int]:
-    """How many rows have a vector; not whose it is, for that is forgotten with caches where no row is left to embed."""
+    """Number of rows with and without a vector; the model is forgotten with the caches once no row is left to embed."""
     stats = await store.vector_stats(view)
     return stats.embedded, stats.missing
 

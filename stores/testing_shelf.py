@@ -172,7 +172,7 @@ def add_many(shelf: Shelf, which: str, count: str) -> None:
 
 
 def publish_for_ever(shelf: Shelf) -> None:
-    """Replace the one piece by another for ever, and tell of each."""
+    """Replace the one piece by another until killed; report each."""
     number = 0
     while right := shelf.making(wait=True):
         with right:

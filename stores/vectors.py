@@ -23,8 +23,10 @@ Vector: TypeAlias = "array[float]"
 _DECIMALS = 6
 _AT_ONCE = 512
 """Rows that are looked at as 64-bit floats at the same time."""
+_ROUGH = 1e-4
+"""What a cosine of 32-bit floats may differ from the exact one."""
 _LONGEST = 1.001
-"""What a cosine may come to by rounding; anything above comes from a row that is not of length 1."""
+"""Greatest cosine that rounding can give; a greater one comes from a row whose length is not 1."""
 
 
 def vector(values: Sequence[float]) -> Vector:
@@ -75,21 +77,42 @@ def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
         return iter(())
     import numpy as np
 
-    found = cosines(query, np.frombuffer(rows, "<f4").reshape(-1, len(query)))
-    places = np.flatnonzero(found)
-    order = np.lexsort((-places, -found[places]))
-    return zip(found[places][order].tolist(), places[order].tolist(), strict=True)
+    table = np.frombuffer(rows, "<f4").reshape(-1, len(query))
+    places, found = cosines(query, table, len(table))
+    order = np.lexsort((-places, -found))
+    return zip(found[order].tolist(), places[order].tolist(), strict=True)
 
 
-def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
-    """The cosine of each row, where it is above 0, and else 0. `query` and rows are of length 1."""
+def cosines(
+    query: Vector, rows: NDArray[Any], limit: int, wanted: NDArray[Any] | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the places of the `limit` wanted rows that are most alike, and of their equals, with their cosines.
+
+    `wanted` is a flag for each row. Places are in order, all cosines above 0. `query` and rows are of length 1.
+    """
     import numpy as np
 
-    asked = np.array(query, "f8")  # sums of 32-bit floats would depend on the order in which they are made
-    found = np.zeros(len(rows))
+    asked = np.array(query, "f4")
+    used = np.flatnonzero(asked)
+    part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
+    asked, rows = asked[part], rows[:, part]
     with np.errstate(all="ignore"):  # a row that somebody made up may hold anything; it is left out below
-        for at in range(0, len(rows), _AT_ONCE):
-            found[at : at + _AT_ONCE] = rows[at : at + _AT_ONCE].astype("f8") @ asked
+        roughly = np.einsum("ij,j->i", rows, asked)  # one thread: those of a matrix product wait by spinning
+        places = _likely(roughly if wanted is None else np.where(wanted, roughly, np.nan), limit)
+        found = np.zeros(len(places))  # sums of 32-bit floats depend on the order in which they are made
+        for at in range(0, len(places), _AT_ONCE):
+            found[at : at + _AT_ONCE] = rows[places[at : at + _AT_ONCE]].astype("f8") @ asked.astype("f8")
         found = np.round(found, _DECIMALS)
-        found[~((found > 0) & (found < _LONGEST))] = 0.0
-    return np.minimum(found, 1.0)
+        alike = (found > 0) & (found < _LONGEST)
+    return places[alike], np.minimum(found[alike], 1.0)
+
+
+def _likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
+    """The places of the rows that may be among the `limit` most alike, by cosines that are good to `_ROUGH`."""
+    import numpy as np
+
+    places = np.flatnonzero((roughly > -_ROUGH) & (roughly < _LONGEST + _ROUGH))
+    if len(places) <= limit:
+        return places
+    least = np.partition(roughly[places], -limit)[-limit] if limit else np.inf
+    return places[roughly[places] >= least - 2 * _ROUGH]

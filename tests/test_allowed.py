@@ -22,6 +22,8 @@ from chatbot.hooks.plugins import HOOKS
 from chatbot.hooks.plugins import load as load_hook
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
+from chatbot.models import litellm_import
+from chatbot.models.provider import Provider
 from chatbot.stores.errors import UnknownStore
 from chatbot.stores.plugin_settings import settings_of
 from chatbot.stores.plugins import STORES, load
@@ -92,6 +94,7 @@ HARMLESS_FILES = [
     "",
     "[providers]",
     '[model]\nname = "openai/gpt-4.1-mini"\nseed = 1',
+    '[model]\nname = "gpt-4o"\n[extraction]\nmodel = "fast"\n[aliases]\nfast = "claude-sonnet-4-5"',
     '[model]\nname = "openrouter/anthropic/claude-sonnet-4.5:beta"\n[extraction]\nmodel = "ollama/llama3:8b"',
     '[model]\nname = "local/smollm2-135m"\napi_base = ""\n[embedding]\nmodel = "local/minilm"',
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]\n[agents.other]\nrecall_rows = 3',
@@ -113,6 +116,15 @@ MODELS_WITH_A_PLACE = [
         "openai\\x",
     ),
     *("vllm/evil", "petals/evil", "huggingface/evil/model", "custom_openai/x", "litellm_proxy/x", "auto_router/x"),
+    *(
+        "gemini-2.5-flash",
+        "anthropic.claude-v2",
+        "us.anthropic.claude-9",
+        "apac.amazon.x-v1:0",
+        "dolphin",
+        "a.b",
+        "a:b",
+    ),
     *("bedrock/evil.example/x", "bedrock/arn:aws:bedrock:evil.example:1:x/y", "sagemaker/x", "dotprompt/x", "a2a/x"),
 ]
 
@@ -195,6 +207,23 @@ def test_no_value_hides_behind_another_of_the_same_name() -> None:
     listed = {"maintenance": {"rules": [{"run": "x"}, {"types": []}, {"run": "y"}]}}
     assert needing_trust({"model": {"name": []}}) == {"model.name": []}
     assert needing_trust(listed) == {"maintenance.rules[0].run": "x", "maintenance.rules[2].run": "y"}
+
+
+@pytest.mark.nightly
+def test_every_bare_name_that_litellm_knows_leads_to_a_usual_provider_or_needs_trust() -> None:
+    litellm: Any = litellm_import.begin().result()
+    listed = [
+        value for name, value in vars(litellm).items() if "model" in name and isinstance(value, list | set | dict)
+    ]
+    names = {name for names in listed for name in names if isinstance(name, str) and "/" not in name}
+    allowed = {name for name in names if not needing_trust({"model": {"name": name}})}
+    assert len(allowed) > 100
+    for name in allowed:
+        try:
+            provider = litellm.get_llm_provider(Provider(name).called)[1]
+        except litellm.BadRequestError:
+            continue  # it goes nowhere
+        assert provider in PROVIDERS, name
 
 
 @pytest.mark.parametrize("name", MODELS_WITH_A_PLACE)

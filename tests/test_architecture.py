@@ -97,9 +97,33 @@ def test_a_command_starts_without_what_only_turns_and_servers_need(module: str) 
         "mcp",
         "opentelemetry",
         "chatbot.chat.rules",
+        "chatbot.memory.changes",
         "chatbot.stores.observations",
     }
     assert _loaded_by(f"import {module}") & late == set()
+
+
+OPENED_CHAT = """
+import os
+os.chdir({home!r})
+import chatbot.cli.repl.loop
+from chatbot.runtime import Options, Runtime
+Runtime(Options(model="scripted", ephemeral=True))
+"""
+
+
+def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> None:
+    late = {
+        "chatbot.attachments.read",
+        "chatbot.chat.chat",
+        "chatbot.chat.turn",
+        "chatbot.memory.episode",
+        "chatbot.memory.recall",
+        "chatbot.memory.slots",
+        "chatbot.operations",
+        "rich",
+    }
+    assert _loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
 
 
 def test_this_test_would_notice_a_heavy_module() -> None:

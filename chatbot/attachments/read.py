@@ -53,7 +53,7 @@ class Attachment:
     redacted: tuple[str, ...] = ()
     """Kinds of the secrets that were taken out of the text."""
     is_cut: bool = False
-    """Whether the document goes on after its text."""
+    """True if the document goes on after its text."""
 
     @property
     def is_image(self) -> bool:

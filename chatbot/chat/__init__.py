@@ -1,10 +1,33 @@
-"""Conversations: `Chat` takes turns, each a prompt, a model call, its tools, and a receipt."""
+"""Conversations: `Chat` takes turns, each a prompt, a model call, its tools, and a receipt.
 
-from chatbot.chat.chat import Chat
-from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import ClientCall, Emit, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
-from chatbot.chat.usage import Bill
+Each name is imported when it is first used: a prompt is drawn before any of them is needed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chatbot.chat.chat import Chat
+    from chatbot.chat.client import NO_CLIENT, ClientRequest
+    from chatbot.chat.receipts import Receipt
+    from chatbot.chat.turn import ClientCall, Emit, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
+    from chatbot.chat.usage import Bill
+
+_HOMES = {
+    "NO_CLIENT": "chatbot.chat.client",
+    "Bill": "chatbot.chat.usage",
+    "Chat": "chatbot.chat.chat",
+    "ClientCall": "chatbot.chat.turn",
+    "ClientRequest": "chatbot.chat.client",
+    "Emit": "chatbot.chat.turn",
+    "Event": "chatbot.chat.turn",
+    "Notice": "chatbot.chat.turn",
+    "Phase": "chatbot.chat.turn",
+    "Receipt": "chatbot.chat.receipts",
+    "Rules": "chatbot.chat.turn",
+    "ToolFinished": "chatbot.chat.turn",
+    "ToolStarted": "chatbot.chat.turn",
+}
 
 __all__ = [
     "NO_CLIENT",
@@ -21,3 +44,14 @@ __all__ = [
     "ToolFinished",
     "ToolStarted",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name's module when the name is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'chatbot.chat' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -59,7 +59,7 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
             affordable = int(limit.left) - prompt_tokens
         elif price is None:
             raise BudgetExceeded(
-                f"{limit.setting} cannot be kept, for the price of this model is not known: set input_usd_per_million "
+                f"{limit.setting} cannot be enforced: the price of this model is unknown: set input_usd_per_million "
                 "and output_usd_per_million in [model], or limit tokens"
             )
         else:

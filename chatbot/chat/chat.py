@@ -235,7 +235,7 @@ class Chat:
         the session too. Raises `UnsupportedOperation` where the session's stores can keep no summary.
         """
         if self.session is None or not self.session.supports(TranscriptStore):
-            raise UnsupportedOperation("there is nothing to sum up: no transcript is kept")
+            raise UnsupportedOperation("nothing to summarize: no transcript is kept")
         if not self.session.supports(KeyValueStore):
             raise UnsupportedOperation("this session has no key-value store, which would keep the summary")
         with observed(self._observer):

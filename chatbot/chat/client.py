@@ -32,9 +32,9 @@ class ClientRequest:
     """Tools that the client runs; of two with the same name the client's is offered."""
     options: CallOptions | None = None
     recalls: bool = True
-    """Whether the model is shown what memory holds."""
+    """True if the model is shown what memory holds."""
     keeps: bool = True
-    """Whether the exchange is remembered; its transcript is written either way."""
+    """True if the exchange is remembered; its transcript is written either way."""
 
     @property
     def is_forced(self) -> bool:

@@ -10,12 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.memory import SessionHandle
-from chatbot.memory.memorability import Memorability
 from chatbot.tools import ToolResult
+
+if TYPE_CHECKING:
+    from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"
@@ -170,7 +171,9 @@ class Alone(Publisher):
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:
-        """Return the default gate; there are no other capabilities."""
+        """Return the default gate; no other capabilities."""
+        from chatbot.memory.memorability import Memorability
+
         return Memorability() if capability == MEMORABILITY else None
 
     async def settle(self, session: SessionHandle) -> None:

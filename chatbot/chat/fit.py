@@ -17,7 +17,7 @@ from chatbot.models.model import Model
 from chatbot.models.token_counts import estimate_text
 
 _EARLIER_SHARE = 8
-"""What earlier messages hold beside words is cut to this part of the window, where the window is too small for all."""
+"""Share of the window for the pictures and files of earlier messages, where not everything fits."""
 _LEAST = 48
 """Tokens below which a cut text says nothing any more."""
 _ENDS = 600

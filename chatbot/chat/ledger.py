@@ -166,7 +166,7 @@ class Ledger:
             return [] if data is None else _reservations_in(data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             name = self._reservations.name
-            raise DamagedFile(f"{name} is damaged ({error}): delete it when no call is running") from error
+            raise DamagedFile(f"{name} is damaged ({error}): delete it while no model call is running") from error
 
 
 def _day(moment: datetime) -> str:

@@ -24,7 +24,7 @@ prompt, which keeps what precedes the block the same from turn to turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
 PROFILE_TOKENS = 200
-"""What the lines of the profile may take; pinned ones come all the same, while the whole budget lasts."""
+"""Most tokens of the profile's lines; pinned lines may use the whole budget."""
 _EXCERPT_SHARE = 0.25
 """The share of the budget that the excerpt of one row may take."""
 _LEAST_EXCERPT = 60
@@ -98,13 +98,14 @@ def build_block(
     asked: Sequence[str] = (),
     profile: Sequence[Line] = (),
     changed: Mapping[str, datetime] | None = None,
+    perhaps: Collection[str] = (),
 ) -> MemoryBlock:
     """The block of the first `most` of `hits`, best first, that the governor passes and that fit `budget_tokens`.
 
     A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
-    `changed` are rows that a later statement made outdated, with the time of that.
+    `changed` are rows that a later statement made outdated, with the time of that; those in `perhaps` may be.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it where a text holds it.
     The same arguments give the same block. Raises `ValueError` for another nonce.
     """
@@ -129,7 +130,7 @@ def build_block(
             continue
         verdict = judge(row, view)
         number = len(entries) + first
-        note = _changed_note(row, changed)
+        note = _changed_note(row, changed, perhaps)
         entry = _entry(number, row, verdict.texts, now, note)
         too_long = verdict.reason == TOO_LONG or (verdict.ok and count(f"{entry}\n") > room)
         if too_long and words:
@@ -192,9 +193,10 @@ def _line_entry(number: int, line: Line, texts: Iterable[tuple[Label, str]]) -> 
     return "\n".join([head, *(barred(label, text) for label, text in texts)])
 
 
-def _changed_note(row: Observation, changed: Mapping[str, datetime] | None) -> str:
+def _changed_note(row: Observation, changed: Mapping[str, datetime] | None, perhaps: Collection[str]) -> str:
     at = (changed or {}).get(row.id)
-    return f", said {_day(row.created_at)}, later changed on {_day(at)}" if at else ""
+    how = "perhaps" if row.id in perhaps else "later"
+    return f", said {_day(row.created_at)}, {how} changed on {_day(at)}" if at else ""
 
 
 def _day(at: datetime) -> str:

@@ -133,7 +133,7 @@ class OperationTool(Tool):
         names = self._operation.at("tool")
         fields = [name for name, each in names.items() if each.default is LEFT_OUT]
         if self._operation.effect == "changes" and fields and not any(checked.get(name) is not None for name in fields):
-            raise ToolError(f"there is nothing to change: give one of {', '.join(fields)}")
+            raise ToolError(f"no change given: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
         return text_of(await self._answer(given), notes)
 
@@ -266,7 +266,7 @@ def _default(parameter: Parameter) -> Any:
 _STRING = {"type": "string"}
 _STRINGS = {"type": "array", "items": _STRING}
 _NOTED = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
-"""What a model may write; the other types come into being in other ways."""
+"""Types that a model may write; the others are created elsewhere."""
 
 
 def _id(value: object) -> object:

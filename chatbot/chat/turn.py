@@ -164,7 +164,7 @@ class Turn:
         files: Sequence[Attachment] = (),
     ) -> None:
         self._entry = text
-        """What the transcript holds: with the links of attachments."""
+        """Text for the transcript, with the links of attachments."""
         self._files = files
         self._model = conversation.model
         self._session = conversation.session

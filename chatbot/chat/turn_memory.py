@@ -204,6 +204,7 @@ class TurnMemory:
                 asked=said,
                 profile=profile,
                 changed={each.id: each.changed_at for each in hits if each.changed_at is not None},
+                perhaps={each.id for each in hits if not each.is_certain},
             )
 
         block = block_of(lines, rows)

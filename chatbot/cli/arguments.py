@@ -495,7 +495,7 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     where = "memory folder, or URL with #identity, or env:VARIABLE"
     copy.add_argument("source", metavar="FROM", help=where)
-    copy.add_argument("target", metavar="TO", help="the same; what is there already is compared, and never deleted")
+    copy.add_argument("target", metavar="TO", help="the same; existing data is compared, never deleted")
 
 
 def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

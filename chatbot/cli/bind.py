@@ -66,15 +66,15 @@ class Verbs:
 
 def _add_seen(parser: argparse.ArgumentParser) -> None:
     seen = parser.add_argument_group("seen")
-    seen.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="of that namespace")
-    seen.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="of all of them")
+    seen.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
+    seen.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="use all namespaces")
     seen.add_argument(
         "--ask",
         metavar="WORDS",
         type=words,
         action="extend",
         default=argparse.SUPPRESS,
-        help="show what is that sensitive too: private,secret",
+        help="also show rows of these sensitivities: private,secret",
     )
 
 

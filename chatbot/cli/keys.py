@@ -52,7 +52,7 @@ def read_key(provider: str) -> str:
     text = getpass(f"key of {provider} (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
     key = text.strip()
     if len(key) < _SHORTEST or not key.isprintable() or " " in key:
-        raise InvalidValue("that is not a key: nothing was stored")
+        raise InvalidValue("invalid key: nothing was stored")
     return key
 
 

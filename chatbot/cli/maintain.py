@@ -38,7 +38,7 @@ async def run(args: argparse.Namespace) -> Exit:
 
 def _show(report: MaintenanceReport) -> None:
     if report.skipped:
-        say("another process maintains this memory at the moment: it is being done")
+        say("another process is already maintaining this memory")
         return
     rows = [
         (_PAST[deed.kind], str(len(deed.ids)), deed.why, deed.by or "–", " ".join(deed.ids)) for deed in report.deeds

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -18,6 +20,9 @@ from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
 from chatbot.telemetry import open_telemetry
 from chatbot.tools.mcp.servers import HOW_TO_INSTALL
+
+if TYPE_CHECKING:
+    from mcp.server import Server
 
 HOST, PORT = "127.0.0.1", 8808
 
@@ -36,11 +41,14 @@ async def run(args: argparse.Namespace) -> Exit:
     setup.check_stores()
     end_in_order()
     with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
-        await _serve(setup, args)
+        async with opened(setup, args) as server:
+            await _serve(server, setup, args)
     return Exit.OK
 
 
-async def _serve(setup: Setup, args: argparse.Namespace) -> None:
+@asynccontextmanager
+async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server[Any]]:
+    """Open the memory that these arguments ask for, and yield what serves it, to be run."""
     from chatbot.mcp.surface import server_for
 
     observations, clearance = setup.observation_store(), setup.clearance(args.clearance)
@@ -52,28 +60,36 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
             observations=observations, clearance=clearance, observer=observer, namespace=args.namespace
         ) as memory,
     ):
-        server = server_for(memory, setup.agent)
-        if args.http:
-            from chatbot.mcp.http import serve_http
-            from chatbot.server.access_tokens import Tokens
-            from chatbot.server.rates import SharedRates
+        yield server_for(memory, setup.agent)
 
-            name = setup.identity.name
-            await serve_http(
-                server,
-                name,
-                _doors(setup, args),
-                Tokens.of(setup.server_home),
-                lambda url: warn(f"serving {name} at {url}"),
-                rates=SharedRates.of(setup.server_home),
-                is_watched=telemetry is not None,
-            )
-            return
-        from chatbot.mcp.stdio import serve_stdio
 
-        if sys.stdin.isatty():
-            warn("this speaks MCP to a program on standard input, see docs/mcp.md; Ctrl-D ends it")
-        await serve_stdio(server)
+async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) -> None:
+    if args.http:
+        name = setup.identity.name
+        await listen(server, setup, args, lambda url: warn(f"serving {name} at {url}"))
+        return
+    from chatbot.mcp.stdio import serve_stdio
+
+    if sys.stdin.isatty():
+        warn("this speaks MCP to a program on standard input, see docs/mcp.md; Ctrl-D ends it")
+    await serve_stdio(server)
+
+
+async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
+    """Serve over HTTP until it is cancelled; `ready` is told the URL."""
+    from chatbot.mcp.http import serve_http
+    from chatbot.server.access_tokens import Tokens
+    from chatbot.server.rates import SharedRates
+
+    await serve_http(
+        server,
+        setup.identity.name,
+        _doors(setup, args),
+        Tokens.of(setup.server_home),
+        ready,
+        rates=SharedRates.of(setup.server_home),
+        is_watched=bool(setup.config.telemetry.endpoint),
+    )
 
 
 def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:

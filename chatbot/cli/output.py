@@ -197,7 +197,8 @@ def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
 
 
 def _marked(record: SessionRecord) -> str:
-    return (record.title or "–") + (" (archived)" if record.archived_at else "")
+    states = (("pinned", record.pinned_at), ("archived", record.archived_at))
+    return " ".join([record.title or "–", *(f"({name})" for name, since in states if since)])
 
 
 SESSION_HEAD = ("session", "used", "agent", "title")

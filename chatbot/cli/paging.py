@@ -33,6 +33,6 @@ def reach(args: argparse.Namespace) -> int:
 
 
 def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:
-    """The part of the list that is asked for, and a line that tells how to see the next; empty where that is all."""
+    """Return the requested part of the list, and a hint how to see the next; empty at the end."""
     end = args.page_after + args.limit if args.limit else len(items)
     return items[args.page_after : end], f"more: --page-after {end}" if end < len(items) else ""

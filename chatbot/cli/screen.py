@@ -14,7 +14,6 @@ from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.styles import DEFAULT_ATTRS
 from prompt_toolkit.utils import get_cwidth
 
-from chatbot.chat import Receipt
 from chatbot.chat.usage import cost_text
 from chatbot.cli.output import printable
 from chatbot.stores.records import TranscriptEntry
@@ -22,6 +21,7 @@ from chatbot.stores.records import TranscriptEntry
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from chatbot.chat import Receipt
     from chatbot.cli.reply import LiveReply
 
 _LONGEST_SHOWN = 600

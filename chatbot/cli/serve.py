@@ -47,14 +47,14 @@ def ask_once(tokens: Tokens) -> None:
         return None
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return warn(
-            f"these tokens are of an earlier release, and clients of OpenAI are not remembered with them: {labels}. "
+            f"these tokens are from an earlier release; OpenAI clients that use them are not remembered: {labels}. "
             "Run `chatbot serve` in a terminal to decide it, or make new ones with `chatbot token add --memory on`"
         )
     warn(f"tokens of an earlier release: {labels}. Shall clients of OpenAI that use them be remembered? [y/N]")
     try:
         tokens.decide("on" if sys.stdin.readline().strip().lower() in {"y", "yes"} else "off")
     except OSError as error:
-        warn(f"that could not be kept, so it will be asked again: {error}")
+        warn(f"the answer could not be saved and will be asked again: {error}")
 
 
 def check_extra() -> None:

@@ -46,7 +46,7 @@ async def _copy(args: argparse.Namespace) -> Exit:
         return Exit.OK
     say(
         f"copied {done.sessions:,} sessions, {done.events:,} changes of memory and {done.lines:,} other lines; "
-        f"{done.unchanged:,} were there already. Both say the same: {done.digest}"
+        f"{done.unchanged:,} already existed. Both are identical: {done.digest}"
     )
     return Exit.OK
 
@@ -62,5 +62,5 @@ def _address(args: argparse.Namespace) -> Address:
         return parse_address(from_variable(args.url, "--url"))
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     if not isinstance(setup.home, Address):
-        raise ConfigError("memories are kept in files, which need no tables: set url in [storage], or pass --url")
+        raise ConfigError("memory is stored in files, which need no tables: set url in [storage], or pass --url")
     return setup.home

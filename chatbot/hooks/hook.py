@@ -75,7 +75,7 @@ class Hook(ABC):
     background: ClassVar[bool] = False
     """True for a hook that runs in the background, after the others, one event of a session after another."""
     enabled: ClassVar[bool] = True
-    """Whether it is on by default; a plug-in is off until `[hooks.<name>]` names it."""
+    """True if it is on by default; a plug-in is off until `[hooks.<name>]` names it."""
 
     def __init__(self, context: HookContext) -> None:
         self.context = context

@@ -19,7 +19,8 @@ from chatbot.stores.analysis import terms
 _ENDED = re.compile(
     r"\b(?:cancel+ed|retired|resigned|sold|gave up|given up|giving up|broke up|split up|quit|stopped|"
     r"(?:is|are|was) (?:off|over|gone|history)|called off|fell through|died|passed away|closed|ended|no more|no longer|"
-    r"sank|threw out|thrown out|got rid of|dropped out|moved away|moved out|left|replaced|gave away|given away)\b",
+    r"sank|ran away|went bankrupt|shut down|burn(?:t|ed) down|(?:was|were|got) stolen|"
+    r"threw out|thrown out|got rid of|dropped out|moved away|moved out|left|replaced|gave away|given away)\b",
     re.IGNORECASE,
 )
 _CHANGED = re.compile(
@@ -43,6 +44,8 @@ _DENIED = 0.6
 """The same of a sentence and its denial."""
 _MOST = 0.5
 """The same of what a sentence says and what another says has ended, where no name is among it."""
+_ALIKE = 0.45
+"""The cosine from which on a sentence that announces any change may be about the other."""
 _COMMON = frozenset(
     terms(
         "day week weekend month year morning evening afternoon night today time lot thing people good one back home "
@@ -143,3 +146,90 @@ def _denies(new: Sentence, old: Sentence) -> bool:
     if old.names and new.names and old.names.isdisjoint(new.names):
         return False
     return len(new.topics & old.topics) >= max(2, _DENIED * len(old.topics))
+
+
+# --- what may have changed -------------------------------------------------------------------------------------------
+
+_NEWS = re.compile(
+    r"\b(?:now|nowadays|these days|any ?more|instead|since|from now on|no longer|at last|finally|turned out|turns out|"
+    r"not|never|nothing|none|switched|swapped|changed|moved|replaced|bought|got|started|became|become|new|after all|"
+    r"until further notice|going to|is being|are being)\b|n't\b|"
+    r"\b(?:has|have|'ve)\s+(?:just\s+|already\s+|finally\s+)?\w+(?:ed|en|ne|de|me|[dlmnptg]t|un|id|ld|ut)\b",
+    re.IGNORECASE,
+)
+"""Words and tenses in which people tell something new; that it is about the other one is for its meaning to say."""
+_FOREIGN = re.compile(
+    r"^(?P<who>[A-Z][a-zé-]+)(?:'s\s|\s+(?:now\s+|also\s+|still\s+)?(?:is|has|was|does|did|had|\w+(?:s|ed))\b)"
+)
+_NOBODY = frozenset(
+    (
+        *("everything", "nothing", "everyone", "life", "work", "school", "this", "that", "it", "he", "she", "they"),
+        *("we", "there", "what", "who", "today", "tomorrow", "all", "my", "our", "the", "his", "her", "their", "these"),
+        *("those", "some", "many", "most", "both", "each", "every", "no", "so", "and", "but"),
+    )
+)
+"""Capitalised words at the beginning of a sentence that are no names."""
+_EVENTS = (
+    (
+        re.compile(
+            r"\b(?:i|we)(?:'m| am|'re| are)? (?:live|living|rent|share|stay)\b|"
+            r"\b(?:my|our) (?:flat|house|apartment|room|place|studio|address)\b",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"\bunpacked\b|\bthe (?:move|removal) (?:is|was|went)\b|\bmov(?:ed|ing) (?:in|into|house|out|to)\b|"
+            r"\bsettled in(?:to)?\b|\bnew (?:flat|home|place|apartment|address|house|neighbou?rs|windows?)\b|"
+            r"\b(?:a|our|my) (?:flat|room|apartment|house|place|home) of (?:my|our) own\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        re.compile(
+            r"\bI(?:'m| am)? (?:work|working|teach|wait tables|run a|drive (?:a )?(?:bus|taxi|truck|lorry)|am an?)\b|"
+            r"\bmy (?:job|boss|employer|shifts?|ward|office)\b",
+            re.IGNORECASE,
+        ),
+        re.compile(
+            r"\b(?:handed in|gave(?: in)?) my notice\b|\bnew job\b|\b(?:hired|fired|transferred|promoted) me\b|"
+            r"\blaid off\b|\blet me go\b|\bmade redundant\b|\b(?:for|as) a living\b|\bfreelanc|\bself-employed\b|"
+            r"\bquit my job\b|\bfirst day at\b|\bretired\b",
+            re.IGNORECASE,
+        ),
+    ),
+)
+"""What is said of one's home and work, and the events by which that changes, in whatever words."""
+
+
+def may_change(later: Iterable[str], earlier: Iterable[str], nearness: float) -> bool:
+    """Return whether a later text may announce a change of an earlier one, which is so near in meaning.
+
+    That is less than `announces`: it is reason to tell both, the later one first.
+    """
+    old = [sentence(each) for each in earlier if each and not each.rstrip().endswith("?")]
+    new = [sentence(each) for each in later if each and not each.rstrip().endswith("?")]
+    return any(_may_change(one, other, nearness) for one in new for other in old)
+
+
+def _may_change(new: Sentence, old: Sentence, nearness: float) -> bool:
+    if _BESIDES.search(new.text) or _PAST.search(old.text) or _ENDED.search(old.text) or _is_foreign(new, old):
+        return False
+    is_repeated = frozenset(terms(old.text)) <= frozenset(terms(new.text))
+    if is_repeated and not contradict(old.text, new.text):
+        return False
+    if nearness >= _ALIKE and (_NEWS.search(new.text) or _differs(new, old) or contradict(old.text, new.text)):
+        return True
+    return any(had.search(old.text) and event.search(new.text) for had, event in _EVENTS)
+
+
+def _differs(new: Sentence, old: Sentence) -> bool:
+    """Return whether it names another number, ordinal or weekday, for no other time."""
+    kinds = new.values.keys() & old.values.keys()
+    return not _PAST.search(new.text) and any(new.values[kind].isdisjoint(old.values[kind]) for kind in kinds)
+
+
+def _is_foreign(new: Sentence, old: Sentence) -> bool:
+    """Return whether a sentence is about somebody whom the other one does not name."""
+    if not new.others <= old.others:
+        return True
+    found = _FOREIGN.match(new.text)
+    return bool(found) and found["who"].casefold() not in _NOBODY.union(old.words)  # type: ignore[index]

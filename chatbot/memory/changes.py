@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from chatbot.memory.announced import announces
+from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
+from chatbot.memory.scoring import Nearness
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
@@ -30,6 +31,9 @@ _ALIKE = 0.6
 _NEAR = 0.3
 """The same for a statement that says of itself that it changes something."""
 
+_SAME = 0.5
+"""The cosine from which on two statements say much the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clause:
@@ -43,11 +47,11 @@ class Clause:
     words: frozenset[str]
     """All words after it."""
     changes: bool
-    """Whether it says of itself that something is not as it was."""
+    """True if it states that something has changed."""
     adds: bool
-    """Whether it tells something besides."""
+    """True if it states something else too."""
     past: bool
-    """Whether it tells of another time than that at which it is said."""
+    """True if it is about another time than its own."""
     denied: frozenset[str]
 
 
@@ -61,21 +65,46 @@ class Statement:
     """Its sentences, where it is short enough to be about one thing."""
 
 
-def outdated(rows: Sequence[Observation], now: datetime) -> dict[str, Observation]:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changed a row; if it is not certain, it announces a change of something that is near in meaning."""
+
+    by: Observation
+    is_certain: bool
+
+
+def outdated(rows: Sequence[Observation], now: datetime, nearness: Nearness) -> dict[str, Change]:
     """The rows that a later one among them has changed, by id, each with the last one that did.
 
     Only the same principal changes what was said, and nothing that is dated in the future changes anything.
     """
     told = [row for row in rows if spoken(row) and row.created_at <= now]
     told.sort(key=said_at)
-    found: dict[str, Observation] = {}
+    found: dict[str, Change] = {}
     for number, later in enumerate(told):
         for earlier in told[:number]:
             if not _speaks_for(later, earlier) or said_at(later) <= said_at(earlier):
                 continue
-            if changes(statement(spoken(earlier), _question(earlier)), statement(spoken(later), _question(later))):
-                found[earlier.id] = later
+            old, new = (statement(spoken(row), _question(row)) for row in (earlier, later))
+            is_certain = changes(old, new)
+            known = found.get(earlier.id)
+            near = nearness.get(earlier.id, {}).get(later.id, 0.0)
+            if is_certain or (not (known and known.is_certain) and may_change(new.sentences, old.sentences, near)):
+                found[earlier.id] = Change(later, is_certain)
     return found
+
+
+def newer(row: Observation, others: Sequence[Observation], nearness: Nearness) -> list[str]:
+    """The ids of those that the same person stated later of much the same, the last one first."""
+    near = nearness.get(row.id, {})
+    found = [each for each in others if near.get(each.id, 0.0) >= _SAME and said_at(each) > said_at(row)]
+    found = [each for each in found if _speaks_for(each, row) and _states(each) and _states(row)]
+    return [each.id for each in sorted(found, key=said_at, reverse=True)]
+
+
+def _states(row: Observation) -> bool:
+    """Return whether a row is short enough to be one statement, and is no question."""
+    return any(not each.rstrip().endswith("?") for each in statement(spoken(row), _question(row)).sentences)
 
 
 def said_at(row: Observation) -> datetime:
@@ -90,7 +119,7 @@ def spoken(row: Observation) -> str:
     return row.user_text if row.type == "exchange" else row.narrative or row.title
 
 
-def may_change(row: Observation) -> bool:
+def is_own(row: Observation) -> bool:
     """Return whether a row is a statement of its person; rows from tools, files and imports change nothing."""
     return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
 
@@ -99,7 +128,7 @@ def _speaks_for(later: Observation, earlier: Observation) -> bool:
     """Return whether the same person said it, in rows that no wider group could have written in their name."""
     return (
         later.principal == earlier.principal
-        and may_change(later)
+        and is_own(later)
         and VISIBILITIES.index(later.visibility) <= VISIBILITIES.index(earlier.visibility)
     )
 
@@ -135,7 +164,8 @@ def statement(text: str, question: str = "") -> Statement:
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+|;\s+")
 _PARTS = re.compile(
     r",\s+(?:and |but |so )?(?=(?:i|i'm|we|my|our|it|the|he|she|they)\b)|\s(?:and|but)\s(?=(?:i|"
-    r"i'm|we|my|our|it|the)\b)|:\s+(?=my\b|the\b|i\b)",
+    r"i'm|we|my|our|it|the)\b)|:\s+(?=my\b|the\b|i\b)|"
+    r"\b(?:says|said|confirmed|found|told (?:me|us)|tells (?:me|us))(?: that)?\s+(?=(?:i|i'm|we|my|our)\b)",
     re.IGNORECASE,
 )
 _LEADING = re.compile(
@@ -165,7 +195,10 @@ _SPLIT = re.compile(
     rf"\s*\b(?P<verb>(?:{_BE})\b(?:\s+(?:not|now|still|also|called|named)\b)*|(?:{_VERB})\b)|(?<=\w)(?P<short>'s)\s",
     re.IGNORECASE,
 )
-_NAMED = re.compile(rf"^(?P<who>[A-Z][\w-]+)\s+(?P<rest>(?:{_BE}|{_VERB})\b.*)$", re.DOTALL)
+_NAMED = re.compile(
+    rf"^(?P<who>(?!(?:It|He|She|They|That|This|These|Those|There|You|Who|What)\b)[A-Z][\w-]+)\s+(?P<rest>(?:{_BE}|{_VERB})\b.*)$",
+    re.DOTALL,
+)
 _MARKS = re.compile(
     r"\b(?:now|no longer|not any ?more|any ?more|instead|switched|changed|moved|gave up|given up|"
     r"quit|stopped|sold|renamed|"

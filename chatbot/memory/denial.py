@@ -7,6 +7,7 @@ as different.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import islice
 
 from chatbot.stores.analysis import terms
@@ -37,6 +38,7 @@ _BEHIND = re.compile(r"ない|ません|なかった|않|\b(?:nicht|niet|false|u
 Denials = frozenset[str]
 
 
+@lru_cache(maxsize=1_024)
 def denials(text: str) -> Denials:
     """The terms that the text denies; a bare negation, such as "No!", denies the empty term."""
     found: set[str] = set()

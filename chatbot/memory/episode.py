@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
+from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.session_filter import MESSAGES
 from chatbot.memory.telling import is_decision, is_open, is_small_talk, rarity, tells
 from chatbot.redaction import redact
@@ -23,11 +24,7 @@ from chatbot.stores.base import KeyValueStore
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 from chatbot.stores.span import span
 
-if TYPE_CHECKING:
-    from chatbot.memory.handle import SessionHandle
-
-KEY, MODEL_KEY = SUMMARY_KEYS = ("episode_summary", "episode_told")
-"""The keys of summaries of a transcript; they are made anew where they are missing."""
+KEY, MODEL_KEY = SUMMARY_KEYS
 _MOST_LINES = 24
 _LONGEST_LINE = 160
 _READ_CHARACTERS = 20_000

@@ -35,7 +35,7 @@ class Target:
     def __post_init__(self) -> None:
         named = [name for name in ("session", "person", "source") if getattr(self, name) is not None]
         if len(named) + bool(self.ids) != 1:
-            raise InvalidValue("name what to purge in one way: by ids, a session, a person or a source")
+            raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
         for name in named:
             if not str(getattr(self, name)).strip():
                 raise InvalidValue(f"the {name} to purge is empty")
@@ -48,12 +48,12 @@ class Erasure:
     observations: tuple[Observation, ...] = ()
     """Rows that were named or fit, and then those derived from them."""
     derived: int = 0
-    """How many of the observations, the last ones, go because they were derived from the others."""
+    """Number of the observations, the last ones, go because they were derived from the others."""
     facts: tuple[Triple, ...] = ()
     forks: tuple[str, ...] = ()
     """The sessions that were forked from a session that is deleted, and keep their copy of what was said."""
     kept: bool = False
-    """Whether the memory of a session that is deleted stays."""
+    """True if the memory of a session that is deleted stays."""
     erased: tuple[str, ...] = field(default=(), compare=False)
     """The ids that are gone; empty for a preview."""
 

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
-from chatbot.memory.episode import SUMMARY_KEYS, summarize_episode
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Holder, Scope
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
 WORKING_MEMORY = "working_memory"
+SUMMARY_KEYS = ("episode_summary", "episode_told")
+"""The keys of summaries of a transcript; they are made anew where they are missing."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
 
@@ -193,6 +194,8 @@ class SessionHandle(Memory, spans=False):
         Empty where nothing was said, or the session keeps no key-value entries.
         """
         self.check("read")
+        from chatbot.memory.episode import summarize_episode
+
         return await summarize_episode(self, self._clock(), save=False)
 
     async def transcript_stamp(self) -> str:
@@ -376,7 +379,7 @@ class SessionHandle(Memory, spans=False):
             line[record.parent] = record.created_at
             try:
                 record = await self._catalog.get(record.parent)
-            except SessionError:  # it is gone, or damaged; what was remembered in it is there all the same
+            except SessionError:  # it is gone, or damaged; its memories are kept
                 break
         return list(line.items())
 

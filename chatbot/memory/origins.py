@@ -12,9 +12,9 @@ FROM, KEY, DIGEST, PLACES = "imported_from", "imported_key", "imported_digest", 
 Address = tuple[str, str]
 """A file, and what it calls a row; what has an id that is its own everywhere comes from the file ""."""
 Said = Mapping[Address, str]
-"""What was said at each address, as a digest."""
+"""Digest of the text at each address."""
 Mark = tuple[str, ...]
-"""What tells something that was purged from everything else: a kind, and values of it."""
+"""Identity of something purged: a kind, and its values."""
 
 
 def said_in(row: Observation) -> Said:

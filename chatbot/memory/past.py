@@ -30,7 +30,7 @@ def moment(as_of: datetime | None, known_at: datetime | None, now: datetime) -> 
     if not given:
         return None
     if max(given) > now:
-        raise InvalidValue("as_of and known_at cannot lie in the future")
+        raise InvalidValue("as_of and known_at cannot be in the future")
     return min(given)
 
 

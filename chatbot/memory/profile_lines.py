@@ -29,7 +29,7 @@ KIND, SLOT, PINNED = "kind", "slot", "pinned"
 HEALTH = "health"
 """The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
-"""What a person sees of their own profile."""
+"""The fields of a profile line that its person sees."""
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -89,7 +89,7 @@ def is_proposable(row: Observation) -> bool:
 
 
 def is_proposal(row: Observation) -> bool:
-    """Whether a row proposes a value, and is no line itself."""
+    """True if a row proposes a value, and is no line itself."""
     return is_proposable(row) and not is_slot(row) and isinstance(held_by(row).get("value"), str)
 
 

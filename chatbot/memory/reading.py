@@ -66,29 +66,29 @@ class Hit:
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class TimedFilter(Filter):
-    """Filter of the rows that may answer, and their time."""
+    """Filter of the rows that may answer, and their time. Its subclasses are made."""
 
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
-    """What was true at that time is asked for."""
+    """Search memories that were true at that time."""
     known_at: datetime | None = None
-    """What was known at that time is asked for."""
+    """Search memories that were known at that time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class Ranking(TimedFilter):
-    """Part of the matching rows that is wanted."""
+    """Part of the matching rows that is wanted. Its subclasses are made."""
 
     limit: int = 0
-    """How many hits at most; 0 means 10."""
+    """Maximum number of hits; 0 means 10."""
     offset: int = 0
-    """How many of the best are passed over."""
+    """Number of hits to skip."""
     max_tokens: int | None = None
     """The list ends once it takes more than these; there is always one hit, if there is any."""
     count_use: bool = True
-    """Whether what is returned counts as used."""
+    """True to count the hits as used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,14 +231,16 @@ class MemoryReads(Scoped):
             Recollection,
             eligible,
             judged,
+            later_near,
             latest_first,
             rows_about,
+            unasked,
         )
 
         scope = self._scope()
         if asked.profile not in scope.profiles:
             raise InvalidValue(
-                f"no profile of scores is called {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
+                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
             )
         weighed, exclude = scope.profiles[asked.profile], frozenset(asked.exclude)
         view, limit = scope.view(asked.ask), check_limit(asked.limit)
@@ -255,6 +257,8 @@ class MemoryReads(Scoped):
             found = sorted([*found, *before], key=lambda row: -row.score)
         verdicts = judged(found, weighed, limit, exclude)
         choice, most = eligible(verdicts)
+        near, more = await later_near(scope, view, choice, wanted, most=most, exclude=exclude)
+        choice += unasked(more, found, weighed, view.now)
         rows = {row.id: row for row in await scope.store.get(view, [row.match.id for row in choice])}
         rows |= {row.match.id: past[row.match.id] for row in choice if row.match.id in past}
         if asked.known_at is not None:
@@ -263,7 +267,7 @@ class MemoryReads(Scoped):
         changed = changed_sources(await slot_rows(scope)) if choice else {}
         if at is not None:
             changed = {each: when for each, when in changed.items() if when <= at}
-        arranged = latest_first(choice, rows, most, changed, view.now)
+        arranged = latest_first(choice, rows, most, changed=changed, nearness=near, now=view.now)
         hits = tuple(each for each in arranged if each.verdict == RECALLED)
         told = {each.id: each for each in arranged}
         considered = tuple(

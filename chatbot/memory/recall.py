@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.changes import outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import RowScore, ScoringProfile, scored
+from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
@@ -33,13 +32,15 @@ OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
 _COMPARED = 8
 """Number of rows beside the recalled ones that are searched for changes to these."""
+_NEAR = 0.45
+"""The cosine from which on a later row may tell of a change to one that is recalled."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
 _LINES = 3
 """Number of last lines that form one question to the embedder."""
 _EARLIER = 0.4
-"""What a word of an earlier message counts, beside one of the last."""
+"""Weight of a word of an earlier message, relative to one of the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class RankedMemory:
     verdict: str
     changed_at: datetime | None = None
     """Time at which a later statement of the same person made it outdated."""
+    is_certain: bool = True
+    """Whether it did so; if not, it only announces a change of something that is near in meaning."""
 
     @property
     def id(self) -> str:
@@ -190,30 +193,63 @@ def eligible(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], 
     return rows[: chosen + _COMPARED] if chosen else [], chosen
 
 
+async def later_near(
+    scope: Scope, view: View, choice: Sequence[RowScore], wanted: Filter, *, most: int, exclude: frozenset[str]
+) -> tuple[Nearness, list[Match]]:
+    """Return how near later rows are to those that are recalled, and those that are neither chosen nor excluded."""
+    if scope.meaning is None or not choice:
+        return {}, []
+    asked = [row.match.id for row in choice[:most] if not _is_summary(row)]
+    try:
+        found = await scope.store.later_alike(view, asked, wanted, model=scope.meaning.model)
+    except StoreError as error:
+        scope.meaning.pause(error)
+        return {}, []
+    near = {each: {match.id: match.score for match in later} for each, later in found.items()}
+    known = exclude.union(row.match.id for row in choice)
+    more = {match.id: match for later in found.values() for match in later if match.score >= _NEAR}
+    return near, [match for each, match in more.items() if each not in known and match.type not in SUMMARIES]
+
+
+def unasked(more: Sequence[Match], found: Sequence[RowScore], profile: ScoringProfile, now: datetime) -> list[RowScore]:
+    """The scores of rows that were not recalled: those they have, or those of rows that answer nothing."""
+    known = {row.match.id: row for row in found} if more else {}
+    rest = {match.id: match._replace(score=0.0) for match in more if match.id not in known}
+    return [*(known[match.id] for match in more if match.id in known), *scored(Candidates(rest), profile, now)]
+
+
 def latest_first(
     rows: Sequence[RowScore],
     observations: Mapping[str, Observation],
     limit: int,
+    *,
     changed: Mapping[str, datetime],
+    nearness: Nearness,
     now: datetime,
 ) -> list[RankedMemory]:
     """Return the recalled rows, each statement before what it has changed, then what is left out for it.
 
-    `changed` are rows that are known to be outdated, with the time of the change. Where there is no room for both, the
-    outdated one is left out; a row that names the date that was asked for keeps its place.
+    The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
+    outdated, with the time of the change. Of two that say much the same, the later one stands first, too. Where there
+    is no room for both, what is certainly outdated is left out; a row that names the date that was asked for keeps its
+    place.
     """
+    from chatbot.memory.changes import newer, outdated, said_at  # hundreds of patterns, which no prompt waits for
+
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
-    later = outdated([each for _, each in found], now)
+    later = outdated([each for _, each in found], now, nearness)
     by_id = {each.id: (row, each) for row, each in found}
-    when = {old: said_at(new) for old, new in later.items()} | dict(changed)
+    when = {old: said_at(new.by) for old, new in later.items()} | dict(changed)
+    perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
     order: list[str] = []
     behind: list[str] = []
+    recalled = [each for _, each in found[:limit]]
     for row, each in found[:limit]:
-        if each.id in when and not row.dated:
-            newest = later.get(each.id)
-            if newest is not None and newest.id not in order:
-                order.append(newest.id)
+        if not row.dated:
+            newest = [later[each.id].by.id] if each.id in later else newer(each, recalled, nearness)
+            order += [other for other in newest if other not in order]
+        if each.id in when and not row.dated and each.id not in perhaps:
             behind.append(each.id)
         if each.id not in order:
             order.append(each.id)
@@ -221,7 +257,7 @@ def latest_first(
     left = behind[::-1][:too_many]
     chosen = [each for each in order if each not in left][:limit]
     return [
-        RankedMemory(by_id[each][0], by_id[each][1], OUTDATED if each in left else RECALLED, when.get(each))
+        RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
         for each in (*chosen, *left)
     ]
 

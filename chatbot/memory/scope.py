@@ -83,16 +83,16 @@ class Holder:
     clock: Callable[[], datetime]
     new_id: Callable[[], UUID]
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
-    """What finds rows of a store by their meaning, if anything does."""
+    """Search of rows by meaning, or None."""
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     """Listener to each operation."""
     observer: Observer | None = None
     """Observer that is given spans and counts of each operation."""
     untell: Untell | None = None
-    """What takes back what sessions keep of the exchanges in them."""
+    """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
-    """What was purged, and shall not come back with an import."""
+    """Purged rows, which an import does not restore."""
     principal: str = OWNER
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
@@ -180,13 +180,13 @@ class Scope:
     untell: Untell | None = None
     tombstones: Tombstones | None = None
     across: bool = False
-    """Whether rows of all namespaces are read, not only those of `namespace`."""
+    """True if rows of all namespaces are read, not only those of `namespace`."""
     principal: str = OWNER
     rights: frozenset[Right] = EVERY_RIGHT
     erasing: bool = False
-    """Whether rows without a class, and facts of sources that are not current, are found too, to be deleted."""
+    """True to find rows without a class and facts of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
-    """See `View.expects`."""
+    """Expected version, as in `View.expects`."""
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""

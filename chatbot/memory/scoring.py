@@ -39,9 +39,9 @@ WORDS = 0.9
 ROOM = 40.0
 DATED = 0.5
 SPILL = {1: 0.45, 2: 0.225}
-"""What of a row's lexical score its neighbours get, by how far off they stand."""
+"""Share of a row's lexical score that its neighbours get, by distance."""
 SESSION_SHARE = 1.5
-"""What of its session's own score each row gets."""
+"""Share of its session's score that each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the rows beside a row for its meaning."""
 SHORT = 60.0
@@ -52,6 +52,8 @@ CONFIRMATION = 5.0
 USE = 0.005
 """What makes credible: that someone said that it is so, and hardly that it was found before. Else what was shown once
 would be shown again and again, in the place of what answers better."""
+Nearness = Mapping[str, Mapping[str, float]]
+"""Cosines of rows with those that were added after them, by their ids."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {

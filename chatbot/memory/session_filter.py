@@ -24,7 +24,7 @@ class SessionFilter:
     title: str = ""
     min_messages: int = 0
     is_empty: bool | None = None
-    """Whether nothing at all was said in it; None for both kinds."""
+    """True for sessions without messages, False for the others; None for both."""
     is_archived: bool | None = None
     """None for both kinds."""
     limit: int | None = None

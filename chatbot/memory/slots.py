@@ -3,7 +3,7 @@
 A slot is filled only where the speaker states it of themselves, now: the statement begins a clause with "I", "we", "my"
 or "our", its value is of the type of the slot (a place, a language, an occupation), and nothing around it hedges it,
 quotes it, makes it past or supposes it. An answer to the bot's own question of such a kind fills a slot, too. What is
-not plain fills nothing: the exchange is the evidence, and is recalled all the same.
+not plain fills nothing: the exchange is the evidence, and is still recalled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SlotStatement:
     since: str = ""
     """The words that say from when on it holds."""
     corrects: bool = False
-    """Whether the person takes something back by it."""
+    """True if the person retracts something."""
 
 
 def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> list[SlotStatement]:
@@ -204,7 +204,7 @@ class _Read:
     clause: str
     match: re.Match[str]
     plain: bool
-    """Whether the whole message is in lower case."""
+    """True if the whole message is in lower case."""
     sentence: str
     known: frozenset[str]
 

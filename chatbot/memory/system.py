@@ -17,9 +17,8 @@ from weakref import WeakValueDictionary
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.comparison import Comparison, compare
-from chatbot.memory.episode import SUMMARY_KEYS
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
-from chatbot.memory.handle import SessionHandle
+from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
 from chatbot.memory.origins import marks_of_session
@@ -424,7 +423,7 @@ class MemorySystem(Closable, Memory):
         `InvalidValue` where there is a session of that id.
         """
         if await self.is_taken(record.id):
-            raise InvalidValue(f"there is a session {record.id} already")
+            raise InvalidValue(f"session {record.id} already exists")
         self._caller.check("write")
         clearance = least_clearance(self._caller.clearance, record.clearance)
         record = replace(record, clearance=clearance, expires_at=self._expiry())

@@ -29,9 +29,9 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "priority": get_args(Priority),
 }
 _USUAL = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
-"""What a task is where nothing else is said."""
+"""Defaults of a task."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
-"""What is not said to be anything in particular, and so can become a task."""
+"""Types without a meaning of their own, which can become a task."""
 
 
 @dataclass(frozen=True, slots=True)

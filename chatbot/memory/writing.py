@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
 
 DEFAULT_TYPE: Type = "discovery"
-"""What a thing is that someone chose to remember, unless they say otherwise."""
+"""Default type of a memory that a user adds."""
 _BATCH = 500
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
@@ -296,7 +296,9 @@ def _check_expiry(expires: object, now: datetime) -> None:
     if isinstance(expires, str):
         expires = parse_time(expires)
     if isinstance(expires, datetime) and check_time(expires) <= now:
-        raise ConflictingChange(f"expires_at is {format_time(expires)}, which is past: name a time to come, or none")
+        raise ConflictingChange(
+            f"expires_at is {format_time(expires)}, which is in the past: give a future time, or none"
+        )
 
 
 def _texts(value: object, name: str) -> tuple[str, ...]:

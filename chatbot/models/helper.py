@@ -31,7 +31,7 @@ from chatbot.stores.errors import InvalidValue
 
 LARGEST_FRAME = 256 * 1024 * 1024
 QUESTIONS = ("context_window", "price", "json_mode", "unknown_options", "check")
-"""What a model is asked that is answered at once."""
+"""Questions to a model that have one answer, without a stream."""
 _HEAD = struct.Struct(">I")
 
 

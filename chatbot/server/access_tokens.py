@@ -57,7 +57,7 @@ class Token:
     users: Users = "apart"
     """Memory of users named in its requests: one each, or the token's."""
     memory: Remembers = "off"
-    """Whether calls of clients of OpenAI are remembered that name no session."""
+    """True if calls of clients of OpenAI are remembered that name no session."""
     has_chosen: bool = True
     """False for a token of an earlier release, which could not choose that."""
 

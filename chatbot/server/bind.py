@@ -84,7 +84,7 @@ _SOMETHING = {
 _WAYS = ("session_id", "person", "source")
 _ONE_WAY = {"not": {"anyOf": [_none_of(*map(_given, _WAYS)), *(_given(*each) for each in combinations(_WAYS, 2))]}}
 _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WAY}
-"""What else the document says of a body: rules over several of its fields, which the operation checks."""
+"""Rules over several fields of a body, for the document; the operation checks them."""
 
 
 _bodies: dict[tuple[str, frozenset[str]], type[RequestBody]] = {}
@@ -136,7 +136,7 @@ def _responses(operation: Operation, shown: _Shown) -> Responses:
 
 
 def _expects(operation: Operation) -> bool:
-    """Whether the operation changes one memory, of which the caller may expect a version."""
+    """True if the operation changes one memory, of which the caller may expect a version."""
     return operation.http.startswith(("PUT /v1/memories/", "PATCH /v1/memories/"))
 
 

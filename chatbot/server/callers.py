@@ -17,7 +17,7 @@ Users = Literal["apart", "shared"]
 """Memory of a caller's users: one each, or the caller's."""
 USERS: tuple[Users, ...] = get_args(Users)
 Remembers = Literal["on", "off"]
-"""Whether calls of clients that name no session are remembered."""
+"""True if calls of clients that name no session are remembered."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
@@ -41,7 +41,7 @@ class Caller:
     """The part of each identity's memory that they use."""
     users: Users = "apart"
     memory: Remembers = "off"
-    """Whether their calls as a client of OpenAI are remembered where they name no session."""
+    """True if their calls as a client of OpenAI are remembered where they name no session."""
     user: str | None = None
     """The user that the request names, where users are apart."""
 
@@ -63,7 +63,7 @@ class Caller:
         if self.users == "shared" or label == self.user:
             return self
         if self.user is not None:
-            raise InvalidValue("the request names two users: name one")
+            raise InvalidValue("the request names two users: send one")
         return replace(self, key=f"{self.key}/{digest_of(namespace)}", namespace=namespace, user=label)
 
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:

@@ -160,7 +160,7 @@ class Identities(AsyncResource):
         if call.name in self.settings.unasked_tools:
             return True
         raise ToolError(
-            f"{call.name!r} needs the user's consent, and over HTTP nobody can be asked: call it in a chat in the "
+            f"{call.name!r} needs the user's consent, which HTTP cannot ask for: call it in a chat in the "
             "terminal, or list it in [server] unasked_tools"
         )
 

@@ -33,7 +33,7 @@ def listening(host: str, port: int) -> socket.socket:
         sock = socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(
-            f"{host} port {port} cannot be listened on: {error.strerror or error}: give another with --port"
+            f"{host} port {port} is not available: {error.strerror or error}: choose another with --port"
         ) from error
     # An answer is its head and its body, and would else wait 40 ms between them for the client to acknowledge the head.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -39,9 +39,9 @@ class Page(BaseModel, Generic[Item]):
     model_config = ConfigDict(use_attribute_docstrings=True, json_schema_extra={"description": "A part of a list."})
 
     data: list[Item]
-    """What is on this page."""
+    """Items of this page."""
     next_cursor: str | None = None
-    """What to ask for next, as `cursor`; null at the end."""
+    """Cursor of the next page; null at the end."""
 
 
 def page_after(

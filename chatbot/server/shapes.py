@@ -48,7 +48,7 @@ class RequestBody(BaseModel):
 
 
 class Session(Shape):
-    """What is known of a session without opening it."""
+    """A session, without its transcript."""
 
     id: str
     """UUIDv7: sorts by when it began."""
@@ -68,6 +68,8 @@ class Session(Shape):
     """The clearance that is needed to open it, and the most that it sees."""
     store_types: list[str]
     """The stores that keep it."""
+    pinned_at: datetime | None
+    """When it was pinned; null for one that is not."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -81,7 +83,7 @@ class Entry(Shape):
     role: str
     """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
     content: str
-    """What was said."""
+    """Text."""
     at: datetime
     """When it was written."""
 
@@ -90,11 +92,11 @@ class Comparison(Shape):
     """Two sessions beside one another."""
 
     common: int
-    """How many entries both have in common at the beginning."""
+    """Number of entries that both have in common at the beginning."""
     left: list[Entry]
-    """What follows in the one."""
+    """Entries that follow in the first session."""
     right: list[Entry]
-    """What follows in the other."""
+    """Entries that follow in the second session."""
 
     @classmethod
     def of(cls, item: operations.SessionComparison) -> Self:
@@ -109,9 +111,9 @@ class MemoryRecord(Shape):
     id: str
     """UUIDv7."""
     type: Type
-    """What kind of thing it is."""
+    """Type of the thing."""
     title: str
-    """What it is, on one line."""
+    """Title, on one line."""
     subtitle: str
     """More about it, on one line."""
     narrative: str
@@ -125,11 +127,11 @@ class MemoryRecord(Shape):
     tags: list[str]
     """Words to find it by."""
     concepts: list[str]
-    """What sort of knowledge it is, such as `gotcha` or `trade-off`."""
+    """Kinds of knowledge, such as `gotcha` or `trade-off`."""
     people: list[str]
     """Who is mentioned."""
     subject: str
-    """What it is about, to be asked for exactly."""
+    """Topics, matched exactly."""
     category: str
     """Free; to be asked for exactly."""
     project: str
@@ -180,9 +182,9 @@ class Fact(Shape):
     id: str
     """UUIDv7."""
     subject: str
-    """What it says something about."""
+    """Subject of the fact."""
     predicate: str
-    """What it says of it, such as `lives in`."""
+    """Predicate, such as `lives in`."""
     object: str
     """The other end, such as a place, a name or a value."""
     confidence: float
@@ -213,11 +215,11 @@ class Person(Shape):
     last_mentioned: datetime
     """When that was last."""
     facts: list[Fact]
-    """What is stated about them."""
+    """Facts about the person."""
 
 
 class Alias(Shape):
-    """The fact that was kept."""
+    """The stored fact."""
 
     id: str
     """By which it can be taken back, see `/v1/facts`."""
@@ -234,7 +236,7 @@ class Task(Shape):
     id: str
     """The id of the memory that it is."""
     title: str
-    """What is to be done."""
+    """Title of the task."""
     status: TaskStatus
     """How far it is."""
     priority: Priority
@@ -260,21 +262,21 @@ class Task(Shape):
 
 
 class AddResult(Shape):
-    """What became of it."""
+    """Result of adding a memory."""
 
     id: str
-    """The memory that it is now; empty where it was skipped."""
+    """Id of the memory; empty if skipped."""
     outcome: str
     """added, exact_dup, updated, deleted or skipped"""
     reason: str
     """Why it was skipped."""
     redacted: list[str]
-    """The kinds of secrets that were taken out before anything was kept."""
+    """Kinds of secrets that were removed before storing."""
     warning: str
-    """What was not taken as it was given."""
+    """Warning about values that were changed."""
 
     def made(self) -> dict[str, str]:
-        """Return what the answer is made of again."""
+        """Return the stored parts of the answer."""
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted)}
 
     @classmethod
@@ -285,16 +287,16 @@ class AddResult(Shape):
 
 
 class PurgeResult(Shape):
-    """What is gone, or would be."""
+    """Ids and counts of what is deleted, or would be."""
 
     purged: list[str] = Field(validation_alias="ids")
     """The ids of memories and facts."""
     memories: int
-    """How many memories, with those derived from them."""
+    """Number of memories, including derived ones."""
     facts: int
-    """How many facts."""
+    """Number of facts."""
     dry_run: bool
-    """Whether nothing was changed."""
+    """True if this was a dry run: nothing was changed."""
 
 
 class Hit(Shape):
@@ -303,7 +305,7 @@ class Hit(Shape):
     score: float
     """From 0 to 1; 0 where nothing was ranked."""
     memory: MemoryRecord = Field(validation_alias="observation")
-    """What was found."""
+    """Memory that was found."""
 
 
 class RankedMemory(Hit):
@@ -330,7 +332,7 @@ class Happening(Shape):
     at: datetime
     """When it happened."""
     by: str | None
-    """What took its place."""
+    """Memory that replaced it."""
     who: str
     """The agent that did it."""
     why: str
@@ -349,7 +351,7 @@ class Version(Shape):
     memory: MemoryRecord
     """As it is now."""
     events: list[Happening]
-    """What happened to it, oldest first."""
+    """Events of the memory, oldest first."""
 
     @classmethod
     def of(cls, item: query.Version) -> Self:
@@ -362,14 +364,14 @@ class Version(Shape):
 
 
 class Deletion(Shape):
-    """What is deleted along with a session, unless its memory is kept."""
+    """Data deleted along with a session, unless its memory is kept."""
 
     memories: int
-    """How many memories of the session, with those derived from them."""
+    """Number of memories of the session, including derived ones."""
     derived: int
-    """How many of these are derived from the others."""
+    """Number of these that are derived from the others."""
     facts: int
-    """How many facts."""
+    """Number of facts."""
     forks: list[str]
     """The ids of its forks, which keep a copy of what was said, and their own memory."""
 
@@ -400,7 +402,7 @@ class SessionHit(Shape):
     observation: str | None
     """The id of the memory, where it is one."""
     matches: int
-    """How many entries hold any of the words."""
+    """Number of entries that contain any of the words."""
 
 
 SHAPES: dict[Any, type[Shape]] = {

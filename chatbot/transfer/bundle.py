@@ -42,7 +42,7 @@ _WITHOUT_ATTACHMENTS = 1
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 64 << 20
 _LARGEST_AMOUNT = 1e12
-"""Most dollars or tokens of one call: a larger number would exceed every budget for good."""
+"""Most dollars or tokens of one call: a larger number would exceed every budget."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """A fixed time, so that the same session always gives the same bytes."""
 

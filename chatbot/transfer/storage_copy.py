@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
-    """Number of sessions, events of memory and other lines that were written, and that were there already."""
+    """Number of sessions, events of memory and other lines that were written, and that already existed."""
 
     sessions: int
     events: int
@@ -121,7 +121,7 @@ def _copy_events(source: Log, target: Log, progress: Progress) -> tuple[int, int
     ours = [line for _, line in source.read_new()]
     theirs = [line for _, line in target.read_new()]
     if [*map(_said, ours[: len(theirs)])] != [*map(_said, theirs)]:
-        raise ConfigError("the target remembers something else than the source: copy into an empty one")
+        raise ConfigError("the target has other memories than the source: copy into an empty one")
     new = iter(ours[len(theirs) :])
     done = len(theirs)
     while batch := list(islice(new, _AT_A_TIME)):
@@ -229,7 +229,7 @@ async def _checked(source: _End, target: _End) -> str:
     target.log.start_again()
     events, copied = ([_said(line) for _, line in end.log.read_new()] for end in (source, target))
     if events != copied:
-        raise ConfigError("the memories differ although all were copied: somebody is writing there")
+        raise ConfigError("the memories differ after copying: another process is writing to the source or target")
     return _digest([{"parts": sorted(digests), "events": events}])
 
 

@@ -272,7 +272,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self._texts = np.full(end - start, UNKNOWN, "<i8")
 
     def add_row(self, row: int, version: int, fields: Mapping[str, Counts]) -> None:
-        """Add what is searched of a row, unless it is there already, or is none of these rows."""
+        """Add the searched text of a row, unless it was added before or is not one of these rows."""
         if self._start <= row < self._end and self._texts[row - self._start] == UNKNOWN:
             self._texts[row - self._start] = version
             self.docnum = row - self._start

@@ -242,8 +242,27 @@ class Keeper:
             from chatbot.stores.observations.columns import wanted_and_seen
 
             mask = wanted_and_seen(table, wanted, table.visible(view))
-            numbers, cosines = vectors.nearest(unit(vector), table.texts, mask)
-            return table.matches(numbers[:limit].tolist(), cosines[:limit].tolist())
+            numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
+            return table.matches(numbers.tolist(), cosines.tolist())
+
+    def later_alike(
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int
+    ) -> dict[str, list[Match]]:
+        """For each of these rows the later ones whose vectors are closest to its own."""
+        with self._lock:
+            self._catch_up()
+            vectors, table = self._vectors(), self._table
+            vectors.check(model)
+            if "active" not in wanted.statuses:
+                return {}
+            from chatbot.stores.observations.columns import wanted_and_seen
+
+            visible = table.visible(view)
+            mask = wanted_and_seen(table, wanted, visible)
+            numbers = {number: each for each in ids if (number := table.ids.number(each)) is not None}
+            seen = [number for number in numbers if visible.flags[number]]
+            found = vectors.later_alike(seen, table.texts, mask, check_limit(limit))
+            return {numbers[number]: table.matches(rows, scores) for number, (rows, scores) in found.items()}
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
         """Return the visible rows without a current vector, newest first."""

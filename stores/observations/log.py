@@ -227,5 +227,5 @@ def event_of(line: bytes, name: str) -> Event | None:
     except LaterFormat as error:
         raise LaterFormat(f"{name}: {error}") from error
     except InvalidValue as error:
-        logger.warning("%s holds a line that is no event, and was passed over: %s: %r", name, error, line[:80])
+        logger.warning("%s holds a line that is not an event; it was skipped: %s: %r", name, error, line[:80])
         return None

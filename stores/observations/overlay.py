@@ -51,7 +51,7 @@ class Overlay:
         self._postings: dict[str, array[int]] = {}
         self._unlisted: set[int] = set()
         self.texts: dict[int, Text] = {}
-        """What is here, by row."""
+        """Changed values, by row."""
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -32,7 +32,7 @@ class Part:
         self.arrays = arrays
 
     def __len__(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         raise NotImplementedError
 
 

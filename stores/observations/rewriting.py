@@ -16,7 +16,7 @@ from chatbot.stores.log import Change, ErasedLine, Place
 from chatbot.stores.row_events import Event, parse_event
 
 _GATHERED = 1_000
-"""How many rows that were erased are told of in one line."""
+"""Number of erased rows listed in one line."""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COUNTS = frozenset({"use", "counts", "consolidate"})
 _KIND = re.compile(rb'\{"v":1,"event":"([a-z]+)"')

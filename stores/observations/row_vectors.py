@@ -2,7 +2,8 @@
 
     numbers   u4 a vector   the number of its row
     digests   i8 a vector   the digest of the text that was embedded; of another text it is not used
-    values    f4            the vectors, at length 1, one behind the other
+    values    f4            the vectors, at length 1, one behind the other, without the first and last columns that
+                            are 0 in all of them: an encoder of several languages leaves most of each vector empty
 
 A writer holds the journal's lock; a reader needs none.
 """
@@ -43,22 +44,30 @@ class VectorPart(Part):
         super().__init__(name, digest, arrays)
         self.model = str(arrays.about["model"])
         self.dimension = int(arrays.about["dimension"])
+        self.columns = slice(*arrays.about.get("columns", (0, self.dimension)))
         self.numbers: Ints = np.frombuffer(arrays.whole("numbers"), "<u4").astype("i8")
         self.digests: Ints = np.frombuffer(arrays.whole("digests"), "<i8")
-        if len(self.numbers) != len(self.digests) or 4 * self.dimension * len(self) != arrays.buffer("values").nbytes:
+        if len(self.numbers) != len(self.digests) or 4 * self.width * len(self) != arrays.buffer("values").nbytes:
             raise Damaged(f"{name} does not hold a vector for each row")
 
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @property
+    def width(self) -> int:
+        """Number of columns that are kept."""
+        return len(range(self.dimension)[self.columns])
+
     @cached_property
     def values(self) -> Ints:
-        """The vectors, read with the first search."""
-        return np.frombuffer(self.arrays.whole("values"), "<f4").reshape(-1, self.dimension)
+        """The kept columns of the vectors, read with the first search."""
+        return np.frombuffer(self.arrays.whole("values"), "<f4").reshape(len(self), self.width)
 
     def rows(self, wanted: Ints) -> Rows:
-        """Return the wanted rows."""
-        return self.numbers[wanted], self.digests[wanted], self.values[wanted]
+        """Return the wanted rows, with all columns."""
+        values = np.zeros((int(np.count_nonzero(wanted)), self.dimension), "<f4")
+        values[:, self.columns] = self.values[wanted]
+        return self.numbers[wanted], self.digests[wanted], values
 
 
 class Vectors:
@@ -126,26 +135,48 @@ class Vectors:
             self._parts.publish(hands, [each for part in self._known if (each := _without(part, gone)) is not None])
         self.catch_up()
 
-    def nearest(self, query: Vector, digests: array[int], wanted: Ints) -> tuple[Ints, Ints]:
-        """Numbers and cosines of the wanted rows that are alike at all, the most alike first, of equals the last row.
+    def nearest(self, query: Vector, digests: array[int], wanted: Ints, limit: int) -> tuple[Ints, Ints]:
+        """Numbers and cosines of the wanted rows that are most alike, the most alike first, of equals the last row.
 
         `wanted` is a flag for each row, and `query` of length 1. One of another dimension is like none.
         """
         numbers, found = [np.zeros(0, "i8")], [np.zeros(0)]
         for part, used in self._used(digests, wanted).items() if len(query) == self.dimension else ():
             try:
-                values = part.values if used.all() else part.values[used]
+                values = part.values
             except Damaged as error:
                 self._parts.drop(part, error)
                 self.catch_up()
-                return self.nearest(query, digests, wanted)
-            numbers.append(part.numbers[used])
-            found.append(cosines(query, values))
+                return self.nearest(query, digests, wanted, limit)
+            places, scores = cosines(query[part.columns], values, limit, used)
+            numbers.append(part.numbers[places])
+            found.append(scores)
         rows, scores = np.concatenate(numbers), np.concatenate(found)
-        alike = scores > 0
-        rows, scores = rows[alike], scores[alike]
-        order = np.lexsort((-rows, -scores))
+        order = np.lexsort((-rows, -scores))[:limit]
         return rows[order], scores[order]
+
+    def later_alike(
+        self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
+    ) -> dict[int, tuple[list[int], list[float]]]:
+        """For each of these rows that has a vector, what `nearest` finds for it among the wanted rows after it."""
+        own = self._vectors_of(numbers, digests)
+        found = {}
+        for number, vector in own.items():
+            after = wanted.copy()
+            after[: number + 1] = False
+            rows, scores = self.nearest(vector, digests, after, limit)
+            found[number] = rows.tolist(), scores.tolist()
+        return found
+
+    def _vectors_of(self, numbers: Sequence[int], digests: array[int]) -> dict[int, Vector]:
+        asked = np.zeros(len(digests), bool)
+        asked[list(numbers)] = True
+        found: dict[int, Vector] = {}
+        for part, used in self._used(digests, asked).items():
+            rows = _readable(part, used)
+            if rows is not None:
+                found |= {int(number): array("f", row.tobytes()) for number, row in zip(rows[0], rows[2], strict=True)}
+        return found
 
     def remove(self) -> None:
         """Erase all vectors. Needs the journal's lock."""
@@ -192,8 +223,11 @@ def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
     if not 0 < len(model.encode()) <= _LONGEST_NAME or not 0 < dimension <= _MOST_DIMENSIONS:
         raise InvalidValue(f"no vectors of {dimension} dimensions by {model!r} can be kept")
     numbers, digests, values = (np.concatenate(each) for each in zip(*rows, strict=True))
-    arrays = {"numbers": numbers.astype("<u4"), "digests": digests.astype("<i8"), "values": values.astype("<f4")}
-    about = {"model": model, "dimension": dimension}
+    used = np.flatnonzero(values.any(axis=0))
+    begin, end = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+    values = np.ascontiguousarray(values[:, begin:end], "<f4")
+    arrays = {"numbers": numbers.astype("<u4"), "digests": digests.astype("<i8"), "values": values}
+    about = {"model": model, "dimension": dimension, "columns": [begin, end]}
     return PackedPart(*packed({name: each.tobytes() for name, each in arrays.items()}, about))
 
 

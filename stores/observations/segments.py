@@ -66,7 +66,7 @@ class SegmentEntry:
     start: int
     end: int
     known: int
-    """How many rows have a text here."""
+    """Number of rows with a text here."""
     totals: tuple[int, ...]
     """The sum of the lengths of each of `FIELDS`."""
     digest: str

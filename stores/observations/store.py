@@ -142,6 +142,12 @@ class LoggedObservations(ObservationStore):
         """Search the vectors of the cache folder, in a thread."""
         return await asyncio.to_thread(self._keeper.nearest, view, vector, wanted, model=model, limit=limit)
 
+    async def later_alike(
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
+    ) -> dict[str, list[Match]]:
+        """Compare the vectors of these rows with those of later ones, in a thread."""
+        return await asyncio.to_thread(self._keeper.later_alike, view, ids, wanted, model=model, limit=limit)
+
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         """Find rows without a vector, in a thread."""
         return await asyncio.to_thread(self._keeper.missing_vectors, view, model=model, limit=limit)

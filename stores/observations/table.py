@@ -135,9 +135,9 @@ class Table:
         self.twin_keys = bytearray(left.get("twin_keys", _NO_BYTES))
         self.labels = Labels()
         self.lines = 0
-        """How many lines the journal has."""
+        """Number of lines of the journal."""
         self.use_lines = 0
-        """How many of them only count uses."""
+        """Number of lines that only count uses."""
         self._awaited: dict[int, str] = {}
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
@@ -806,7 +806,7 @@ def _label(name: str, value: str) -> str:
 
 
 _EMPTY = frozenset(_label(name, "") for name in EMPTY)
-"""What is asked for by who wants rows that have nothing there."""
+"""Filter value for rows without a value."""
 
 
 def _values(asked: object) -> Sequence[str]:

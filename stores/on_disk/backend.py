@@ -55,6 +55,6 @@ class FileBackend(FilePlace, Backend):
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}
 
     def close(self) -> None:
-        """Close all folders for good."""
+        """Close all folders."""
         super().close()
         self._session_folders.close_all(for_good=True)

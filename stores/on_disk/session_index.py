@@ -45,7 +45,7 @@ _SMALLEST_FOLD = 4 * 1024
 _LARGEST_FOLD_AT_CLOSE = 256 * 1024
 
 _State = tuple[str, Stamp | None, Stamp | None]
-"""What the folder of sessions, the index and its journal look like."""
+"""State of the folder of sessions, of the index and of its journal."""
 
 
 class SessionIndex:
@@ -322,9 +322,9 @@ def _decoded(lines: Iterable[bytes], folder: Folder) -> Iterator[dict[str, Any]]
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise _DamagedIndexError(f"{line[:80]!r} is no JSON: {error}") from error
+            raise _DamagedIndexError(f"{line[:80]!r} is not valid JSON: {error}") from error
         if not isinstance(fields, dict):
-            raise _DamagedIndexError(f"{line[:80]!r} is no record")
+            raise _DamagedIndexError(f"{line[:80]!r} is not a record")
         yield _check_sum(fields, needs_sum=needs_sum)
 
 

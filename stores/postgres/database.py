@@ -96,7 +96,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Close the connections for good."""
+        """Close the connections."""
         with self._opening:
             self._is_closed = True
             pool, self._pool = self._pool, None
@@ -178,7 +178,7 @@ class Database:
         self._own.works.pop(identity, None)
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
-        """Call `attempt` until it succeeds, or fails for good. `is_safe` is for what may be done twice."""
+        """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
         pause = _FIRST_PAUSE_S
         for left in reversed(range(_ATTEMPTS)):
             try:

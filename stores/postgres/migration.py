@@ -96,7 +96,7 @@ def check_version(connection: psycopg.Connection[Any], where: str) -> None:
         raise _somebody_elses(where) from error
     if found > newest():
         raise LaterFormat(
-            f"{where}: a later release has been there (version {found}, this one knows {newest()}): upgrade chatbot"
+            f"{where}: written by a later release (version {found}, this one knows {newest()}): upgrade chatbot"
         )
     if found < newest():
         raise StoreFailed(f"{where} has tables of version {found}, and {newest()} is needed: run `{MIGRATE}`")
@@ -110,7 +110,7 @@ def _apply(connection: psycopg.Connection[Any], where: str) -> list[str]:
     except errors.UndefinedColumn as error:
         raise _somebody_elses(where) from error
     if done > newest():
-        raise LaterFormat(f"{where}: a later release has been there (version {done}): upgrade chatbot")
+        raise LaterFormat(f"{where}: written by a later release (version {done}): upgrade chatbot")
     waiting = [each for each in migrations() if each.version > done]
     for each in waiting:
         connection.execute(sql.SQL(each.text))

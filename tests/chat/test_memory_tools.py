@@ -116,7 +116,7 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_search", {"types": {"note": 1}}, "types: input should be a valid array"),
         ("memory_search", {"more": ["note"]}, "more: it should be an object"),
         ("memory_search", {"types": ["nope"]}, "types.0: input should be 'bugfix'"),
-        ("memory_search", {"after": "yesterday"}, "after: 'yesterday' is no time"),
+        ("memory_search", {"after": "yesterday"}, "after: invalid time 'yesterday'"),
         ("memory_search", {"query": "x" * 1_001}, "query: string should have at most 1000"),
         ("memory_search", {"query": "\ud800"}, "the arguments: invalid JSON"),
         ("memory_get", {"ids": []}, "ids: list should have at least 1"),

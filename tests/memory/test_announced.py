@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatbot.memory.announced import announces
+from chatbot.memory.announced import announces, may_change
 from chatbot.memory.changes import changes, statement
 
 ANNOUNCED = [
@@ -38,3 +38,42 @@ def test_what_is_said_of_another_or_besides_outdates_nothing(first: str, later: 
 @pytest.mark.parametrize("later", ["The boiler is ten years old.", "The boiler is serviced by Ann."])
 def test_two_things_that_are_told_of_one_are_both_so(later: str) -> None:
     assert not changes(statement("The boiler is in the cellar."), statement(later))
+
+
+NEAR = [
+    ("I take the bus to work.", "I have bought a scooter for the way to work."),
+    ("The car loan is at 3 percent.", "Our bank gave us 4 percent for the car loan."),
+    ("I'm on the evening team.", "I have moved to the morning team."),
+    ("I'm vegetarian.", "I don't mind a steak."),
+]
+APART = [
+    ("I take the bus to work.", "My sister has bought a scooter for the way to work."),
+    ("Mara's room is on floor 2.", "Nils's room is on floor 3."),
+    ("I ran 5 miles yesterday.", "I ran 8 miles today."),
+    ("I take the bus to work.", "Should I buy a scooter for the way to work now?"),
+    ("My rent is 900 euros.", "My rent is still 900 euros now."),
+    ("I play chess on Mondays.", "I also have a new chess club on Fridays."),
+]
+
+
+@pytest.mark.parametrize(("first", "later"), NEAR)
+def test_news_of_what_is_near_in_meaning_may_change_it(first: str, later: str) -> None:
+    assert may_change([later], [first], 0.6)
+    assert not may_change([later], [first], 0.2)
+
+
+@pytest.mark.parametrize(("first", "later"), APART)
+def test_news_of_another_or_of_the_same_changes_nothing(first: str, later: str) -> None:
+    assert not may_change([later], [first], 0.9)
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("I live above a bakery.", "All boxes are unpacked, we love the garden!"),
+        ("I teach at a primary school.", "Next week is my first day at the town hall."),
+    ],
+)
+def test_a_move_or_a_new_job_is_told_by_what_comes_with_it(first: str, later: str) -> None:
+    assert may_change([later], [first], 0.0)
+    assert not may_change([first], [later], 0.0)

@@ -91,7 +91,7 @@ async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     assert len(said) == workers * count
     longest = max(report["longest"] for report in reports)
     print(f"{workers} processes, {count} appends each: the longest wait was {longest:.3f} s")  # noqa: T201 - see -rP
-    assert longest < 5  # a bound for the slowest machine; where nothing else runs it is far below
+    assert longest < PATIENCE_S / 4  # nobody starves; where nothing else runs it is far below
 
 
 async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> None:

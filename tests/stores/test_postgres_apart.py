@@ -157,7 +157,7 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
     _use(fresh)
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute("INSERT INTO chatbot.migration (version, name) VALUES (9999, 'from the future')")
-        with pytest.raises(LaterFormat, match="a later release has been there"):
+        with pytest.raises(LaterFormat, match="written by a later release"):
             _use(fresh)
         with pytest.raises(LaterFormat):
             migrate(fresh)

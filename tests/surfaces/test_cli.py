@@ -99,7 +99,7 @@ def test_sessions_are_listed_shown_renamed_forked_and_deleted() -> None:
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
     assert from_json("sessions", "delete", "--with-memory", "--yes", "gamma", "delta")["deleted"][1] == fork["id"]
     assert [record["title"] for record in from_json("sessions", "list")] == ["beta"]
-    assert ok("sessions", "prune") == "nothing to erase\n"
+    assert ok("sessions", "prune") == "nothing to delete\n"
 
 
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:

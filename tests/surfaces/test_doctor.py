@@ -176,7 +176,7 @@ def test_a_cache_that_others_could_have_written_is_renewed() -> None:
     (cache,) = [path for path in Path(os.environ["XDG_CACHE_HOME"], "chatbot").iterdir() if path.is_dir()]
     cache.chmod(0o777)
     (bad,) = [finding for finding in findings(code=1) if finding["state"] == "bad"]
-    assert (bad["subject"], "not ours alone" in bad["message"]) == ("index", True)
+    assert (bad["subject"], "is not private" in bad["message"]) == ("index", True)
     findings("--fix")
     assert {finding["state"] for finding in findings()} == {"ok"}
     assert "blue stamps" in ok("memory", "search", "stamps")

@@ -147,16 +147,16 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     assert "would be archived" in user.run("sessions archive --title tea --dry-run")
     assert "archived" in user.run("sessions archive --title tea")
     assert "tea" not in user.run("sessions list")
-    assert "brought back" in user.run("sessions archive --title tea --archived --undo")
+    assert "restored" in user.run("sessions archive --title tea --archived --undo")
     deleting = user.start("sessions", "delete", "boat", "yacht", "--keep-memory")
     deleting.see("boat.*type yes:")
     deleting.type("yes\n")
     deleting.ended()
-    assert "no such sessions" in user.run("sessions list --title boat")
+    assert "no sessions match" in user.run("sessions list --title boat")
     assert "2 sessions would come in" in user.run("sessions import all.zip --dry-run")
     assert "2 sessions came in" in user.run("sessions import all.zip")
     assert "mooring fee" in user.run("sessions show boat")
-    assert "nothing to erase" in user.run("sessions prune --empty --yes")
+    assert "nothing to delete" in user.run("sessions prune --empty --yes")
     user.read_help("usage")
     assert "wrote page.html" in user.run("usage --html page.html")
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
@@ -185,7 +185,7 @@ def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch
     fee = user.id_in('memory add "The mooring fee is due in March" --person Ida --tag boat --type note')
     new = user.id_in('memory add "The mooring fee is due in May" --person Ida')
     assert "changed" in user.run(f'memory edit {new} --narrative "The harbour master said so"')
-    assert "took the place of" in user.run(f"memory supersede {fee} {new}")
+    assert "replaces" in user.run(f"memory supersede {fee} {new}")
     assert "harbour master" in user.run(f"memory get {new}")
     assert "superseded" in user.run(f"memory history {new}")
     assert "due in May" in user.run(f"memory timeline {new}")
@@ -236,7 +236,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/undo", "took back 'Ida is"),
         ("Which boat is mine?", "You said: Which"),
         ("/why", "model calls"),
-        ("/remember The mooring fee is due in March", "takes it back"),
+        ("/remember The mooring fee is due in March", "hides it again"),
         ("/recall mooring", "1 .*due in March"),
         ("/history 1", r"\(active\).*add"),
         ("/forget 1", "forgotten; chatbot"),
@@ -248,7 +248,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/search dock", "/resume 1"),
         ("/rename boat", "now called 'boat'"),
         ("/context", "of a window of"),
-        ("/compact", "summed up"),
+        ("/compact", "summarized"),
         ("/export boat.md", "wrote .*boat.md"),
         ("/usage", "purpose.*chat"),
         ("/model", "scripted answers"),

@@ -70,7 +70,7 @@ def test_old_sessions_are_rolled_up_when_asked() -> None:
 def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
     add("something")
     with locked(Path("identities/ada/memory"), name=".maintenance.lock"):
-        assert "it is being done" in ok()
+        assert "already maintaining" in ok()
         assert report()["skipped"] == "under way"
 
 

@@ -1,5 +1,6 @@
-"""`chatbot mcp`, driven by the official client over real standard streams and real HTTP."""
+"""`chatbot mcp`, driven by the official client: over real standard streams and HTTP once, and within this process."""
 
+import argparse
 import asyncio
 import inspect
 import json
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,14 +19,18 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server import Server
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceTemplateReference
 
 import chatbot.errors
 import chatbot.stores.errors
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
+from chatbot.cli.arguments import build_parser
+from chatbot.cli.mcp import listen, opened
 from chatbot.mcp.errors import UNTOLD, code_of, told
 from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
+from chatbot.runtime import Options, Setup
 from chatbot.server.access_tokens import Tokens
 from chatbot.stores.access import Clearance
 from tests import command
@@ -52,6 +57,21 @@ def _identities() -> None:
 
 @asynccontextmanager
 async def connected(*arguments: str) -> AsyncIterator[Client]:
+    """The official client of the server that `chatbot mcp` would be, without a process or a wire between them."""
+    async with _opened(*arguments) as (server, _, _), Client(server) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _opened(*arguments: str) -> AsyncIterator[tuple[Server[Any], Setup, argparse.Namespace]]:
+    args = build_parser().parse_args(["mcp", *arguments])
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    async with opened(setup, args) as server:
+        yield server, setup, args
+
+
+@asynccontextmanager
+async def piped(*arguments: str) -> AsyncIterator[Client]:
     """The official client, over the streams of a process of its own."""
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "chatbot", "mcp", *arguments], env=dict(os.environ), cwd=Path.cwd()
@@ -61,14 +81,29 @@ async def connected(*arguments: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def listening(*arguments: str, **environment: str) -> AsyncIterator[str]:
-    """The URL of a server on a free port."""
+async def listening(*arguments: str) -> AsyncIterator[str]:
+    """The URL of the server on a free port, in this process."""
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with _opened("--http", "--port", "0", *arguments) as (server, setup, args):
+        task = asyncio.create_task(listen(server, setup, args, url.set_result))
+        try:
+            waited: list[asyncio.Future[Any]] = [task, url]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            yield url.result()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def listening_process() -> AsyncIterator[str]:
+    """The same in a process of its own."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "chatbot", "mcp", "--http", "--port", "0", *arguments),
+        *("-m", "chatbot", "mcp", "--http", "--port", "0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | environment,
     )
     assert process.stderr is not None
     try:
@@ -85,11 +120,11 @@ async def listening(*arguments: str, **environment: str) -> AsyncIterator[str]:
 @pytest.fixture(params=["stdio", "http"])
 def way_in(request: pytest.FixtureRequest) -> Any:
     if request.param == "stdio":
-        return connected
+        return piped
 
     @asynccontextmanager
-    async def over_http(*arguments: str) -> AsyncIterator[Client]:
-        async with listening(*arguments) as url, Client(url, read_timeout_seconds=PATIENCE_S) as client:
+    async def over_http() -> AsyncIterator[Client]:
+        async with listening_process() as url, Client(url, read_timeout_seconds=PATIENCE_S) as client:
             yield client
 
     return over_http

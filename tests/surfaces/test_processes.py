@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "sessions search": (0, "sessions search bicycle"),
     "sessions compare": (0, "sessions compare {session} {session}"),
     "sessions rename": (0, "sessions rename {session} tyre"),
+    "sessions pin": (0, "sessions pin {session}"),
     "sessions fork": (0, "sessions fork {session} --json"),
     "sessions export": (0, "sessions export {session} --format jsonl"),
     "sessions import": (2, "sessions import missing.zip"),

@@ -59,6 +59,7 @@ WRITES = [
     "sessions delete {first} --with-memory --yes",
     "sessions archive {first}",
     "sessions fork {first}",
+    "sessions pin {first}",
     "memory add something",
     "memory forget {row} --yes",
     "memory purge {row} --yes",

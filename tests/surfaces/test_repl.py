@@ -194,7 +194,7 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     chat.say("tell me a story")
     chat.see("so far so good")
     chat.type(CTRL_C)
-    chat.see("stopped; what was said is kept")
+    chat.see("stopped; the text so far is kept")
     chat.say("go on")
     chat.see("and on")
     chat.leave()
@@ -209,7 +209,7 @@ def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_on
     chat.say("tell me a story")
     chat.see("thinking|waiting|recalling")
     chat.type(CTRL_C)
-    chat.see("stopped; what was said is kept")
+    chat.see("stopped; the text so far is kept")
     assert "go on with" in chat.leave()
     again = start("-m", "local/nowhere.gguf")
     again.see("tell me a story")
@@ -245,7 +245,7 @@ def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> 
     chat.see(r"so\s+good")
     chat.type("typed ahead")
     chat.type(CTRL_C)
-    chat.see("stopped; what was said is kept")
+    chat.see("stopped; the text so far is kept")
     shown = chat.leave()
     assert shown.count("word") == 30
     assert "^C" not in shown
@@ -286,7 +286,7 @@ def test_a_reply_is_copied_and_saved(start: Start) -> None:
     chat.say("/save out.py code")
     chat.see("wrote .*out.py")
     chat.say("/save out.py")
-    chat.see("is there already")
+    chat.see("already exists")
     chat.leave()
     assert Path("out.py").read_text(encoding="utf-8") == "print(1)\n"
 
@@ -467,7 +467,7 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.say("The heating is serviced in May by Kunibert.")
     chat.see("You said")
     chat.say("/remember Kunibert takes cash")
-    chat.see("takes it back")
+    chat.see("hides it again")
     chat.say("/search kunibert")
     chat.see("by Kunibert.*/resume 1")
     chat.say("/facts Ada")
@@ -500,13 +500,13 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
 
 EVERY_COMMAND = {
     "/help": "Ctrl-D leaves",
-    "/remember Kunibert takes cash": "takes it back",
+    "/remember Kunibert takes cash": "hides it again",
     "/recall cash": "1 .*Kunibert takes cash",
     "/history 1": r"takes cash \(active\).*add",
     "/forget 1": "forgotten; chatbot memory restore",
     "/memory list --limit 1": "heating",
     "/tasks add Call the plumber": "ticks one off",
-    "/people": "nobody of that name is mentioned",
+    "/people": "no people match",
     "/facts Ada": "lives-in",
     "/why": "query: The heating",
     "/context": "of a window of",
@@ -520,7 +520,7 @@ EVERY_COMMAND = {
     "/export all.md": "wrote .*all.md",
     "/retry": "You said: The heating.*scripted ·",
     "/edit": "nothing was changed",
-    "/compact": "nothing|summed up",
+    "/compact": "nothing|summarized",
     "/fork Beta": "a copy of",
     "/undo": "took back",
     "/model": "scripted answers",
@@ -569,7 +569,7 @@ def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> N
 def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -> None:
     chat = remembering()
     chat.say("/remember The heating is serviced in May")
-    chat.see("takes it back")
+    chat.see("hides it again")
     chat.say("/remember The heating costs 300 a month")
     chat.say("/recall heating")
     chat.see("2 .*heating")
@@ -580,7 +580,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/forget heating")
     chat.see("forgotten.*forgotten")
     chat.say("/recall heating")
-    chat.see("nothing is remembered about that")
+    chat.see("no memories match")
     chat.say("/tasks add Call the plumber")
     chat.see("Call the plumber.*ticks one off")
     chat.say("/tasks done 1")
@@ -609,7 +609,7 @@ def test_compacting_keeps_the_transcript_and_shrinks_the_window(remembering: Sta
         chat.say(text)
         chat.see(f"You said: {text}")
     chat.say("/compact")
-    chat.see("4 entries are summed up.*Merle")
+    chat.see("4 entries are summarized.*Merle")
     chat.leave()
     assert len(_said()) == 6
     again = remembering()
@@ -654,11 +654,11 @@ def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: py
     [
         ("true", "nothing was changed"),
         ("truncate -s 0", "nothing was changed"),
-        ("rm", "the editor left no text in UTF-8: nothing was changed"),
-        ("sed -i 's/tea/\\xe9/'", "the editor left no text in UTF-8: nothing was changed"),
+        ("rm", "the editor's text is not valid UTF-8: nothing was changed"),
+        ("sed -i 's/tea/\\xe9/'", "the editor's text is not valid UTF-8: nothing was changed"),
         ("false", "the editor ended with 1: nothing was changed"),
         ("no-such-editor --wait", "'no-such-editor' cannot be started: set EDITOR"),
-        ("'unclosed", "is no command: set EDITOR"),
+        ("'unclosed", "is not a command: set EDITOR"),
     ],
 )
 def test_an_editor_that_goes_wrong_leaves_the_exchange_as_it_was(
@@ -712,7 +712,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
     chat.see("wrote .*boat.md")
     assert "The boat lies in Kiel" in Path("boat.md").read_text(encoding="utf-8")
     chat.say("/export boat.md")
-    chat.see("is there already")
+    chat.see("already exists")
     chat.leave()
 
 

@@ -106,7 +106,7 @@ def test_pages_can_be_asked_for_one_by_one() -> None:
     following = titles("list", "--limit", "2", "--page-after", after)
     assert len(following) == 2
     assert titles("list", "--limit", "2", "--after-id", after) == following  # as it was called at first
-    assert "that is all" in ok("list", "--page-after", from_json("list")[-1]["id"])
+    assert "no more results" in ok("list", "--page-after", from_json("list")[-1]["id"])
     fails(4, "no session", "list", "--page-after", "nothing")
 
 
@@ -127,11 +127,11 @@ def test_pruning_takes_the_empty_and_the_old() -> None:
     make("empty", days_ago=9, said=0)
     make("old", days_ago=90)
     make("new")
-    assert "would be erased" in ok("prune", "--empty", "--dry-run")
+    assert "would be deleted" in ok("prune", "--empty", "--dry-run")
     assert len(from_json("prune", "--empty", "--before", "7d", "--yes")["deleted"]) == 1
     assert titles("list") == ["new", "old"]
     assert len(from_json("prune", "--before", "30d", "--keep-memory", "--yes")["deleted"]) == 1
-    assert ok("prune") == "nothing to erase\n"
+    assert ok("prune") == "nothing to delete\n"
 
 
 def test_archived_sessions_are_out_of_the_way_and_come_back() -> None:
@@ -143,7 +143,7 @@ def test_archived_sessions_are_out_of_the_way_and_come_back() -> None:
     assert len(from_json("search", "old", "--all")) == 1
     assert "old says 0" in ok("show", "old")
     assert ok("archive", "--all") == "nothing to change\n"
-    assert ok("archive", "old", "--undo") == f"brought back {old}\n"
+    assert ok("archive", "old", "--undo") == f"restored {old}\n"
     assert titles("list") == ["old"]
 
 
@@ -160,8 +160,8 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
     fails(4, "there is no session", "compare", session, session)
     for words in (("why", session), ("usage", session), ("ask", "-r", session, "And?")):
         assert command.run(*words).returncode == 4
-    assert ok("delete", "--all", "--yes") == "nothing to erase\n"
-    assert ok("prune", "--title", "tax", "--yes") == "nothing to erase\n"
+    assert ok("delete", "--all", "--yes") == "nothing to delete\n"
+    assert ok("prune", "--title", "tax", "--yes") == "nothing to delete\n"
     Path("identities/ada/identity.toml").write_text('clearance = "full"\n', encoding="utf-8")
     assert titles("list") == ["tax return"]
 
@@ -171,7 +171,7 @@ def test_a_search_says_how_to_go_on() -> None:
     found = ok("search", "giraffe")
     assert "entry 1, user: about giraffes says 0" in found
     assert f"chatbot -r {session}" in found
-    assert ok("search", "nothing", "of", "the", "kind") == "no session speaks of that\n"
+    assert ok("search", "nothing", "of", "the", "kind") == "no session matches\n"
 
 
 def test_what_a_search_found_is_shown_page_by_page() -> None:
@@ -180,7 +180,7 @@ def test_what_a_search_found_is_shown_page_by_page() -> None:
     pages = [from_json("search", "giraffe", "--limit", "2", "--page-after", each) for each in ("0", "2")]
     assert {hit["session"]["id"] for page in pages for hit in page} == set(made)
     assert list(map(len, pages)) == [2, 1]
-    assert ok("search", "giraffe", "--page-after", "3") == "that is all\n"
+    assert ok("search", "giraffe", "--page-after", "3") == "no more results\n"
 
 
 def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
@@ -198,7 +198,7 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     make("Tea / cake: ünï", "two")
     ok("export", "two", "-o", "two.html")
     assert Path("two.html").stat().st_mode & 0o077 == 0
-    fails(2, "is there already", "export", "two", "-o", "two.html")
+    fails(2, "already exists", "export", "two", "-o", "two.html")
     ok("export", "two", "-o", "two.html", "--force")
     assert ok("export", "two").startswith("# two\n")
     assert ok("export", "two", "--format", "jsonl").count("\n") == 3
@@ -210,7 +210,7 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     assert {Path(file).parent.name for file in files} == {"folder"}
     fails(2, "name a folder", "export", "--all")
     fails(2, "name it with -o", "export", "two", "--format", "bundle")
-    fails(2, "no such sessions", "export", "--title", "nothing")
+    fails(2, "no sessions match", "export", "--title", "nothing")
     fails(7, "cannot be written", "export", "two", "-o", "nowhere/two.md")
     assert not list(Path().glob(".*.tmp"))
 
@@ -253,7 +253,7 @@ def test_memories_come_in_by_their_own_command() -> None:
 def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str, code: int, left: int) -> None:
     make("one")
     asking = terminal("delete", "one")
-    asking.see(r"erase for good\? type yes:")
+    asking.see(r"delete permanently\? type yes:")
     asking.type(answer)
     assert "Traceback" not in asking.ended(code)
     assert len(titles("list")) == left

@@ -26,6 +26,7 @@ from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
+from tests.command import run
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -207,7 +208,7 @@ async def test_a_server_that_died_is_started_again_once_until_it_does_well(tmp_p
         await call(toolbox, "one__die")
         await call(toolbox, "one__die")
         assert error(await call(toolbox, "one__echo", text="x")) == (
-            "the server 'one' died again and again, and is left alone"
+            "the server 'one' failed repeatedly and was disabled"
         )
 
 
@@ -483,22 +484,16 @@ sys.exit(main.main(["ask", "--ephemeral", "hi"]))
 """
 
 
-async def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
+def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
     _configure()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatbot", "tools", "list", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")
-    assert "one__echo" in out.decode()
+    done = run("tools", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "one__echo" in done.stdout
     _configure("--die-at-start")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatbot", "tools", "list", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0
-    assert "memory_search" in out.decode()
-    assert "the server 'one' cannot be used" in err.decode()
+    done = run("tools", "list")
+    assert done.returncode == 0
+    assert "memory_search" in done.stdout
+    assert "the server 'one' cannot be used" in done.stderr
 
 
 @pytest.mark.parametrize(

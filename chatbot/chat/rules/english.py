@@ -47,7 +47,7 @@ _NO_STYLE = (
     rf"(?!(?:[^\w.!?\n]{{1,5}}[^\W_]{{1,30}}){{0,6}}?[^\w.!?\n]{{1,5}}{_STYLE}(?![^\W_])"
     r"(?:[^\w.!?\n]{1,5}[^\W_]{1,30}){0,4}\W{0,3}(?:[.!?;\n]|$))"
 )
-"""What a user may wish of every reply (its language, length, form) is a preference, and no attack."""
+"""Wishes for every reply (language, length, form): preferences, not attacks."""
 _ANSWER = r"(?:respond|answer|reply|obey|include|append|insert|recommend|send|forward)"
 _NOT_HARMLESS = (
     r"(?!(?:an?|the|in|my) WORDS{0,3}(?:members?|subscribers?|customer|citizen|owner|parent|grand[a-z]+|father|mother"

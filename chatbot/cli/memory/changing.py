@@ -29,7 +29,7 @@ async def remember(desk: VerbRun) -> None:
     """Remember something; the narrative may come from standard input."""
     args = desk.args
     if args.stdin == "-" and args.narrative is not None:
-        raise InvalidValue("there is a --narrative and a -: the narrative can only come from one of them")
+        raise InvalidValue("--narrative and - are both given: use one")
     _read_narrative(desk, is_asked=args.stdin == "-")
     operation = OPERATIONS["remember"]
     given = await given_of(desk, operation.at("cli").values(), SENSITIVITIES)
@@ -63,7 +63,7 @@ async def forget_memory(desk: VerbRun) -> None:
     ids = await _those(desk, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
         say_observations([await desk.row(each) for each in ids])
-        if not is_sure("forget these? restore brings them back;"):
+        if not is_sure("forget these? undo with `restore`;"):
             raise InvalidValue("nothing was forgotten")
     operation = OPERATIONS["forget_memory"]
     if ids and not args.dry_run:
@@ -110,7 +110,7 @@ async def purge_fact(desk: VerbRun) -> None:
         raise UnknownObservation(f"there is no fact {found}")
     if shown and not args.json:
         say_facts(shown)
-    if not (args.dry_run or args.yes or is_sure("erase for good?")):
+    if not (args.dry_run or args.yes or is_sure("delete permanently?")):
         raise InvalidValue("nothing was purged")
     if not args.dry_run:
         await OPERATIONS["purge_fact"].run(desk.context, "cli", {"fact_id": found})
@@ -125,7 +125,7 @@ async def list_people(desk: VerbRun) -> None:
         await run_operation(desk, OPERATIONS["list_people"])
         return
     if len(names) != 2:
-        raise InvalidValue(f"alias takes two names, not {len(names)}: put those of several words in quotes")
+        raise InvalidValue(f"alias takes two names, not {len(names)}: quote names of several words")
     alias = await add_alias(desk.context, *redacting(*names))
     show(desk, OPERATIONS["add_alias"], alias, {})
 
@@ -145,7 +145,7 @@ def _read_narrative(desk: VerbRun, *, is_asked: bool = False) -> None:
 async def _edited(desk: VerbRun, observation_id: str) -> str:
     """The narrative after it went through the person's editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidValue("there is nothing to change: name a field, such as --title")
+        raise InvalidValue("no change given: name a field, such as --title")
     return await asyncio.to_thread(edited, (await desk.row(observation_id)).narrative)
 
 
@@ -167,7 +167,7 @@ async def _those(desk: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[
         if fits(status):
             ids.append(each)
         else:
-            warn(f"there is nothing to {verb}: {each} is {status}")
+            warn(f"nothing to {verb}: {each} is {status}")
     return ids
 
 
@@ -189,5 +189,5 @@ def _agree(going: Erasure) -> None:
         say(f"{going.derived} of these go too because they were derived from the others")
     if going.facts:
         say(f"{len(going.facts)} facts go with them")
-    if not is_sure("erase for good?"):
+    if not is_sure("delete permanently?"):
         raise InvalidValue("nothing was purged")

@@ -81,7 +81,7 @@ class _Told:
         if self._facts:
             say_table(("type", "became", "subject", "fact"), map(_row, self._facts))
         else:
-            say("the model found no facts in it")
+            say("the model found no facts")
         say(f"{calls} model calls · {cost_text(cost_usd)}")
 
 
@@ -100,7 +100,7 @@ def _read(name: str) -> str:
     except OSError as error:
         raise InvalidValue(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidValue(f"{name} is no text in UTF-8: convert it first") from error
+        raise InvalidValue(f"{name} is not UTF-8 text: convert it first, e.g. with iconv") from error
     if not text.strip():
         raise InvalidValue(f"{name} holds no text")
     return text

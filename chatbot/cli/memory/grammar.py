@@ -36,11 +36,10 @@ def _add_extract(verbs: Verbs) -> None:
         "extract notes.txt",
         "pdftotext report.pdf - | chatbot memory extract - --add",
     )
-    extract.set_defaults(operation="extract")
     extract.add_argument("file", metavar="FILE", help="text file (-: standard input)")
     keeping = extract.add_mutually_exclusive_group()
-    keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none, which is the default")
-    keeping.add_argument("--add", action="store_true", help="remember them, as [extraction] says")
+    keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none (default)")
+    keeping.add_argument("--add", action="store_true", help="add them to memory, as [extraction] says")
     extract.add_argument(
         "-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use (default: of [extraction])"
     )
@@ -63,7 +62,6 @@ def _add_files(verbs: Verbs) -> None:
         "export -o memories.jsonl",
         "export --type decision -o decisions.md",
     )
-    export.set_defaults(operation="export")
     add_filter(export)
     export.add_argument("-o", "--output", type=Path, metavar="PATH", help="file (default -: standard output)")
     export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
@@ -78,11 +76,9 @@ def _add_upkeep(verbs: Verbs) -> None:
         "stats --days 90",
         "stats --html memory.html",
     )
-    stats.set_defaults(operation="stats")
     stats.add_argument("--days", type=whole_days, default=30, metavar="N", help="draw the last N days (default 30)")
     stats.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
-    reindex.set_defaults(operation="reindex")
     reindex.add_argument("--embed", action="store_true", help="also embed memories that have no vector yet")
     reindex.add_argument("--all", action="store_true", help="also embed every memory anew")
 
@@ -96,7 +92,6 @@ def _add_profile(verbs: Verbs) -> None:
         'profile set home "Lisbon"',
         "profile history home",
     )
-    profile.set_defaults(operation="profile")
     profile.add_argument("--as-of", type=past, metavar="WHEN", help="show what was true then")
     profile.add_argument("--known-at", type=past, metavar="WHEN", help="show what was known then")
     add_pages(profile, limit=0, zero="all")

@@ -23,21 +23,26 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 
 _NOTHING = {
-    "search_memories": "nothing is remembered about that",
-    "recall_memories": "nothing is remembered about that",
-    "list_memories": "nothing is remembered yet",
-    "list_people": "nobody of that name is mentioned",
+    "search_memories": "no memories match",
+    "recall_memories": "no memories match",
+    "list_memories": "no memories yet",
+    "list_people": "no people match",
     "list_tasks": "No open tasks",
     "list_facts": "No facts yet",
-    "list_sessions": "no such sessions",
-    "search_sessions": "no session speaks of that",
+    "list_sessions": "no sessions match",
+    "search_sessions": "no session matches",
 }
 _BECAME = {
     "added": "added {}",
-    "exact_dup": "the same was remembered before: {}",
+    "exact_dup": "already exists, unchanged: {}",
     "updated": "changed {}",
     "deleted": "deleted {}",
     "skipped": "nothing to change in {}",
+}
+_SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
+    "fork_session": lambda record: f"{record.id} goes on from {record.parent}",
+    "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
+    "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",
 }
 _DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
 
@@ -71,7 +76,7 @@ def show_changed(desk: VerbRun, gives: str, values: Sequence[Any], **more: Any) 
         say_json(dict(zip(words, values, strict=False)) | more)
     elif len(words) > 1:
         old, new = values
-        say(f"{new} took the place of {old}")
+        say(f"{new} replaces {old}")
     else:
         for each in [values[0]] if isinstance(values[0], str) else values[0]:
             say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
@@ -112,7 +117,7 @@ def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> N
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
-        say(_NOTHING.get(operation.name, "nothing found") if is_first else "that is all")
+        say(_NOTHING.get(operation.name, "nothing found") if is_first else "no more results")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:
@@ -158,12 +163,7 @@ def _line(operation: Operation, item: Any) -> str:
         case Triple():
             return printable(f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})")
         case SessionRecord():
-            is_fork = operation.name == "fork_session"
-            return (
-                f"{item.id} goes on from {item.parent}"
-                if is_fork
-                else printable(f"{item.id} is now called {item.title!r}")
-            )
+            return printable(_SESSION_LINES[operation.name](item))
         case Alias():
             return printable(f"{item.name} is also known as {item.alias} (fact {item.id})")
         case _:

@@ -97,7 +97,7 @@ class VerbRun:
         if page:
             say_items(page)
         if more or not page:
-            say(more or ("that is all" if items else nothing))
+            say(more or ("no more results" if items else nothing))
 
     def tell(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""
@@ -110,7 +110,7 @@ class VerbRun:
 def warn_redacted(found: Iterable[str]) -> None:
     """Report on standard error that secrets were removed."""
     if told := ", ".join(found):
-        warn(f"SECRETS WERE TAKEN OUT before anything was kept: {told}. What is remembered does not hold them.")
+        warn(f"SECRETS WERE REMOVED before storing: {told}. The memory does not contain them.")
 
 
 def redacting(*texts: str) -> tuple[str, ...]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from chatbot.attachments.read import Upload, file_named, uploaded
 from chatbot.stores.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from chatbot.attachments.read import Upload
 
 _NAMED = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))""")
 _ENDS = ".,;:!?)"
@@ -49,6 +52,8 @@ def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
 
     What names no file stays as it is, unless it looks like a path: then `InvalidValue` is raised. Blocking.
     """
+    from chatbot.attachments.read import file_named, uploaded
+
     files: list[Upload] = []
 
     def named(found: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ class CommandLineSlash(Slash):
     _options: Options
 
     async def do_memory(self, text: str) -> None:
-        """Do what `chatbot memory` does: /memory ACTION … , such as timeline, edit, restore, import, export, stats.
+        """Run a `chatbot memory` command: /memory ACTION …, such as timeline, edit, restore, import, export, stats.
 
         /memory --help lists the actions, /memory ACTION --help explains one.
         """
@@ -32,11 +32,11 @@ class CommandLineSlash(Slash):
         await self._command("config", text)
 
     async def do_tools(self, text: str) -> None:
-        """List what the model may call: /tools."""
+        """List the tools of the model: /tools."""
         await self._command("tools", f"{text or 'list'} -m {shlex.quote(self._runtime.model_asked_for)}")
 
     async def do_models(self, text: str) -> None:
-        """List the models that can be used: /models [list TEXT|--find|alias …]."""
+        """List models: /models [list TEXT|--find|alias …]."""
         await self._command("models", text)
 
     async def do_keys(self, text: str) -> None:
@@ -44,7 +44,7 @@ class CommandLineSlash(Slash):
         await self._command("keys", text or "list")
 
     async def do_personas(self, text: str) -> Next:
-        """List personas, or choose one: /personas [use NAME]."""
+        """List or choose personas: /personas [use NAME]."""
         return await self._begin_again("personas", text or "list")
 
     async def do_setup(self, text: str) -> Next:
@@ -52,7 +52,7 @@ class CommandLineSlash(Slash):
         return await self._begin_again("setup", text)
 
     async def do_hooks(self, text: str) -> None:
-        """List what happens around the conversation, in its order: /hooks."""
+        """List hooks in the order in which they run: /hooks."""
         await self._command("hooks", text)
 
     async def do_stores(self, text: str) -> None:
@@ -60,7 +60,7 @@ class CommandLineSlash(Slash):
         await self._command("stores", text)
 
     async def do_maintain(self, text: str) -> None:
-        """Let memory fade, merge what is alike, retire what is old: /maintain [--dry-run]."""
+        """Decay, merge and archive memories now: /maintain [--dry-run]."""
         await self._command("maintain", text)
 
     async def _begin_again(self, name: str, text: str) -> Next:

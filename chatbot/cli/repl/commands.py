@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.repl.command_line import CommandLineSlash
 from chatbot.cli.repl.remembering import MemorySlash
@@ -26,10 +25,10 @@ _FOUND = 10
 
 
 class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
-    """Commands act on the conversation in `chat`, and may put another in its place."""
+    """Commands act on the conversation in `session`, and may put another in its place."""
 
-    def __init__(self, runtime: Runtime, screen: Screen, chat: Chat, options: Options) -> None:
-        super().__init__(runtime, screen, chat)
+    def __init__(self, runtime: Runtime, screen: Screen, options: Options) -> None:
+        super().__init__(runtime, screen)
         self._options = options
         self._listed: list[str] = []
         self._begun: set[str] = set()
@@ -62,36 +61,36 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         return await command(line[len(name) :].strip()) or Next()
 
     async def do_help(self, name: str) -> None:
-        """Show the commands and the keys, or all about one command: /help [NAME]."""
+        """List commands and keys, or explain a command: /help [NAME]."""
         if name:
             if found := self._found_one(f"/{name.removeprefix('/')}"):
                 self._screen.say(f"{found}: {_documents(type(self))[found]}")
             return
         for each, description in self.all().items():
             self._screen.say(f"{each:10} {description}")
-        self._screen.say("/help NAME says more; the beginning of a name is enough, Tab completes the rest.", "dim")
-        self._screen.say("A path is a message, and so is a block that begins with one; //word says /word.", "dim")
-        self._screen.say("Enter sends, Alt-Enter begins a new line, Ctrl-C stops a reply, Ctrl-D leaves.", "dim")
+        self._screen.say("/help NAME explains a command. The start of a name is enough; Tab completes it.", "dim")
+        self._screen.say("A path, or a block that begins with one, is sent as text; //word sends /word.", "dim")
+        self._screen.say("Enter sends, Alt-Enter starts a new line, Ctrl-C stops a reply, Ctrl-D quits.", "dim")
 
     async def do_new(self, _: str) -> None:
-        """Begin a new session."""
+        """Start a new session."""
         await self._enter(await self._runtime.new_session(), "a new session")
 
     async def do_resume(self, which: str) -> None:
-        """Go on with another session: /resume ID, title, or number in /sessions."""
+        """Resume another session: /resume ID, title, or number in /sessions."""
         if not which:
             return await self.do_sessions("")
         text = numbered(which, self._listed)
         return await self._enter(await self._runtime.resume(text), "going on")
 
     async def do_fork(self, title: str) -> None:
-        """Go on in a copy of this session: /fork [title]."""
+        """Continue in a copy of this session: /fork [title]."""
         session = self._session()
         fork = await self._runtime.memory.fork_session(session.id, title=title)
         await self._enter(fork, f"a copy of {session.id}")
 
     async def do_sessions(self, text: str) -> None:
-        """List the sessions used last, or do what `chatbot sessions` does: /sessions [ACTION …].
+        """List recent sessions, or run a `chatbot sessions` command: /sessions [ACTION …].
 
         /sessions --help lists the actions, such as show, compare, archive, import and delete.
         """
@@ -103,10 +102,10 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         self._listed = [record.id for record in records]
         rows = ([str(number), *row] for number, row in enumerate(session_rows(records), 1))
         say_table(("#", *SESSION_HEAD), rows)
-        self._screen.say("/resume and a number goes on with one of them", "dim")
+        self._screen.say("/resume NUMBER resumes one", "dim")
 
     async def do_search(self, text: str) -> None:
-        """Find the sessions that speak of something: /search TEXT."""
+        """Search sessions: /search TEXT."""
         from chatbot.cli.sessions.results import say_hit
 
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
@@ -115,41 +114,41 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         for number, hit in enumerate(hits, 1):
             say_hit(hit, f"/resume {number}")
         if not hits:
-            self._screen.say("no session speaks of that", "dim")
+            self._screen.say("no session matches", "dim")
 
     async def do_rename(self, title: str) -> None:
-        """Give this session a title: /rename TITLE."""
+        """Rename this session: /rename TITLE."""
         await self._session().rename(title)
-        self._screen.say(f"now called {self._session().record.title!r}", "dim")
+        self._screen.say(f"renamed to {self._session().record.title!r}", "dim")
 
     async def do_undo(self, _: str) -> None:
-        """Take back the last exchange, for good.
+        """Remove the last exchange permanently.
 
-        With it goes what was remembered, captured and summed up of it, and a title that it gave. What tools did in it
-        stays done, what the model wrote down by itself too, and so does its cost.
+        Its memories, its part of summaries and a title made from it are removed too. The effects of its tools, memories
+        that the model added with them, and its cost stay.
         """
         taken = await self.chat.take_back()
-        self._screen.say(f"took back {_first_line(taken)!r}" if taken else "there is nothing to take back", "dim")
+        self._screen.say(f"took back {_first_line(taken)!r}" if taken else "nothing to remove", "dim")
 
     async def do_retry(self, _: str) -> Next:
-        """Ask the last question again, in place of the reply."""
+        """Ask the last question again, replacing the reply."""
         taken = await self.chat.take_back(to_ask_again=True)
         if not taken:
-            self._screen.say("there is nothing to ask again", "dim")
+            self._screen.say("no question to ask again", "dim")
             return Next()
         return Next(say=taken[0].content)
 
     async def do_edit(self, _: str) -> Next:
         """Change the last question and ask it again, in your editor.
 
-        What $VISUAL or $EDITOR leaves takes the place of the last exchange; where nothing changes, all stays as it was.
-        Without an editor the question stands at the prompt.
+        The text from $VISUAL or $EDITOR replaces the last exchange; an unchanged text changes nothing.
+        Without an editor, the question is edited at the prompt.
         """
         from chatbot.cli.repl.editor import edited, named_editor
 
         asked = await self.chat.asked_last()
         if asked is None:
-            self._screen.say("there is nothing to edit yet", "dim")
+            self._screen.say("no question to edit yet", "dim")
             return Next()
         if not named_editor():
             return Next(draft=asked, replaces=True)
@@ -161,22 +160,22 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         return Next(say=text, replaces=True)
 
     async def do_model(self, name: str) -> None:
-        """Show which model answers, or let another one: /model [NAME].
+        """Show or switch the model: /model [NAME].
 
-        The session goes on. The choice holds for this sitting; [model] in the configuration is for ever.
+        The session continues. Lasts until you quit; set [model] name to keep it.
         """
         if name:
             await self._runtime.use_model(name)
-            self.chat.use(self._runtime.model, self._runtime.tools(self.chat.session))
+            self.chat.use(self._runtime.model, self._runtime.tools(self.session))
             self._runtime.model.warm()
         model = self._runtime.model
         window = "" if name else f" · a window of {await model.context_window():,} tokens"
         self._screen.say(f"{model.name} answers{' from now on' if name else ''}{window}", "dim")
 
     async def do_identity(self, name: str) -> Next:
-        """Show who answers, or talk to somebody else: /identity [NAME].
+        """Show or switch the identity: /identity [NAME].
 
-        An identity is a hard boundary: its own last session is opened, and nothing of this one goes along.
+        Opens the last session of that identity. Nothing is shared between identities.
         """
         from chatbot.identity import list_identities
 
@@ -188,18 +187,18 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
             )
             return Next()
         if name == setup.identity.name:
-            self._screen.say(f"{name} answers already", "dim")
+            self._screen.say(f"{name} is already the identity", "dim")
             return Next()
         Setup.resolve(replace(self._options, identity=name))  # an unknown name is told of before anything is closed
         return Next(identity=name)
 
     async def do_exit(self, _: str) -> Next:
-        """Leave; the session stays."""
+        """Quit; the session is kept."""
         return Next(leave=True)
 
     async def begin(self, session: SessionHandle | None) -> None:
         """Converse in that session."""
-        self.chat = self._runtime.chat(session)
+        self.session, self._chat = session, None
         if session is None or session.record.title or not session.supports(TranscriptStore):
             return
         if not await session.transcript_count():
@@ -207,7 +206,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     async def discard_empty(self) -> bool:
         """Delete the session if it was begun in this sitting and nothing was said or remembered in it."""
-        session = self.chat.session
+        session = self.session
         if session is None or session.id not in self._begun:
             return False
         return await self._runtime.discard_empty(session)
@@ -223,7 +222,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         return None
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
-        former = self.chat.session
+        former = self.session
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():
             await self._runtime.leave(former)

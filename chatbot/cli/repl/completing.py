@@ -28,10 +28,10 @@ _KINDS = {
     "/memory": "memory",
     "/sessions": "sessions",
 }
-"""What may stand behind a command."""
+"""Values that may follow a command."""
 
 Candidate = tuple[str, str, str]
-"""What is inserted, what is shown, and a word about it."""
+"""Text to insert, text to show, and a short description."""
 
 
 class _Known(Protocol):

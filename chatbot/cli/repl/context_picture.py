@@ -22,7 +22,7 @@ _STYLES = {
 _SIGNS = {"reply": "▒", "free": "░"}
 _WIDEST = 72
 _FIGURES = 19
-"""What a line needs beside its bar and its name: the tokens and the share."""
+"""Width of a line without its bar and name: the tokens and the share."""
 
 
 class ContextPicture:

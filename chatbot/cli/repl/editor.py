@@ -17,7 +17,7 @@ def named_editor() -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InvalidValue(f"the editor {text!r} is no command: set EDITOR to one") from error
+        raise InvalidValue(f"the editor {text!r} is not a command: set EDITOR to one") from error
 
 
 def edited(text: str, *, suffix: str = ".md") -> str:
@@ -35,4 +35,4 @@ def edited(text: str, *, suffix: str = ".md") -> str:
         try:
             return file.read_text(encoding="utf-8").removesuffix("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidValue("the editor left no text in UTF-8: nothing was changed") from error
+            raise InvalidValue("the editor's text is not valid UTF-8: nothing was changed") from error

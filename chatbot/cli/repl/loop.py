@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -15,7 +16,6 @@ from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from chatbot.attachments.read import Upload
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
@@ -32,8 +32,11 @@ from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import StoreError
 
+if TYPE_CHECKING:
+    from chatbot.attachments.read import Upload
+
 _ESCAPED = re.compile(r"//\w")
-"""What is sent without its first slash; a comment of some programming language is sent as it stands."""
+"""Text that is sent without its first slash; comments of programming languages are sent unchanged."""
 HISTORY_NAME = "prompt_history"
 
 
@@ -73,7 +76,7 @@ class Repl:
         self._screen = screen
         self._consent = consent
         self._typeahead = Typeahead()
-        self._commands = Commands(runtime, screen, runtime.chat(None), options)
+        self._commands = Commands(runtime, screen, options)
         self._pasted = PastedTexts()
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
@@ -123,7 +126,7 @@ class Repl:
 
     async def say_goodbye(self) -> None:
         """Print how to resume the session, if anything was said."""
-        session = self._commands.chat.session
+        session = self._commands.session
         if await self._commands.discard_empty():
             return
         if session is not None and self._runtime.memory.where is not None:
@@ -159,10 +162,10 @@ class Repl:
     async def _answer(self, text: str, files: Sequence[Upload] = ()) -> None:
         with self._screen.reply() as reply:
             self._consent.reply = reply
-            self._consent.session = session.id if (session := self._commands.chat.session) else None
+            self._consent.session = session.id if (session := self._commands.session) else None
             receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files))
         if receipt is None:
-            self._screen.say("stopped; what was said is kept", "yellow")
+            self._screen.say("stopped; the text so far is kept", "yellow")
         elif self._runtime.config.terminal.show_usage:
             self._screen.show_receipt(receipt)
 

@@ -25,31 +25,31 @@ class MemorySlash(Slash):
     _tasks: tuple[str, ...] = ()
 
     async def do_remember(self, text: str) -> None:
-        """Remember something: /remember TEXT.
+        """Add a memory: /remember TEXT.
 
         The first line is its title. It can be recalled at once, here and in every other session.
         """
         title, _, rest = needed(text, "/remember TEXT").partition("\n")
         became = await self._session().remember(title=title, narrative=rest.strip(), source="user")
         if became.redacted:
-            self._screen.say(f"secrets were taken out before anything was kept: {', '.join(became.redacted)}", "yellow")
+            self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "yellow")
         if became.warning:
             self._screen.say(became.warning, "yellow")
-        told = "remembered" if became.outcome == "added" else "that was remembered before"
-        self._screen.say(f"{told} ({became.id[:13]}); /forget {became.id[:13]} takes it back", "dim")
+        told = "remembered" if became.outcome == "added" else "already remembered"
+        self._screen.say(f"{told} ({became.id[:13]}); /forget {became.id[:13]} hides it again", "dim")
 
     async def do_recall(self, text: str) -> None:
-        """Show what is remembered about something: /recall TEXT.
+        """Search memories: /recall TEXT.
 
-        Best first, numbered for /forget. Looking counts as no use. Without a text: what is newest.
+        Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
         self._show(await self._session().search(text, limit=_FOUND, count_use=False))
 
     async def do_forget(self, text: str) -> None:
-        """Take something out of memory: /forget TEXT, the beginning of an id, or a number in /recall.
+        """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
 
-        Where a text fits several things they are listed, and nothing is forgotten. `chatbot memory restore ID` brings
-        it back; `chatbot memory purge ID` erases it for good.
+        If a text matches several memories, they are listed and none is hidden. `chatbot memory restore ID` restores
+        one; `chatbot memory purge ID` deletes it permanently.
         """
         text = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
         session = self._session()
@@ -61,18 +61,18 @@ class MemorySlash(Slash):
             if len(same or hits) != 1:
                 self._show(hits)
                 if hits:
-                    self._screen.say("several fit: /forget and a number takes one of them out", "dim")
+                    self._screen.say("several match: /forget NUMBER hides one", "dim")
                 return
             one = (same or hits)[0].observation.id
         await session.forget(one)
-        self._screen.say(f"forgotten; chatbot memory restore {one} brings it back", "dim")
+        self._screen.say(f"forgotten; chatbot memory restore {one} restores it", "dim")
 
     async def do_people(self, text: str) -> None:
-        """Show who is mentioned in what is remembered: /people [part of a name]."""
+        """List people: /people [part of a name]."""
         await self._run("list_people", query=[text] if text else [])
 
     async def do_tasks(self, text: str) -> None:
-        """Show what is to be done: /tasks, /tasks add TITLE, or /tasks done NUMBER."""
+        """List, add or complete tasks: /tasks, /tasks add TITLE, or /tasks done NUMBER."""
         verb, _, rest = text.partition(" ")
         session = self._session()
         if verb == "add":
@@ -85,14 +85,14 @@ class MemorySlash(Slash):
         self._tasks = tuple(task.id for task in await session.tasks())
         await self._run("list_tasks")
         if self._tasks:
-            self._screen.say("/tasks done and a number, counted from the top, ticks one off", "dim")
+            self._screen.say("/tasks done NUMBER completes one, counted from the top", "dim")
 
     async def do_facts(self, subject: str) -> None:
-        """Show what is stated of whom: /facts [SUBJECT]."""
+        """List facts (subject, predicate, object): /facts [SUBJECT]."""
         await self._run("list_facts", subject=subject or None)
 
     async def do_history(self, which: str) -> None:
-        """Show what something took the place of, and what happened to it: /history ID, or a number in /recall."""
+        """Show the versions and events of a memory: /history ID, or a number in /recall."""
         await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
 
     def _show(self, hits: list[Hit]) -> None:
@@ -101,7 +101,7 @@ class MemorySlash(Slash):
 
         self._found = tuple(hit.observation.id for hit in hits)
         if not hits:
-            self._screen.say("nothing is remembered about that", "dim")
+            self._screen.say("no memories match", "dim")
             return
         rows = [
             [str(number), hit.observation.id[:13], hit.observation.type, age(hit.observation.created_at), headline(row)]

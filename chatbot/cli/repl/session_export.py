@@ -18,7 +18,7 @@ async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
     Raises `InvalidValue` where there is a file of that name already.
     """
     if not name:
-        raise InvalidValue("say where to: /export FILE")
+        raise InvalidValue("usage: /export FILE")
     form = next((form for form, suffix in SUFFIXES.items() if name.endswith(suffix)), "markdown")
     text = render(await export_session(memory, session_id, memories=False), form)
     return await asyncio.to_thread(create, name, text.encode())
@@ -29,6 +29,6 @@ def create(name: str, data: bytes) -> Path:
     path = Path(name).expanduser().absolute()
     with opened(path.parent) as folder:
         if folder.stamp(path.name):
-            raise InvalidValue(f"{path} is there already: name another file")
+            raise InvalidValue(f"{path} already exists: name another file")
         folder.create(path.name, data)
     return path

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from chatbot.chat import Chat
 from chatbot.cli.screen import Screen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from chatbot.chat import Chat
 
 
 @dataclass(slots=True)
@@ -19,27 +22,35 @@ class Next:
     say: str | None = None
     draft: str = ""
     replaces: bool = False
-    """Whether what is said takes the place of the last exchange, which stays as it is until then."""
+    """True if the next message replaces the last exchange, which stays until then."""
     identity: str | None = None
     leave: bool = False
 
 
 class Slash:
-    """Commands act on the conversation in `chat`, and may put another in its place.
+    """Commands act on the conversation in `session`, and may put another in its place.
 
     Each is a method `do_<name>` that is given what stands behind the name. The first line of its docstring describes
     it; `/help NAME` shows all of it.
     """
 
-    def __init__(self, runtime: Runtime, screen: Screen, chat: Chat) -> None:
-        self.chat = chat
+    def __init__(self, runtime: Runtime, screen: Screen) -> None:
+        self.session: SessionHandle | None = None
+        self._chat: Chat | None = None
         self._runtime = runtime
         self._screen = screen
 
+    @property
+    def chat(self) -> Chat:
+        """The conversation, made at its first use: the first prompt is drawn without it."""
+        if self._chat is None:
+            self._chat = self._runtime.chat(self.session)
+        return self._chat
+
     def _session(self) -> SessionHandle:
-        if self.chat.session is None:
+        if self.session is None:
             raise SessionNotFound("this agent keeps no sessions: give it stores in [agents] memory")
-        return self.chat.session
+        return self.session
 
 
 def numbered(text: str, listed: list[str]) -> str:
@@ -50,5 +61,5 @@ def numbered(text: str, listed: list[str]) -> str:
 def needed(text: str, usage: str) -> str:
     """The text, where there is any. Raises `InvalidValue`, saying what belongs there."""
     if not text:
-        raise InvalidValue(f"say what: {usage}")
+        raise InvalidValue(f"usage: {usage}")
     return text

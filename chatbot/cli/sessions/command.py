@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.memory.command import run_operation
 from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import progress
+from chatbot.cli.own_verbs import OF_SESSIONS
 from chatbot.errors import ConfigError
 from chatbot.operations import OPERATIONS
 from chatbot.runtime import Options, Setup
-
-_ACTIONS = {
-    "export": ("moving", "export"),
-    "import": ("moving", "import_"),
-    "archive": ("erasing", "archive"),
-    "delete": ("erasing", "delete"),
-    "prune": ("erasing", "prune"),
-}
-"""Module and function of each; only the one that is asked for is loaded."""
-_OF_MEMORIES = frozenset({"search", "export", "import"})
-"""Actions that also look at what is remembered."""
 
 
 async def run(args: argparse.Namespace) -> Exit:
     """Do one of them. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    async with setup.open_memory(observations=_store(setup) if args.action in _OF_MEMORIES else None) as memory:
-        if args.action in _ACTIONS:
-            module, name = _ACTIONS[args.action]
-            action = getattr(import_module(f"chatbot.cli.sessions.{module}"), name)
-            await (action(setup, memory, args) if args.action == "import" else action(memory, args))
+    own = OF_SESSIONS.get(args.action)
+    has_memories = own.memories if own else OPERATIONS[args.operation].memories
+    async with setup.open_memory(observations=_store(setup) if has_memories else None) as memory:
+        if own:
+            await own(VerbRun(args, setup, memory))
         else:
             with progress("reading sessions", waits=True) as told:
                 await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[args.operation])

@@ -1,4 +1,4 @@
-"""Putting sessions away, and erasing them: many at once, so each can be tried dry, and is asked about."""
+"""Archive and delete sessions, many at once: each has a dry run, and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
 from chatbot.cli.sessions.filtering import chosen, filter_of
 from chatbot.errors import SessionNotFound
@@ -14,32 +15,36 @@ from chatbot.memory.erasure import Erasure
 from chatbot.stores.errors import InvalidValue
 
 
-async def archive(memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Put them away, or bring them back. Nothing is lost by it, so only many are asked about."""
+async def archive(run: VerbRun) -> None:
+    """Archive sessions, or restore them. Nothing is lost, so only many are confirmed."""
+    memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True
     records = [record for record in await chosen(memory, args) if (record.archived_at is not None) == args.undo]
-    what = "bring back" if args.undo else "archive"
+    what = "restore" if args.undo else "archive"
     if len(records) > 1:
-        _agree(records, args, what.replace("bring", "bringing").replace("archive", "archiving"), f"{what} these?")
+        _agree(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
     for record in () if args.dry_run else records:
         await memory.archive_session(record.id, undo=args.undo)
     _tell("restored" if args.undo else "archived", records, args)
 
 
-async def delete(memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Erase them, once that is agreed to."""
-    await _erase(memory, await chosen(memory, args), args)
+async def delete(run: VerbRun) -> None:
+    """Delete sessions permanently, once confirmed."""
+    await _erase(run.system, await chosen(run.system, run.args), run.args)
 
 
-async def prune(memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Erase what is past its time; or, with a filter, what fits that."""
+async def prune(run: VerbRun) -> None:
+    """Delete expired sessions; or, with a filter, those that match."""
+    memory, args = run.system, run.args
     wanted = filter_of(args)
     if not wanted.is_open or args.limit:
         await _erase(memory, await memory.choose_sessions(wanted), args)
         return
     if args.keep_memory is not None:
-        raise InvalidValue("[sessions] ttl_keeps_memory says what becomes of the memory of expired sessions")
+        raise InvalidValue(
+            "--with-memory and --keep-memory do not apply to expired sessions: set ttl_keeps_memory in [sessions]"
+        )
     expired = await memory.expired_sessions()
     if not args.dry_run:
         await memory.expire_sessions()
@@ -54,7 +59,7 @@ async def _erase(memory: MemorySystem, records: Sequence[SessionRecord], args: a
     if records:
         if is_asked and sys.stdin.isatty():
             _warn_of(going, keep_memory=keep_memory)
-        _agree(records, args, "deleting", "erase for good?")
+        _agree(records, args, "deleting", "delete permanently?")
     gone, erased = [], going if args.dry_run else []
     for record in records:
         try:
@@ -76,19 +81,19 @@ def _tell_memory(
     """Report what happened to the memories of the sessions, and what remains elsewhere."""
     would = "would be " if args.dry_run else ""
     if keep_memory:
-        say(f"what is remembered of them {'would stay' if args.dry_run else 'stays'}")
+        say(f"their memories {'would be kept' if args.dry_run else 'are kept'}")
     elif memories or facts:
-        say(f"{would}erased with them: {memories:,} memories, {facts:,} facts")
+        say(f"{would}deleted with them: {memories:,} memories, {facts:,} facts")
     if forks:
-        say(f"forks keep a copy of what was said: {', '.join(forks)}")
+        say(f"forks keep a copy of the messages: {', '.join(forks)}")
 
 
 def _keeps_memory(args: argparse.Namespace) -> bool:
     """Return whether memory is kept. Raises `InvalidValue` without an option or a terminal to ask on."""
     if args.keep_memory is None and not (args.dry_run or getattr(args, "empty", False) or sys.stdin.isatty()):
         raise InvalidValue(
-            "deleting sessions without a terminal needs --yes, and --with-memory to delete what is remembered of them "
-            "too, or --keep-memory"
+            "deleting sessions without a terminal needs --yes, and --with-memory to delete their memories too, "
+            "or --keep-memory"
         )
     return bool(args.keep_memory)
 
@@ -100,7 +105,7 @@ def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
         what = "stay" if keep_memory else "are deleted too; --keep-memory keeps them"
         warn(f"{memories:,} memories and {facts:,} facts of these sessions {what}")
     if forks:
-        warn(f"forks keep a copy of what was said, and their own memory: {', '.join(forks)}")
+        warn(f"forks keep a copy of the messages and their own memories: {', '.join(forks)}")
 
 
 def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
@@ -121,7 +126,7 @@ def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: st
         raise InvalidValue("nothing was changed")
 
 
-_WORDS = {"deleted": "erased", "archived": "archived", "restored": "brought back"}
+_WORDS = {"deleted": "deleted", "archived": "archived", "restored": "restored"}
 
 
 def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
@@ -132,4 +137,4 @@ def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace,
     for record in records:
         say(f"{would}{_WORDS[what]} {record.id}")
     if not records:
-        say("nothing to erase" if what == "deleted" else "nothing to change")
+        say("nothing to delete" if what == "deleted" else "nothing to change")

@@ -14,6 +14,7 @@ SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
     """Fill in `chatbot sessions`."""
+    sessions.set_defaults(namespace=None, all_namespaces=False, ask=[])
     grammar = Verbs(sessions, "sessions", dest="action", required=True)
     parsers = add_operations(grammar, "sessions")
     parsers["list_sessions"].add_argument("--after-id", dest="cursor", help=argparse.SUPPRESS)  # its first name

@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.filtering import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
-from chatbot.runtime import Setup
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
@@ -31,14 +31,15 @@ _SHOWN = 20
 _ODD = re.compile(r"[^\w]+")
 
 
-async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
+async def export(run: VerbRun) -> None:
     """One session to standard output or a file, several to a folder, or any number to a bundle."""
+    memory, args = run.system, run.args
     records = await chosen(memory, args)
     if args.output == Path("-"):
         args.output = None
     form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
     if not records:
-        raise InvalidValue("there are no such sessions: nothing was written")
+        raise InvalidValue("no sessions match: nothing was written")
     if args.dry_run:
         _tell(records, [], form, args)
     elif form == BUNDLE:
@@ -51,8 +52,9 @@ async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
         _tell(records, await _write(memory, records, form, args), form, args)
 
 
-async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
+    setup, args = run.setup, run.args
     try:
         remembers = bool(setup.observation_store())
     except ConfigError:
@@ -61,7 +63,7 @@ async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) 
     for path in args.paths:
         with progress(f"importing {path.name}") as told:
             importer = Importer(
-                memory,
+                run.system,
                 agent=setup.agent,
                 agents={name: agent.memory for name, agent in setup.config.agents.items()},
                 sensitivity=args.sensitivity,
@@ -126,7 +128,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """A private file that is there once it is whole. Raises `InvalidValue` where there is one already."""
     if path.exists() and not force:
-        raise InvalidValue(f"{path} is there already: name another, or write over it with --force")
+        raise InvalidValue(f"{path} already exists: name another file, or overwrite it with --force")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -183,16 +185,16 @@ async def _warn_left_out(memory: MemorySystem) -> None:
     with suppress(UnsupportedOperation):
         rows = await memory.memories().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         if left := sum(row.session_id is None for row in rows):
-            warn(f"{left:,} memories belong to no session and stay behind: chatbot memory export takes them along")
+            warn(f"{left:,} memories belong to no session and are not exported: use chatbot memory export")
 
 
 def _warn_redacted(kinds: Sequence[str]) -> None:
     if kinds:
-        warn(f"secrets were taken out of what was exported: {', '.join(kinds)}")
+        warn(f"secrets were removed from the export: {', '.join(kinds)}")
 
 
 def _say_report(report: ImportReport) -> None:
-    would = "would come in" if report.dry_run else "came in"
+    would = "would be imported" if report.dry_run else "imported"
     say(f"{report.path}: {report.kind}")
     for count, what in (
         (len(report.sessions), f"sessions {would}"),
@@ -200,14 +202,14 @@ def _say_report(report: ImportReport) -> None:
         (report.exchanges, "exchanges would be remembered" if report.dry_run else "exchanges remembered"),
         (report.facts, f"facts {would}"),
         (report.changed, "memories changed"),
-        (report.already, "were here already"),
+        (report.already, "already existed"),
     ):
         if count:
             say(f"  {count:,} {what}")
-    for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets taken out")):
+    for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
             say(f"  {what}: " + ", ".join(f"{printable(kind)} ({count:,})" for kind, count in kinds.items()))
     for each in report.skipped[:_SHOWN]:
         say(f"  skipped {printable(each.what)}: {printable(each.why)}")
     if len(report.skipped) > _SHOWN:
-        say(f"  and {len(report.skipped) - _SHOWN:,} more: --json lists them all")
+        say(f"  and {len(report.skipped) - _SHOWN:,} more: list all with --json")

@@ -23,7 +23,7 @@ MOST_TOKENS = 250
 MOST_SOURCES = 200
 _LONGEST_HEADLINE = 60
 _HEAD_TOKENS = 35
-"""What the title and the subtitle of a digest take, at most."""
+"""Most characters of the title and the subtitle of a digest."""
 _DAY_TOKENS = 4
 _SUMMARIES = frozenset({"session_summary", "compressed_summary"})
 _JOINED = (*having(FIELDS, MERGED), "facts")

@@ -37,7 +37,7 @@ class RetentionRule:
     archive_after_days: float = 0
     delete_after_days: float = 0
     max_rows: int = 0
-    """How many stay active; what matters least is archived."""
+    """Number of active rows; the least important others are archived."""
 
     def covered_types(self) -> tuple[Type, ...]:
         """The types of rows that it is about."""
@@ -76,12 +76,12 @@ class Policy:
     summarize_after_days: float = 0
     """Days after its last row at which what is left of a session is rolled up."""
     max_per_session: int = 0
-    """How many rows of one session stay active."""
+    """Number of rows of one session stay active."""
     erase_after_days: float = 0
-    """Days after which what was deleted, or is past its time, is erased for good."""
+    """Days after which what was deleted, or is past its time, is deleted permanently."""
     rules: tuple[RetentionRule, ...] = ()
     rows_per_run: int = 2_000
-    """How many rows are read in one run, and how many fade; the next one goes on behind them."""
+    """Rows read and rows decayed in one run; the next run continues after them."""
     seconds_per_run: float = 2.0
     """Past that a run begins nothing more, and the next one goes on."""
 

@@ -29,7 +29,7 @@ class MaintenanceReport:
     dry_run: bool = False
     looked_at: int = 0
     finished: bool = True
-    """Whether nothing is left to be looked at; else the next run goes on where this one ended."""
+    """True if nothing is left to do; else the next run continues where this one ended."""
     seconds: float = 0.0
     skipped: Literal["", "under way", "not due"] = ""
     """Why nothing was looked at: another process is at it, or it was done a short while ago."""

@@ -38,7 +38,7 @@ WHO = "maintenance"
 _LEAST = 3
 """Least number of rows for a digest."""
 _LEAST_WORDS = 4
-"""How many different words a row must hold, pleasantries aside, to be like any other: "Sure!" is not."""
+"""Different words a row needs, pleasantries aside, to be compared with others: "Sure!" has too few."""
 _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
@@ -53,9 +53,9 @@ class Findings:
     words: dict[str, tuple[str, Words]] = field(default_factory=dict)
     """The words of rows, by id, with the hash of the text that they are of."""
     manners: dict[str, tuple[str, Key]] = field(default_factory=dict)
-    """What rows deny, and whether they ask, in the same way."""
+    """Denials of rows, and whether they ask, cached in the same way."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
-    """What was compared, by kinship and similarity."""
+    """Compared rows, by kinship and similarity."""
     erased_at: datetime | None = None
     """Time of the last erasure of rows."""
 

@@ -66,7 +66,7 @@ class UpkeepFile:
         self._kept: dict[Part, Upkeep] = {}
         self._is_claimed = False
         self.findings = Findings()
-        """What one run leaves to the next in the same process, to save work."""
+        """Results that one run leaves to the next in the same process, to save work."""
 
     def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
         """Return whether a run may be due, as this process knows; another one may have run since."""
@@ -82,7 +82,7 @@ class UpkeepFile:
         """Claim the maintenance of this memory. Raises `UnderWay` at once if another has claimed it."""
         lease = self._place.lease(_LEASE)
         if not await asyncio.to_thread(lease.take):
-            raise UnderWay("somebody maintains this memory already")
+            raise UnderWay("another process is already maintaining this memory")
         self._is_claimed = True
         try:
             yield

@@ -1,4 +1,11 @@
-"""Our own routes: operations on memory and sessions, the profile, conversations, files and users."""
+"""Our own routes: operations on memory and sessions, and those beside the table, each group with its reason.
+
+agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
+conversation  a running turn: it is streamed, stopped, taken back and billed, and `chatbot` does it by chatting
+profile       slots of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
+session_files the files of a session, which the terminal has on its disk
+users         all users of a server; `chatbot users` does the same for its owner
+"""
 
 from collections.abc import Iterable
 

@@ -41,7 +41,7 @@ class HeldMessage(RequestBody):
     role: Literal["user", "assistant", "tool", "system"]
     """Who said it. What a tool or a system said is kept, and not remembered."""
     content: Text
-    """What was said."""
+    """Text."""
     at: Moment | None = None
     """When it was said; default: now."""
 
@@ -62,7 +62,7 @@ class TakenIn(Shape):
     """Result of adding messages."""
 
     added: int
-    """How many messages were appended."""
+    """Number of messages appended."""
     remembered: list[str]
     """The ids of the exchanges that were worth keeping."""
 
@@ -73,7 +73,7 @@ class PromptMessage(RequestBody):
     role: str = Field(max_length=100)
     """Who says it; memory is asked about what `user` says."""
     content: Text
-    """What is said."""
+    """Text."""
 
 
 class ContextRequest(RequestBody):
@@ -95,7 +95,7 @@ class ContextShown(Shape):
     text: str
     """The block for the prompt, as data between marks; empty where nothing is remembered."""
     receipt: dict[str, Any]
-    """What was considered, injected and left out, with scores and reasons."""
+    """Memories considered, injected and left out, with scores and reasons."""
     memories: list[MemoryRecord]
     """The memories in the block."""
 
@@ -118,13 +118,13 @@ class ImportResult(Shape):
     """Result of an import."""
 
     memories: int
-    """How many memories were added."""
+    """Number of memories added."""
     facts: int
-    """How many facts were added."""
+    """Number of facts added."""
     already: int
-    """How many were there before."""
+    """Number that already existed."""
     skipped: int
-    """How many were left out."""
+    """Number left out."""
 
     @classmethod
     def of(cls, item: ImportReport) -> Self:

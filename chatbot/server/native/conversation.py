@@ -56,7 +56,7 @@ class SentFile(RequestBody):
     """A file that belongs to a message."""
 
     name: str = Field(min_length=1, max_length=255)
-    """What it is called."""
+    """Name."""
     data: str = Field(pattern="^data:")
     """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, or a text. Its content tells which it is."""
 
@@ -80,23 +80,23 @@ class Turn(Shape):
     session_id: str
     """The session that it belongs to."""
     reply: str
-    """What the bot said."""
+    """Text of the reply."""
     receipt: dict[str, Any]
-    """What the turn recalled and why, its tools, tokens and cost."""
+    """Memories recalled and why, tools, tokens and cost."""
 
 
 class StopCount(Shape):
     """Number of stopped turns."""
 
     stopped: int
-    """How many turns."""
+    """Number of turns."""
 
 
 class BillShown(Shape):
     """Usage and cost of model calls."""
 
     calls: int
-    """How many there were."""
+    """Number of calls."""
     input_tokens: int
     """Tokens that models read."""
     output_tokens: int
@@ -138,7 +138,7 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
 async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], visit: VisitHere, writing: WritingHere
 ) -> Response:
-    """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
+    """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
     turn: RunningTurn | KeptTurn
     if writing.before:
         turn = await visit.kept_turn(session_id, writing.before["turn"])

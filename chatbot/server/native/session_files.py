@@ -30,7 +30,7 @@ class StoredFile(Shape):
     """A file in a session's folder."""
 
     name: str
-    """What it is called."""
+    """Name."""
     size: int
     """In bytes."""
     modified: datetime
@@ -64,11 +64,11 @@ class AttachedFile(Shape):
     """A file that messages of a session name."""
 
     name: str
-    """The name that it is kept under: a digest of its content."""
+    """Stored name: a digest of the content."""
     size: int
     """In bytes."""
     media_type: str
-    """What it is."""
+    """Content type."""
 
 
 @router.get("/attachments", summary="List the attachments of a session")

@@ -30,9 +30,9 @@ class User(Shape):
     user: str | None
     """The user's name, as requests give it; null where it is not a user's."""
     memories: int
-    """How many memories there are, whatever their status."""
+    """Number of memories, of any status."""
     sessions: int
-    """How many sessions there are."""
+    """Number of sessions."""
     used_at: datetime | None
     """When a session was used last."""
 

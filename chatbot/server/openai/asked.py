@@ -28,9 +28,9 @@ class Ask:
     previous: str | None = None
     """The response that it follows."""
     memory: Remembers | None = None
-    """Whether to remember it; None leaves it to the caller's token."""
+    """True to remember the exchange; None leaves it to the caller's token."""
     recalls_always: bool = False
-    """Whether memory is wanted also where the reply has a given form."""
+    """True to use memory even where the reply has a given format."""
 
     @cached_property
     def persona(self) -> str:

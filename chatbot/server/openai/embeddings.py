@@ -47,7 +47,7 @@ class AskedEmbeddings(Lenient):
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""
     dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """How many numbers a vector has: what the encoder makes, or nothing."""
+    """Dimensions of a vector: those of the encoder; others are refused."""
     user: str | None = Field(None, max_length=LONGEST_LABEL)
     """Your end user."""
     safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
@@ -60,7 +60,7 @@ class Embedding(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     object: Literal["embedding"] = "embedding"
-    """What this is."""
+    """Object type."""
     index: int
     """Which text."""
     embedding: list[float] | str
@@ -73,7 +73,7 @@ class Embeddings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     object: Literal["list"] = "list"
-    """What this is."""
+    """Object type."""
     data: list[Embedding]
     """The vectors."""
     model: str

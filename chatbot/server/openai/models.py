@@ -51,7 +51,7 @@ class ModelEntry(BaseModel):
     id: str
     """The identity's name: what to ask for as `model`."""
     object: Literal["model"] = "model"
-    """What this is."""
+    """Object type."""
     created: int
     """When its `identity.toml` was last written, in seconds since 1970; 0 where it has none."""
     owned_by: str = "chatbot"
@@ -62,7 +62,7 @@ class ModelInFull(ModelEntry):
     """An identity, and what it can do."""
 
     capabilities: ModelCapabilities
-    """What it can do."""
+    """Capabilities of the model."""
 
 
 class Models(BaseModel):
@@ -71,7 +71,7 @@ class Models(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     object: Literal["list"] = "list"
-    """What this is."""
+    """Object type."""
     data: list[ModelEntry]
     """The identities."""
 

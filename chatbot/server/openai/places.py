@@ -42,9 +42,9 @@ class ReplyPlace:
     """What came before, as the client sent it or, where nothing is kept, as the session holds it; None: the session's
     own transcript goes on."""
     is_whole: bool = False
-    """Whether the client holds the whole conversation, and may send it again to find the session."""
+    """True if the client holds the whole conversation and may send it again to find the session."""
     is_new: bool = False
-    """Whether the session was begun for this request, and the client did not ask for one."""
+    """True if the session was created for this request, unasked."""
 
 
 async def place_of(ask: Ask, visit: IdentityAccess) -> ReplyPlace:

@@ -63,7 +63,7 @@ class Whole:
     def ended(self) -> End:
         """Reason for its end."""
         if self.end is None:
-            raise RuntimeError("a reply ended without its end")
+            raise RuntimeError("the reply ended early")
         return self.end
 
 

@@ -34,7 +34,7 @@ class ResponseTold(BaseModel):
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     id: str
-    """What a later request may follow, as `previous_response_id`."""
+    """Id that a later request may send as `previous_response_id`."""
     status: str
     """`completed`, or `incomplete` where a limit ended it."""
     output: list[dict[str, Any]]

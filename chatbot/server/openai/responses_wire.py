@@ -34,16 +34,16 @@ class TextItem(Lenient):
     """A piece of a message that is text."""
 
     type: Literal["input_text", "output_text", "text"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     text: str
-    """What it says."""
+    """Text."""
 
 
 class ImageItem(Lenient):
     """A piece of a message that is an image."""
 
     type: Literal["input_image"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     image_url: Annotated[str, AfterValidator(image_url)]
     """A `data:` URL."""
     detail: Literal["auto", "low", "high", "original"] | None = None
@@ -54,9 +54,9 @@ class FileItem(Lenient):
     """A piece of a message that is a file; the model is shown what it holds."""
 
     type: Literal["input_file"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     filename: str = "file"
-    """What it is called."""
+    """Name."""
     file_data: Annotated[str, AfterValidator(file_url)]
     """A `data:` URL of a PDF, a text or a picture."""
 
@@ -65,9 +65,9 @@ class RefusalItem(Lenient):
     """A piece of an assistant's message in which it refused."""
 
     type: Literal["refusal"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     refusal: str
-    """What it said."""
+    """Text of the reply."""
 
 
 def _content(value: object) -> object:
@@ -94,18 +94,18 @@ class MessageItem(Lenient):
     """A message of the conversation."""
 
     type: Literal["message"] = "message"
-    """What kind of item it is."""
+    """Type of the item."""
     role: Literal["system", "developer", "user", "assistant"]
     """Who says it."""
     content: Content
-    """What is said."""
+    """Text."""
 
 
 class CallItem(Lenient):
     """A tool call that the model asked for."""
 
     type: Literal["function_call"]
-    """What kind of item it is."""
+    """Type of the item."""
     call_id: str
     """Which call; its output says the same."""
     name: str
@@ -118,7 +118,7 @@ class OutputItem(Lenient):
     """Result of a tool."""
 
     type: Literal["function_call_output"]
-    """What kind of item it is."""
+    """Type of the item."""
     call_id: str
     """The call that it answers."""
     output: Content
@@ -129,7 +129,7 @@ class ReasoningItem(Lenient):
     """Reasoning of a model; taken and ignored."""
 
     type: Literal["reasoning"]
-    """What kind of item it is."""
+    """Type of the item."""
 
 
 def _kind(item: Any) -> str:
@@ -169,14 +169,14 @@ class ResponseFunction(FunctionSpec):
     """A function that the model may call, and you run."""
 
     type: Literal["function"]
-    """What kind of tool it is."""
+    """Type of the tool."""
 
 
 class ResponsesNamedTool(Lenient):
     """The tool to call."""
 
     type: Literal["function"]
-    """What kind of tool it is."""
+    """Type of the tool."""
     name: FunctionName
     """Its name."""
 
@@ -185,9 +185,9 @@ class ResponsesAllowedTools(Lenient):
     """A choice among some of the tools."""
 
     type: Literal["allowed_tools"]
-    """What kind of choice it is."""
+    """Type of the choice."""
     mode: Literal["auto", "required"]
-    """Whether one must be called."""
+    """`required` forces a call."""
     tools: list[ResponsesNamedTool] = Field(min_length=1)
     """Which ones."""
 
@@ -203,7 +203,7 @@ class SchemaFormat(JsonSchema):
     """JSON that fits a schema."""
 
     type: Literal["json_schema"]
-    """What kind of format it is."""
+    """Type of the format."""
 
 
 class TextSettings(Lenient):
@@ -214,7 +214,7 @@ class TextSettings(Lenient):
 
 
 class ReasoningSettings(Lenient):
-    """How much the model thinks first."""
+    """Reasoning effort of the model."""
 
     effort: str | None = None
     """How much."""
@@ -235,7 +235,7 @@ class AskedResponse(Asking):
         Discriminator(lambda value: "items" if isinstance(value, list) else "text"),
         _ITEMS,
     ]
-    """What is to be answered, with or without the conversation before it."""
+    """Input to answer, with or without the conversation before it."""
     instructions: str | None = None
     """In place of the persona."""
     conversation: str | ConversationNamed | None = None
@@ -245,17 +245,17 @@ class AskedResponse(Asking):
     ] = None
     """Functions that the model may call, and you run."""
     tool_choice: Literal["none", "auto", "required"] | ResponsesNamedTool | ResponsesAllowedTools | None = None
-    """Whether the model may or must call any of `tools`, or which."""
+    """Choice of tools: none, auto, required, or one of `tools`."""
     text: TextSettings | None = None
-    """What the text looks like."""
+    """Format of the text."""
     max_output_tokens: Tokens | None = None
     """The longest reply that is wanted; the identity's settings may allow less."""
     reasoning: ReasoningSettings | None = None
-    """How much the model thinks first."""
+    """Reasoning effort of the model."""
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
-    """Of how many tokens in each place probabilities are told."""
+    """Number of tokens per position whose probabilities are returned."""
     include: list[str] | None = None
-    """What is told beside; known is `message.output_text.logprobs`."""
+    """Additional output; supported: `message.output_text.logprobs`."""
     background: Annotated[Flag | None, only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
     """Always false."""
     prompt: Unsupported = None

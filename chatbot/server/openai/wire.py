@@ -41,7 +41,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 def _refuse(value: object) -> object:
     if value is not None:
-        raise PydanticCustomError(UNSUPPORTED, "that is not supported: leave it out")
+        raise PydanticCustomError(UNSUPPORTED, "not supported: leave it out")
     return None
 
 
@@ -113,9 +113,9 @@ class TextPart(Lenient):
     """A piece of a message that is text."""
 
     type: Literal["text"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     text: str
-    """What it says."""
+    """Text."""
 
 
 class ImageUrl(Lenient):
@@ -131,7 +131,7 @@ class ImagePart(Lenient):
     """A piece of a message that is an image."""
 
     type: Literal["image_url"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     image_url: ImageUrl
     """The image."""
 
@@ -149,7 +149,7 @@ class FileData(Lenient):
     """A file in the request itself."""
 
     filename: str = "file"
-    """What it is called."""
+    """Name."""
     file_data: Annotated[str, AfterValidator(file_url)]
     """A `data:` URL of a PDF, a text or a picture."""
 
@@ -158,7 +158,7 @@ class FilePart(Lenient):
     """A piece of a message that is a file; the model is shown what it holds."""
 
     type: Literal["file"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     file: FileData
     """The file."""
 
@@ -167,9 +167,9 @@ class RefusalPart(Lenient):
     """A piece of an assistant's message in which it refused."""
 
     type: Literal["refusal"]
-    """What kind of piece it is."""
+    """Type of the piece."""
     refusal: str
-    """What it said."""
+    """Text of the reply."""
 
 
 Part = Annotated[TextPart | ImagePart | FilePart | RefusalPart, Field(discriminator="type")]
@@ -197,7 +197,7 @@ class AskedCall(Lenient):
     id: str
     """Which one: `tool_call_id` of the message that answers it says the same."""
     type: Literal["function"] = "function"
-    """What kind of call it is."""
+    """Type of the call."""
     function: CalledFunction
     """Which function."""
 
@@ -208,7 +208,7 @@ class AskedMessage(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Who says it."""
     content: Annotated[Content | None, BeforeValidator(_content)] = None
-    """What is said."""
+    """Text."""
     name: str | None = None
     """Taken and ignored."""
     tool_calls: list[AskedCall] | None = None
@@ -247,11 +247,11 @@ class FunctionSpec(Lenient):
     name: FunctionName
     """How the model calls it."""
     description: str | None = None
-    """What it does, for the model."""
+    """Description for the model."""
     parameters: dict[str, Any] | None = None
-    """What it takes, as a JSON schema."""
+    """Parameters as a JSON schema."""
     strict: Flag | None = None
-    """Whether arguments must fit the schema, where the model can promise that."""
+    """True if arguments must fit the schema, where the model can promise that."""
 
     def as_spec(self) -> ToolSpec:
         """The tool as models take it."""
@@ -263,7 +263,7 @@ class AskedTool(Lenient):
     """A tool that the model is offered."""
 
     type: Annotated[Literal["function"], only("function", otherwise="only tools of the type function are supported")]
-    """What kind of tool it is."""
+    """Type of the tool."""
     function: FunctionSpec
     """The function that it is."""
 
@@ -279,7 +279,7 @@ class NamedTool(Lenient):
     """The tool to call."""
 
     type: Literal["function"]
-    """What kind of tool it is."""
+    """Type of the tool."""
     function: NamedFunction
     """Which one."""
 
@@ -288,7 +288,7 @@ class AllowedTools(Lenient):
     """Which of the tools may be called, and whether one must be."""
 
     mode: Literal["auto", "required"]
-    """Whether one must be called."""
+    """`required` forces a call."""
     tools: list[NamedTool] = Field(min_length=1)
     """Which ones."""
 
@@ -297,7 +297,7 @@ class AllowedChoice(Lenient):
     """A choice among some of the tools."""
 
     type: Literal["allowed_tools"]
-    """What kind of choice it is."""
+    """Type of the choice."""
     allowed_tools: AllowedTools
     """Which tools."""
 
@@ -320,7 +320,7 @@ class StreamOptions(Lenient):
     """Options of a stream beside the reply."""
 
     include_usage: Flag | None = False
-    """Whether the last chunk tells the tokens that were used."""
+    """True to report the tokens used in the last chunk."""
     include_obfuscation: Flag | None = None
     """Taken and ignored."""
 
@@ -329,13 +329,13 @@ class JsonSchema(Lenient):
     """A schema that the reply is held to."""
 
     name: FunctionName
-    """What it is called."""
+    """Name."""
     description: str | None = None
-    """What it is for, for the model."""
+    """Purpose of the format, for the model."""
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     """The schema."""
     strict: Flag | None = None
-    """Whether the reply must fit it exactly."""
+    """True if the reply must fit the schema exactly."""
 
 
 class ResponseFormat(Lenient):
@@ -375,7 +375,7 @@ class Asking(Lenient):
     previous_response_id: str | None = None
     """Go on from that response, in its session, or in a fork of it where it has gone on since."""
     stream: Flag | None = False
-    """Whether the reply comes in pieces, as it is made."""
+    """True to stream the reply."""
     store: Flag | None = None
     """`false`: nothing is kept and nothing recalled."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
@@ -383,7 +383,7 @@ class Asking(Lenient):
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     """From which share of the likely words they are chosen."""
     parallel_tool_calls: Flag | None = None
-    """Whether several tools may be called at once."""
+    """True to allow several tool calls at once."""
     user: str | None = Field(None, max_length=LONGEST_LABEL)
     """Your end user, by any stable name: sessions and memory are theirs alone. You vouch for it; it is not a login."""
     safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
@@ -414,23 +414,23 @@ class ReplyRequest(Asking):
     conversation: str | None = None
     """The same as `session_id`."""
     stream_options: StreamOptions | None = None
-    """What a stream holds beside the reply."""
+    """Options of the stream."""
     tools: list[AskedTool] | None = Field(None, max_length=128)
     """Functions that the model may call, and you run."""
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
-    """Whether the model may or must call any of `tools`, or which."""
+    """Choice of tools: none, auto, required, or one of `tools`."""
     max_tokens: Tokens | None = None
     """The longest reply that is wanted, in tokens; the identity's settings may allow less."""
     max_completion_tokens: Tokens | None = None
-    """The same by its newer name; of two the lesser holds."""
+    """Newer name of `max_tokens`; of two the lesser holds."""
     n: Annotated[Literal[1] | None, only(1, otherwise="only one reply is made")] = None
-    """How many replies."""
+    """Number of replies; only 1 is supported."""
     response_format: ResponseFormat | None = None
-    """What the reply looks like."""
+    """Format of the reply."""
     logprobs: Flag | None = None
-    """Whether probabilities of tokens are told."""
+    """True to return probabilities of tokens."""
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
-    """Of how many tokens in each place; needs `logprobs`."""
+    """Number of tokens per position; requires `logprobs`."""
     stop: (
         Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_stops), Field(max_length=_MOST_STOPS)]
         | None
@@ -441,13 +441,13 @@ class ReplyRequest(Asking):
     seed: Annotated[int, Field(strict=True)] | None = None
     """Makes sampling repeatable, where the model can."""
     presence_penalty: Penalty | None = None
-    """How unlikely words become that were said."""
+    """Penalty for words that already occurred."""
     frequency_penalty: Penalty | None = None
-    """The same, the more so the more often they were said."""
+    """Penalty for words by how often they occurred."""
     reasoning_effort: str | None = None
-    """How much the model thinks first."""
+    """Reasoning effort of the model."""
     modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are text alone")]] | None = None
-    """What replies are made of."""
+    """Content types of replies."""
     functions: Unsupported = None
     function_call: Unsupported = None
     audio: Unsupported = None
@@ -543,7 +543,7 @@ class ReplyToolCall(_Told):
     id: str
     """Say it again with the answer, as `tool_call_id`."""
     type: Literal["function"] = "function"
-    """What kind of call it is."""
+    """Type of the call."""
     function: Function
     """Which function."""
 
@@ -558,7 +558,7 @@ class ReplyMessage(_Told):
     tool_calls: list[ReplyToolCall] | None = None
     """The tools that you are asked to run."""
     reasoning_content: str | None = None
-    """What the model thought before it replied, where it tells."""
+    """Reasoning of the model, where the provider returns it."""
     refusal: str | None = None
     """Always null."""
 
@@ -572,7 +572,7 @@ class ReplyChoice(_Told):
     index: int = 0
     """Always 0."""
     message: ReplyMessage
-    """What was said."""
+    """Text."""
     finish_reason: Reason
     """Why it ended."""
     logprobs: dict[str, Any] | None = None
@@ -585,7 +585,7 @@ class Completion(_Told):
     id: str
     """The reply's id."""
     object: Literal["chat.completion"] = "chat.completion"
-    """What this is."""
+    """Object type."""
     created: int
     """When it was made, in seconds since 1970."""
     model: str
@@ -593,6 +593,6 @@ class Completion(_Told):
     choices: list[ReplyChoice]
     """The reply; there is one."""
     usage: Usage
-    """What it took."""
+    """Tokens used."""
     session_id: str | None = None
     """The session that it was said in."""

@@ -110,11 +110,20 @@ async def later(visit: VisitHere, session_id: SessionId, after: Number) -> Respo
 
 @router.get("/c/{session_id}/since")
 async def since(visit: VisitHere, session_id: SessionId, after: Time = "") -> Response:
-    """Render the exchanges after that time, perhaps made in another tab."""
+    """Render the exchanges after the one of that time, made in another tab or on another device.
+
+    Answers 205 where that one is gone, for it was edited or answered again: the whole page is to be loaded.
+    """
     session = await visit.session(session_id)
     told = await talk.since(session, parse_time(after)) if after else (await talk.the_end(session)).exchanges
+    if told is None:
+        return Response(status_code=205)
     await talk.under_way(visit, session_id, told)
-    return fragment("said.html", visit, session_id=session_id, exchanges=told)
+    if not told:
+        return Response(status_code=204)
+    return fragment(
+        "since.html", visit, session=session.record, session_id=session_id, exchanges=told, beside=await beside(visit)
+    )
 
 
 @router.get("/c/{session_id}/stream")

@@ -24,7 +24,7 @@ class Exchange:
     question: str | None
     answers: list[AnswerEntry] = field(default_factory=list)
     receipt: dict[str, Any] | None = None
-    """What the turn recalled and remembered, where that is known."""
+    """Memories that the turn recalled and added, where known."""
     files: tuple[Link, ...] = ()
     """Files and pictures of the message."""
     turn: str = ""

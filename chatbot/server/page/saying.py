@@ -92,16 +92,16 @@ async def fork(visit: VisitHere, session_id: SessionId, fields: Fields) -> Respo
 
 
 @router.post("/c/{session_id}/rename")
-async def rename(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Give the session another title, then go back to where it was given."""
+async def rename(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Give the session another title, then go back to where it was given, or stay there."""
     await operations.rename_session(visit.context, session_id, fields.get("title", ""))
-    return _back(visit, session_id, fields)
+    return Response(status_code=204) if is_part(request) else _back(visit, session_id, fields)
 
 
 @router.post("/c/{session_id}/pin")
 async def pin(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
     """Pin the session to the top of the list, or unpin it."""
-    await (await visit.session(session_id)).pin(undo=fields.get("pinned") == "no")
+    await operations.pin_session(visit.context, session_id, undo=fields.get("pinned") == "no")
     return _back(visit, session_id, fields)
 
 

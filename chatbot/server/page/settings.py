@@ -96,7 +96,8 @@ def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
 
 @router.get("")
 async def show(request: Request, visit: VisitHere, told: str = "") -> Response:
-    """Show the settings, which only the owner may change."""
+    """Show the settings to the owner: a persona, a budget and paths are not for guests."""
+    _check_owner(visit)
     setup = visit.runtime.setup
     return sheet(
         request,
@@ -107,9 +108,8 @@ async def show(request: Request, visit: VisitHere, told: str = "") -> Response:
         config=visit.runtime.config,
         persona=setup.identity.persona,
         description=setup.identity.description,
-        may_change=visit.caller.is_owner,
-        file=setup.identity.file if visit.caller.is_owner else "",
-        folder=setup.identity.memory if visit.caller.is_owner else "",
+        file=setup.identity.file,
+        folder=setup.identity.memory,
         told="Saved. The next message uses the new settings." if told == "saved" else "",
     )
 
@@ -117,8 +117,7 @@ async def show(request: Request, visit: VisitHere, told: str = "") -> Response:
 @router.post("")
 async def save(visit: VisitHere, house: HouseHere, fields: Fields) -> Response:
     """Write the settings that differ from those in force, then open the identity again."""
-    if not visit.caller.is_owner:
-        raise AccessDenied("only the owner may change settings")
+    _check_owner(visit)
     file = visit.runtime.setup.identity.file
     before = await asyncio.to_thread(_read, file)
     try:
@@ -128,6 +127,11 @@ async def save(visit: VisitHere, house: HouseHere, fields: Fields) -> Response:
     _change(document, visit, fields)
     await _write(file, before, tomlkit.dumps(document), house, visit)
     return goto(f"{base(visit)}/settings?told=saved")
+
+
+def _check_owner(visit: IdentityAccess) -> None:
+    if not visit.caller.is_owner:
+        raise AccessDenied("only the owner may see and change settings")
 
 
 def _change(document: TOMLDocument, visit: IdentityAccess, fields: Mapping[str, str]) -> None:
@@ -150,7 +154,7 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
     for key in place[:-1]:
         document = document.setdefault(key, tomlkit.table())
         if not isinstance(document, Mapping):
-            raise InvalidValue(f"not saved: {key!r} is no table in the file")
+            raise InvalidValue(f"not saved: {key!r} is not a table in the file")
     document[place[-1]] = value
 
 

@@ -64,12 +64,14 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
     return await _part(session, lambda _: (at - _BEFORE, at + AT_ONCE - _BEFORE))
 
 
-async def since(session: SessionHandle, moment: datetime) -> list[Exchange]:
-    """The exchanges that began after that moment."""
+async def since(session: SessionHandle, moment: datetime) -> list[Exchange] | None:
+    """The exchanges that began after the message of that moment; None if that message is gone."""
     n = AT_ONCE
     while True:
         entries = await session.transcript_read_last(n)
         if len(entries) < n or entries[0].at <= moment or n > _MOST_ENTRIES:
+            if not any(each.at == moment for each in entries):
+                return None
             asked = (n for n, each in enumerate(entries) if each.role == USER and each.at > moment)
             return await _told(session, entries[next(asked, len(entries)) :])
         n *= 4

@@ -90,7 +90,7 @@ class Server(AsyncResource):
         async with self._changing:
             if self._connection is not None and self._connection.is_broken:
                 if self._is_restarted:
-                    raise ToolError(f"the server {self.name!r} died again and again, and is left alone")
+                    raise ToolError(f"the server {self.name!r} failed repeatedly and was disabled")
                 self._is_restarted = True
                 await self.aclose()
             if self._client is None:

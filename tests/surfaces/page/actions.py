@@ -4,6 +4,16 @@ import httpx
 from playwright.sync_api import Locator, Page, expect
 
 
+def slow(page: Page) -> None:
+    """Delay each request by 400 ms and take 1 Mbit/s."""
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    session.send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "latency": 400, "downloadThroughput": 125_000, "uploadThroughput": 125_000},
+    )
+
+
 def say(page: Page, text: str, *, wait: bool = True) -> None:
     """Type a message and send it, with Enter where there are keys, and with the button on a phone."""
     box = page.get_by_label("Message", exact=True)

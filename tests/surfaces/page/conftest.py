@@ -1,4 +1,7 @@
-"""A real browser, and a server for it to look at. What the page must never do is checked after every test."""
+"""A real browser, and a server for it to look at. What the page must never do is checked after every test.
+
+With CHATBOT_SLOW_NETWORK=1 every test that has a tab runs on a slow network.
+"""
 
 import os
 import subprocess
@@ -22,6 +25,7 @@ from playwright.sync_api import (
 from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.servers.http_server import http
+from tests.surfaces.page.actions import slow
 from tests.surfaces.page.gate import Gate
 
 __all__ = ["http"]
@@ -97,6 +101,8 @@ def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **optio
     context.on("console", said)
     context.on("weberror", lambda error: wrong.append(f"failed: {error.error}"))
     context.on("dialog", popped_up)
+    if os.environ.get("CHATBOT_SLOW_NETWORK"):
+        context.on("page", slow)
     return context.new_page()
 
 

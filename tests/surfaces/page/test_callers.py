@@ -82,6 +82,10 @@ def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
         expect(guest.locator(".problem")).to_contain_text("There is no session")
     guest.goto("/i/ada")
     expect(guest.locator("#recent li")).to_have_count(0)
+    expect(guest.get_by_role("link", name="Cost")).to_be_visible()
+    expect(guest.get_by_role("link", name="Settings")).to_have_count(0)
+    guest.goto("/i/ada/settings")
+    expect(guest.locator(".problem")).to_contain_text("nly the owner may see and change settings")
 
 
 def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, done, go, open_menu, remember, say
+from tests.surfaces.page.actions import answers, done, go, open_menu, remember, say, slow
 from tests.surfaces.page.gate import Gate
 
 Tab = Callable[..., Page]
@@ -21,16 +21,6 @@ CODE = 'Here:\n\n```python\nprint("hello")\n```\n\n| a | b |\n|--:|---|\n| 1 | 2
 def look(request: pytest.FixtureRequest) -> dict[str, object]:
     options: dict[str, object] = request.param
     return options
-
-
-def slow(page: Page) -> None:
-    """Delay each request by 400 ms and take 1 Mbit/s."""
-    session = page.context.new_cdp_session(page)
-    session.send("Network.enable")
-    session.send(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 400, "downloadThroughput": 125_000, "uploadThroughput": 125_000},
-    )
 
 
 def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http: Serve, tab: Tab) -> None:
@@ -251,7 +241,11 @@ def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
     page.keyboard.press("F2")
     page.keyboard.type("Renamed in place")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Renamed in place")
+    expect(page.locator("#recent a")).to_have_text("Renamed in place")
+    expect(page.locator("#recent a")).to_be_focused()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
+    page.reload()
+    expect(page.locator("#recent a")).to_have_text("Renamed in place")
 
 
 def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, tab: Tab) -> None:

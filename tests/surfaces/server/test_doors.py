@@ -3,6 +3,7 @@
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -43,6 +44,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/deletion"): None,
     ("GET", "/v1/sessions/{session_id}/comparison"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
+    ("PUT", "/v1/sessions/{session_id}/pin"): {},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
@@ -233,10 +235,24 @@ def _filled(body: Any, ids: dict[str, str]) -> Any:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with _world(tmp_path_factory) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def world_with_encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """For what asks for vectors; each row that is written there costs a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("world"))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("CHATBOT_EMBEDDING__MODEL")  # for `/v1/embeddings`
+        patch.delenv("CHATBOT_EMBEDDING__MODEL")
+        with _world(tmp_path_factory) as world:
+            yield world
+
+
+@contextmanager
+def _world(folders: pytest.TempPathFactory) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folders.mktemp("world"))
+        patch.setenv("XDG_CACHE_HOME", str(folders.mktemp("cache")))
         with serving(tokens=True) as served, served.client() as client:
             world = World(served, client)
             world.tokens = {
@@ -274,7 +290,8 @@ def test_only_these_paths_are_open() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
-def test_with_the_right_token_every_route_answers(world: World, route: tuple[str, str]) -> None:
+def test_with_the_right_token_every_route_answers(request: pytest.FixtureRequest, route: tuple[str, str]) -> None:
+    world: World = request.getfixturevalue("world_with_encoder" if "embeddings" in route[1] else "world")
     ids = world.ids(_named(route)) if route in NAMING else world.shared
     assert world.ask(route, ids, world.tokens["ada"]).is_success
 

@@ -3,6 +3,7 @@
 import base64
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from chatbot.messages import TextDelta, ToolCall
-from tests.servers.http_server import Serve, Served, events, wait_until
+from tests.servers.http_server import Serve, Served, events, serving, wait_until
 from tests.surfaces.server.test_doors import proposal
 
 NOBODY = "0196d5e4-0000-7000-8000-000000000000"
@@ -19,6 +20,25 @@ NOBODY = "0196d5e4-0000-7000-8000-000000000000"
 @pytest.fixture
 def served(http: Serve) -> Served:
     return http()
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that is only asked what it refuses."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("refusing"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with serving() as served:
+            yield served
+
+
+@pytest.fixture(scope="module")
+def said(refusing: Served) -> str:
+    """A session there in which something was said."""
+    with refusing.client() as client:
+        session_id = _session(client)
+        _say(client, session_id, "My sister Maria likes chess.")
+        return session_id
 
 
 def _session(client: httpx.Client, **given: str) -> str:
@@ -47,6 +67,10 @@ def test_a_session_lives_from_its_beginning_to_its_end(served: Served) -> None:
         assert client.delete(f"/v1/sessions/{session_id}").status_code == 204
         assert client.get(f"/v1/sessions/{session_id}").status_code == 404
         assert [each["id"] for each in client.get("/v1/sessions").json()["data"]] == [fork["id"]]
+        assert fork["pinned_at"] is None
+        assert client.put(f"/v1/sessions/{fork['id']}/pin", json={}).json()["pinned_at"]
+        assert client.get(f"/v1/sessions/{fork['id']}").json()["pinned_at"]
+        assert client.put(f"/v1/sessions/{fork['id']}/pin", json={"undo": True}).json()["pinned_at"] is None
 
 
 def test_a_title_given_later_is_kept_by_the_next_turn(served: Served) -> None:
@@ -97,11 +121,9 @@ def test_messages_are_read_from_the_end_in_pages(served: Served) -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "1767225600000000~1", f"1767225600000000~{NOBODY}", "~", "²~²", "\x00"])
 @pytest.mark.parametrize("path", ["sessions", "sessions/{}/messages", "sessions/{}/receipts", "memories", "people"])
-def test_a_cursor_that_leads_nowhere_is_an_error(served: Served, path: str, cursor: str) -> None:
-    with served.client() as client:
-        session_id = _session(client)
-        _say(client, session_id, "My sister Maria likes chess.")
-        response = client.get(f"/v1/{path.format(session_id)}", params={"cursor": cursor})
+def test_a_cursor_that_leads_nowhere_is_an_error(refusing: Served, said: str, path: str, cursor: str) -> None:
+    with refusing.client() as client:
+        response = client.get(f"/v1/{path.format(said)}", params={"cursor": cursor})
         if path == "sessions" and len(cursor) > 36:
             assert response.status_code == 200  # a time is a place, whether or not a session stands there
         else:
@@ -135,9 +157,9 @@ def test_what_a_search_finds_comes_in_pages(served: Served) -> None:
     ],
 )
 def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
-    served: Served, query: dict[str, str], param: str
+    refusing: Served, query: dict[str, str], param: str
 ) -> None:
-    with served.client() as client:
+    with refusing.client() as client:
         answer = client.get("/v1/memories/search", params=query)
         assert (answer.status_code, answer.json()["error"]["param"]) == (422, param)
         assert answer.json()["error"]["message"].startswith(param)
@@ -156,8 +178,8 @@ def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
         ),
     ],
 )
-def test_a_body_that_cannot_be_used_is_refused_in_plain_words(served: Served, body: str, words: str) -> None:
-    with served.client(**{"content-type": "application/json"}) as client:
+def test_a_body_that_cannot_be_used_is_refused_in_plain_words(refusing: Served, body: str, words: str) -> None:
+    with refusing.client(**{"content-type": "application/json"}) as client:
         answer = client.post("/v1/memories", content=body)
         assert (answer.status_code, answer.json()["error"]["message"]) == (422, words)
 
@@ -493,9 +515,9 @@ def test_tasks_are_written_down_and_ticked_off(served: Served) -> None:
     ],
 )
 @pytest.mark.parametrize("wrong", [NOBODY, "nonsense", "0196D5E4", "a" * 99])
-def test_what_is_not_there_is_not_found(served: Served, method: str, path: str, wrong: str) -> None:
+def test_what_is_not_there_is_not_found(refusing: Served, method: str, path: str, wrong: str) -> None:
     body = {"text": "x"} if path.endswith("chat") else {"status": "completed"} if "tasks" in path else {"title": "x"}
-    with served.client() as client:
+    with refusing.client() as client:
         response = client.request(method, path.format(wrong), json=body if method in {"POST", "PATCH"} else None)
         assert response.status_code == 404, response.text
         assert response.json()["error"]["type"] == "not_found_error"

@@ -1,7 +1,9 @@
 """The table of operations: one function is enough to have an operation at every door."""
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,8 @@ from mcp import Client
 
 from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.tool_names import is_memory_tool
+from chatbot.cli.arguments import build_parser
+from chatbot.cli.own_verbs import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS
 from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall
@@ -37,14 +41,31 @@ async def list_tagged(
     return list((await context.memories.list_observations(tags=[tag], limit=limit)).rows)
 
 
+@dataclass(frozen=True)
+class TagCount:
+    """How often a tag is used."""
+
+    tag: str
+    count: int
+
+
+async def count_tagged(context: Context, tag: Annotated[Line, About("the tag")]) -> TagCount:
+    """Count memories with a tag."""
+    return TagCount(tag, len((await context.memories.list_observations(tags=[tag])).rows))
+
+
 @pytest.fixture
 def _one_more() -> Iterator[None]:
+    OPERATIONS.reads(cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags", memories=True)(
+        count_tagged
+    )
     declare = OPERATIONS.reads(
         cli="memory tagged", http="GET /v1/tagged/{tag}", tool="memory_tagged", gives="memories", examples=("tagged x",)
     )
     declare(list_tagged)
     yield
     OPERATIONS.remove("list_tagged")
+    OPERATIONS.remove("count_tagged")
 
 
 @pytest.mark.usefixtures("_one_more")
@@ -60,6 +81,7 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
         [result] = await toolbox.run([ToolCall("c", "memory_tagged", '{"tag": "drink", "limit": "9"}')])
         async with Client(server_for(memory, "chat")) as client:
             answer = await client.call_tool("memory_tagged", {"tag": "drink"})
+            counted = await client.call_tool("session_tags", {"tag": "drink"})
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
     by_model = json.loads(result.content)
     assert [row["title"] for row in by_model["memories"]] == ["tea 2", "tea 1"]
@@ -70,6 +92,10 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
     assert listed["memory_tagged"].input_schema["properties"]["tag"] == {"type": "string", "description": "the tag"}
     assert is_memory_tool("memory_tagged")
 
+    assert counted.structured_content is not None
+    assert counted.structured_content["result"] == {"tag": "drink", "count": 3}
+    assert json.loads(command.ok("sessions", "tagged", "food", "--json", "-i", "ada")) == {"tag": "food", "count": 1}
+
     rows = json.loads(command.ok("memory", "tagged", "drink", "--limit", "2", "--json", "-i", "ada"))
     assert [row["title"] for row in rows] == ["tea 2", "tea 1"]
     assert "list memories with a tag" in command.ok("memory", "tagged", "--help")
@@ -78,6 +104,7 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
     with served.client(served.token("ada", rights=["read"])) as client_of_http:
         page = client_of_http.get("/v1/tagged/food").json()
         assert [row["title"] for row in page["data"]] == ["bread"]
+        assert client_of_http.get("/v1/counts/drink").json() == {"tag": "drink", "count": 3}
         described = client_of_http.get("/openapi.json").json()["paths"]["/v1/tagged/{tag}"]["get"]
     assert described["summary"] == "List memories with a tag"
     assert {each["name"]: each["description"] for each in described["parameters"]}["limit"] == "How many."
@@ -96,3 +123,22 @@ def test_every_operation_says_what_it_does_where_it_is_and_what_its_parameters_m
 def test_each_route_needs_the_right_that_its_operation_declares() -> None:
     declared = {tuple(each.http.split()): each.right for each in OPERATIONS if each.http}
     assert declared == {route: own for route, (own, _) in NEEDS.items() if route in declared}
+
+
+def test_every_verb_is_an_operation_or_says_why_not() -> None:
+    verbs = {verb for verb in _verbs(build_parser()) if verb.startswith(("memory ", "sessions "))}
+    bound = {each.cli for each in OPERATIONS if each.cli}
+    own = {f"sessions {name}" for name in OF_SESSIONS} | {f"memory {name}" for name in OF_MEMORY}
+    assert bound <= verbs
+    assert own <= verbs
+    assert {" ".join(verb.split()[:2]) for verb in verbs - bound} == own
+    assert all(len(verb.why) > 10 for verb in (*OF_SESSIONS.values(), *OF_MEMORY.values(), *OF_OPERATIONS.values()))
+    assert OF_OPERATIONS.keys() <= {each.name for each in OPERATIONS}
+
+
+def _verbs(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield f"{path}{name}"
+                yield from _verbs(below, f"{path}{name} ")

@@ -24,6 +24,7 @@
     follows = true;
     restoreDraft();
     const here = location.hash ? at(location.hash.slice(1)) : null;
+    if (here?.matches("details")) { here.open = true; here.querySelector("input, textarea")?.focus(); }
     if (here) here.scrollIntoView();
     else if (document.querySelector(".page.chat") && !at("edit")) toEnd();
     else return false;
@@ -172,31 +173,52 @@
     state("The message was not sent.");
   }
 
-  // What another tab, another device or the terminal has said meanwhile.
+  // What another tab, another device or the terminal has said meanwhile. A page that is looked at asks every few seconds,
+  // and less often while nobody answers; another tab of this browser says so at once.
+  const ASK_EVERY_MS = 3_000;
+  const ASK_LEAST_MS = 60_000;
   let isCatchingUp = false;
+  let lastNews = "";
+  let pause = ASK_EVERY_MS;
   async function catchUp() {
     if (isCatchingUp) return;
     isCatchingUp = true;
-    try { await addWhatIsNew(); } finally { isCatchingUp = false; }
+    try { pause = await addWhatIsNew() ? ASK_EVERY_MS : Math.min(2 * pause, ASK_LEAST_MS); } finally { isCatchingUp = false; }
+  }
+  async function keepAsking() {
+    if (!document.hidden) await catchUp();
+    setTimeout(keepAsking, pause);
   }
 
+  // Returns false where the server gave no answer.
   async function addWhatIsNew() {
     const log = at("log");
-    if (!log?.dataset.session || at("live") || isSending || document.querySelector(".pending, #edit")) return;
-    const last = [...log.querySelectorAll("[data-at]")].pop();
-    if (!last || log.querySelector(":scope > article:last-of-type ~ .earlier")) return;
+    if (!log?.dataset.session || at("live") || isSending || document.querySelector(".pending:not(.failed), #edit")) return true;
+    if (log.querySelector(":scope > article:last-of-type ~ .earlier")) return true;
+    const last = [...log.querySelectorAll("[data-at]")].pop()?.dataset.at ?? "";
     const place = at("composer").action.replace(/\/say$/, "");
-    const answer = await fetch(`${place}/since?after=${encodeURIComponent(last.dataset.at)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
-    const html = answer?.ok ? await answer.text() : "";
-    if (!answer?.ok || at("live") || isSending) return;
-    for (const each of log.querySelectorAll(".waiting")) each.remove();
-    if (!html.trim()) return;
+    const answer = await fetch(`${place}/since?after=${encodeURIComponent(last)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    const html = answer ? await answer.text() : "";
+    if (log !== at("log") || at("live") || isSending) return true;
+    if (answer?.status === 404) {  // deleted meanwhile: nothing more to ask for
+      delete log.dataset.session;
+      told(problemIn(html, true) ?? "This session is deleted.");
+    }
+    if (!answer?.ok) return false;
+    if (answer.status === 205) htmx.ajax("GET", location.pathname, { target: "body", swap: "innerHTML", headers: { "HX-Boosted": "true" } });
+    if (html && html === lastNews) return true;
+    lastNews = html;
+    for (const each of log.querySelectorAll(".waiting, [data-open]")) if (html || each.matches(".waiting")) each.remove();
+    if (!html) return true;
     const wasAtEnd = isAtEnd();
     htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+    state("There are new messages.");
     if (wasAtEnd) toEnd();
+    return true;
   }
   tabs.addEventListener("message", (event) => { if (event.data === at("log")?.dataset.session) catchUp(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) catchUp(); });
+  window.addEventListener("online", catchUp);
 
   async function copy(button, text) {
     try { await navigator.clipboard.writeText(text); } catch { return told("The browser does not allow copying here."); }
@@ -217,9 +239,8 @@
       if (hasEnded) return;
       hasEnded = true;  // taking the box away makes it lose the focus, too
       box.replaceWith(element);
-      if (keeps && box.value.trim() !== title) {
-        htmx.ajax("POST", `${document.querySelector(".places a").getAttribute("href")}/c/${element.dataset.rename}/rename`, { values: { title: box.value }, target: "body", swap: "innerHTML" });
-      } else element.focus();
+      element.focus();
+      if (keeps && box.value.trim() !== title) giveTitle(element.dataset.rename, box.value.trim());
     };
     box.className = "renaming";
     box.value = title;
@@ -231,6 +252,17 @@
     box.addEventListener("blur", () => end(false));
     element.replaceWith(box);
     box.select();
+  }
+
+  async function giveTitle(session, title) {
+    const address = `${document.querySelector(".places a").getAttribute("href")}/c/${session}/rename`;
+    const headers = { "HX-Request": "true" };
+    const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ title }), headers }).catch(() => null);
+    if (!answer?.ok) return told(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
+    for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.replaceChildren(title || "Untitled");
+    if (at("title")) at("title").value = title;
+    if (at("heading")) document.title = `${title || "Untitled"} · ${document.querySelector(".where").textContent}`;
+    state("Renamed.");
   }
 
   document.addEventListener("dblclick", (event) => {
@@ -315,7 +347,7 @@
     anchor = null;
   });
 
-  // A page was exchanged for another: whoever reads with the keys or by ear is put at its beginning.
+  // A page was exchanged for another: focus moves to its beginning, for keyboards and screen readers.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
     if (!arrive()) window.scrollTo(0, 0);
@@ -356,4 +388,5 @@
   document.addEventListener("htmx:beforeRequest", () => told(""));
 
   arrive();
+  setTimeout(keepAsking, pause);
 })();

@@ -1,0 +1,250 @@
+"""A day with the page by clicks and keys: on a computer, and in the dark on a phone with a slow network."""
+
+import base64
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from chatbot.models.model import Price
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import answers, done, go, open_memory, open_menu, remember, say, slow
+
+Tab = Callable[..., Page]
+
+COMPUTER: dict[str, object] = {"viewport": {"width": 1200, "height": 800}}
+PHONE: dict[str, object] = {
+    "viewport": {"width": 390, "height": 844},
+    "has_touch": True,
+    "is_mobile": True,
+    "color_scheme": "dark",
+}
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PASTE = """(picture) => {
+    const data = new DataTransfer();
+    const bytes = Uint8Array.from(atob(picture), (letter) => letter.charCodeAt(0));
+    data.items.add(new File([bytes], "pasted.png", {type: "image/png"}));
+    document.querySelector("#text").dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true}));
+}"""
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http(config='[aliases]\nfast = "scripted"\n')
+
+
+@pytest.fixture(params=["computer", "slow phone"])
+def page(request: pytest.FixtureRequest, served: Served, tab: Tab) -> Page:
+    """The first page, as a user opens it."""
+    is_phone = request.param == "slow phone"
+    page = tab(served.url, **(PHONE if is_phone else COMPUTER))
+    if is_phone:
+        slow(page)
+    page.goto("/i/ada")
+    return page
+
+
+def test_the_first_visit_says_what_is_kept_where_and_offers_three_things_to_try(page: Page) -> None:
+    expect(page.locator(".promise dt")).to_have_text(["Remembered", "Not remembered", "Where"])
+    expect(page.locator(".promise code")).to_contain_text(str(Path("identities", "ada", "memory")))
+    expect(page.locator(".tries button")).to_have_count(3)
+    page.locator(".tries button").first.click()
+    expect(answers(page)).to_contain_text("You said: My name is")
+    expect(page.locator(".noted summary")).to_contain_text("Remembered this")
+
+
+def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, served: Served) -> None:
+    page.locator("#files").set_input_files({"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL})
+    expect(page.locator("#attached li")).to_have_count(1)
+    page.evaluate(PASTE, base64.b64encode(PIXEL).decode())
+    expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "pasted.png✕"])
+    page.get_by_label("Message", exact=True).fill("Look at these")
+    page.get_by_role("button", name="Send", exact=True).click()
+    done(page)
+    for name in ("chosen.png", "pasted.png"):
+        picture = page.get_by_role("img", name=name)
+        picture.scroll_into_view_if_needed()
+        expect(picture).to_have_js_property("naturalWidth", 1)
+    assert len(served.models["ada"].prompts[-1][-1].images) == 2
+
+
+def test_what_was_remembered_is_opened_corrected_and_never_recalled_again(page: Page) -> None:
+    say(page, "My locker at the gym has the number 4711")
+    page.locator(".noted summary").click()
+    row = page.locator(".noted-rows li", has_text="4711")
+    row.get_by_role("link", name="Correct").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("4711")
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.get_by_label("Message", exact=True).fill("My locker at the gym has the number 4712")
+    page.get_by_label("It was wrong").check()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("4712")
+    expect(page.locator(".line del").first).to_contain_text("4711")
+    expect(page.locator(".line ins").first).to_contain_text("4712")
+    go(page, "New chat")
+    say(page, "Which number has my locker at the gym?")
+    page.locator(".noted summary").click()
+    row = page.locator(".noted-rows li", has_text="4712")
+    row.get_by_role("button", name="Never recall").click()
+    expect(row).to_contain_text("hidden, and not recalled any more")
+    go(page, "New chat")
+    say(page, "Once more: which number has my locker at the gym?")
+    assert "4712" not in page.locator("#log").inner_text()
+
+
+def test_a_memory_is_added_by_hand_and_found_by_each_filter(page: Page, served: Served) -> None:
+    with served.client() as client:
+        remember(client, "Chess club meets on Tuesday", type="event")
+    go(page, "Memory")
+    page.get_by_text("Add a memory").click()
+    page.get_by_label("What should be remembered, in one sentence").fill("Kim likes the blue telescope")
+    page.get_by_label("People, separated by commas").fill("Kim, Sam")
+    page.get_by_label("Tags, separated by commas").fill("stars")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("status").first).to_have_text("Added.")
+    rows = page.locator(".row-title")
+    expect(rows).to_have_text(["Kim likes the blue telescope", "Chess club meets on Tuesday"])
+    expect(page.locator(".by-day")).to_have_text(["Today"])
+    page.locator("details.filters > summary").click()
+    filters = page.get_by_role("search")
+    for label, value in (("Person", "sam"), ("Tag", "stars")):
+        filters.get_by_label(label).fill(value)
+        filters.get_by_label(label).press("Tab")
+        expect(rows).to_have_text(["Kim likes the blue telescope"])
+        filters.get_by_label(label).fill("")
+        filters.get_by_label(label).press("Tab")
+        expect(rows).to_have_count(2)
+    filters.get_by_label("Type").select_option("event")
+    expect(rows).to_have_text(["Chess club meets on Tuesday"])
+    filters.get_by_label("Type").select_option("")
+    expect(rows).to_have_count(2)
+    tomorrow = date.today() + timedelta(days=1)  # noqa: DTZ011 - the day where the browser is
+    filters.get_by_label("From").fill(tomorrow.isoformat())
+    expect(page.locator(".rows")).to_have_text("No memories found")
+
+
+def test_many_memories_are_hidden_at_once_and_brought_back(page: Page, served: Served) -> None:
+    with served.client() as client:
+        for title in ("Tea is at four", "The key is under the mat", "Kim lives in Graz"):
+            remember(client, title)
+    go(page, "Memory")
+    rows = page.locator(".row-title")
+    expect(page.get_by_role("button", name="Never recall the chosen ones")).to_be_hidden()
+    page.get_by_label("Choose: Tea is at four").check()
+    page.get_by_label("Choose: Kim lives in Graz").check()
+    page.get_by_role("button", name="Never recall the chosen ones").click()
+    expect(page.get_by_role("status").first).to_contain_text("2 memories are hidden")
+    expect(rows).to_have_text(["The key is under the mat"])
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("status").first).to_have_text("Restored.")
+    expect(rows).to_have_count(3)
+    page.get_by_label("Choose: Tea is at four").check()
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("button", name="Never recall the chosen ones").click()
+    expect(page.locator(".rows")).to_have_text("No memories yet")
+
+
+def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:
+    page.locator(".choices summary").click()
+    sheet = page.locator(".choices .sheet")
+    box = sheet.bounding_box()
+    assert box is not None
+    assert page.viewport_size is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= page.viewport_size["width"]
+    assert page.locator("#models option").evaluate_all("all => all.map((each) => each.value)")[-1] == "fast"
+    page.get_by_label("Model", exact=True).fill("fast")
+    page.get_by_label("Persona of this session").fill("You are a pirate.")
+    page.get_by_label("Use memory").uncheck()
+    page.keyboard.press("Escape")
+    say(page, "hello there")
+    expect(page.locator(".choices summary")).to_have_text("fast · other persona · memory off")
+    page.reload()
+    expect(page.locator(".choices summary")).to_have_text("fast · other persona · memory off")
+    with served.client() as client:
+        assert client.get("/v1/memories").json()["data"] == []
+
+
+def test_settings_are_changed_and_hold_for_the_next_message(page: Page, served: Served) -> None:
+    go(page, "Settings")
+    page.get_by_label("Instructions that ada follows").fill("You are a gardener.")
+    page.get_by_label("Most US dollars per day").fill("2.5")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status").first).to_have_text("Saved. The next message uses the new settings.")
+    expect(page.get_by_label("Most US dollars per day")).to_have_value("2.5")
+    go(page, "New chat")
+    say(page, "hello there")
+    assert "You are a gardener." in str(served.models["ada"].prompts[-1][0].content)
+    go(page, "Cost")
+    expect(page.locator(".column")).to_contain_text("Limits: $2.50 per day")
+
+
+def test_tasks_have_dates(page: Page) -> None:
+    go(page, "Tasks")
+    today = date.today()  # noqa: DTZ011 - the day where the browser is
+    due = {"Overdue": -2, "Today": 0, "Next 7 days": 3, "Later": 30}
+    for name, days in due.items():
+        page.get_by_label("New task").fill(f"task of {name}")
+        page.get_by_label("Due", exact=True).fill((today + timedelta(days=days)).isoformat())
+        page.get_by_role("button", name="Add").click()
+        expect(page.get_by_role("link", name=f"task of {name}")).to_be_visible()
+    expect(page.locator(".by-day")).to_have_text(list(due))
+    page.get_by_role("button", name="Complete: task of Today").click()
+    expect(page.locator(".by-day")).to_have_text(["Overdue", "Next 7 days", "Later"])
+
+
+def test_cost_is_drawn_by_day(page: Page, served: Served) -> None:
+    served.models["ada"]._price = Price(0.000001, 0.000002)
+    say(page, "what do you cost?")
+    go(page, "Cost")
+    chart = page.get_by_role("img", name="Cost per day over the last 30 days")
+    expect(chart).to_be_visible()
+    expect(chart.locator("rect")).to_have_count(30)
+    expect(chart.locator("rect:not(.empty)")).to_have_count(1)
+
+
+def test_a_session_is_renamed_in_the_list_pinned_and_found(page: Page) -> None:
+    say(page, "Chess openings")
+    go(page, "Sessions")
+    page.locator(".rename summary").click()
+    page.get_by_role("textbox", name="Title").fill("The Sicilian")
+    page.locator(".rename").get_by_role("button", name="Rename").click()
+    expect(page.locator(".rows > li > a")).to_have_text(["The Sicilian"])
+    page.get_by_role("button", name="Pin: The Sicilian").click()
+    expect(page.locator(".rows .small").first).to_contain_text("pinned")
+    open_menu(page)
+    expect(page.locator("#recent h3")).to_have_text(["Pinned"])
+    page.keyboard.press("Escape")
+    page.get_by_role("searchbox").fill("openings")
+    expect(page.get_by_role("status")).to_have_text("1 found")
+    page.locator(".rows > li > a").click()
+    expect(page.locator("#here .question")).to_be_in_viewport()
+
+
+def test_a_memory_is_opened_from_the_list_and_leads_to_its_session(page: Page) -> None:
+    say(page, "My locker at the gym has the number 4711")
+    open_memory(page, "My locker at the gym has the number 4711")
+    page.get_by_role("link", name="this session").click()
+    expect(page.locator(".question")).to_have_text(["My locker at the gym has the number 4711"])
+
+
+def test_a_printed_conversation_holds_what_was_said_and_nothing_to_click(page: Page) -> None:
+    say(page, "hello there")
+    page.emulate_media(media="print")
+    for hidden in (".beside", ".dock", ".actions", ".heading .menu"):
+        expect(page.locator(hidden).first).to_be_hidden()
+    expect(page.locator(".question")).to_be_visible()
+    expect(answers(page)).to_be_visible()
+
+
+def test_nothing_moves_where_that_is_not_wanted(page: Page) -> None:
+    page.emulate_media(reduced_motion="reduce")
+    moving = (
+        "[...document.querySelectorAll('*')].filter((each) => getComputedStyle(each).animationName !== 'none').length"
+    )
+    say(page, "hello there", wait=False)
+    assert page.evaluate(moving) == 0
