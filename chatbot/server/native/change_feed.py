@@ -37,7 +37,7 @@ class Happened(Shape):
         "memory.added", "memory.changed", "memory.purged",
         "session.added", "session.changed", "session.deleted", "user.erased",
     ]  # fmt: skip
-    """What happened, and to what."""
+    """Kind of the event, and its ids."""
     at: datetime
     """When it happened."""
     position: str
@@ -45,7 +45,7 @@ class Happened(Shape):
     memory: MemoryRecord | None = None
     """The memory that was added or changed, as it is now."""
     change: str | None = None
-    """What was done to the memory, as its history says, such as `update` or `supersede`."""
+    """Kind of the event, as in the history, such as `update` or `supersede`."""
     ids: list[str] = Field(default_factory=list)
     """Otherwise the ids of the memories or the session; of a user the SHA-256 of the namespace, not the name."""
 
