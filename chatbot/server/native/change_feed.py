@@ -37,11 +37,11 @@ class Happened(Shape):
         "memory.added", "memory.changed", "memory.purged",
         "session.added", "session.changed", "session.deleted", "user.erased",
     ]  # fmt: skip
-    """Kind of the event, and its ids."""
+    """Kind of the event."""
     at: datetime
     """When it happened."""
     position: str
-    """Where to go on behind it: `Last-Event-ID`, or `after`."""
+    """Position to continue after, as `Last-Event-ID` or `after`."""
     memory: MemoryRecord | None = None
     """The memory that was added or changed, as it is now."""
     change: str | None = None
