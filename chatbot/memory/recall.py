@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
@@ -20,9 +20,6 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import format_time
 from chatbot.stores.vectors import Vector
-
-if TYPE_CHECKING:
-    from chatbot.memory.changes import Nearness
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
