@@ -190,7 +190,7 @@ def main() -> None:
                 ("/context And the heating?", "of a window of"),
                 ("/why", "model calls"),
                 ("/compact", "summarized"),
-                ("/tasks add Book the heating service", "ticks one off"),
+                ("/tasks add Book the heating service", "completes one"),
             ]
         ):
             del number
@@ -204,7 +204,7 @@ def main() -> None:
         save("completion", "\n".join(chat.text.splitlines()[-7:]), folder)
         chat.type("\x15")
         chat.say("/help")
-        chat.see("Ctrl-D leaves")
+        chat.see("Ctrl-D quits")
         chat.prompt()
         save("slash-help", re.sub(r".*(?=❯ /help)", "", chat.text, flags=re.DOTALL), folder)
         chat.leave()

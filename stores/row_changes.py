@@ -1,4 +1,4 @@
-"""What happened to the rows that a caller may see, from a position on: one rule for every observation store. Pure.
+"""Changes of the rows that a caller may see, from a position on: one rule for every observation store. Pure.
 
 A change is told under the rule of history: the row was visible before and after it, and is visible now. Nothing that is
 told, the positions included, depends on any other row.
@@ -58,10 +58,10 @@ class Reached:
     """How far a reader is in an open store. Not for callers: it tells of rows that they may not know."""
 
     log: object
-    """What tells one state of the log from a rewritten one."""
+    """Identity of the log, which a rewrite changes."""
     key: Key
     rows: int
-    """How many rows were ever added up to there."""
+    """Number of rows ever added up to there."""
     position: Position
     """The last change that the caller may know, which a rewritten log may still hold."""
 
@@ -84,7 +84,7 @@ class Changes:
     items: tuple[Change, ...]
     reached: Reached
     is_all: bool
-    """Whether nothing more has happened yet."""
+    """True if nothing more has happened yet."""
 
 
 Line: TypeAlias = tuple[Key, str]

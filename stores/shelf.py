@@ -54,7 +54,7 @@ class Shelf(ABC):
     """Name in messages."""
 
     is_remote: ClassVar[bool] = False
-    """Whether opening a piece takes a round trip: such a piece is read whole when it is first opened."""
+    """True if opening a piece takes a round trip: such a piece is read whole when it is first opened."""
 
     @abstractmethod
     def prepare(self) -> None:

@@ -1000,7 +1000,7 @@ async def changes_after(store: ObservationStore, view: View, after: Position | R
 
 
 def tells_changes(store: ObservationStore) -> bool:
-    """Whether the store tells changes, which a store need not do."""
+    """True if the store reports changes, which is optional."""
     return type(store).changes is not ObservationStore.changes
 
 
@@ -1348,7 +1348,7 @@ async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[t
 
 
 async def _told(store: ObservationStore, view: View) -> list[tuple[str, str]]:
-    """What happened to rows, but for repetitions, which a rewritten log tells once."""
+    """Changes of rows, without repetitions, which a rewritten log reports once."""
     changes = await changes_after(store, view, Position(0))
     return [(each.kind, each.row.id) for each in changes.items if each.kind != "mention"]
 

@@ -24,7 +24,7 @@ _DECIMALS = 6
 _AT_ONCE = 512
 """Rows that are looked at as 64-bit floats at the same time."""
 _ROUGH = 1e-4
-"""What a cosine of 32-bit floats may differ from the exact one."""
+"""Greatest error of a cosine of 32-bit floats."""
 _LONGEST = 1.001
 """Greatest cosine that rounding can give; a greater one comes from a row whose length is not 1."""
 

@@ -47,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What may be spent on a day, in UTC; 0: no limit."""
+    """Limits of a day in UTC; 0: no limit."""
 
     day_usd: float = 0.0
     day_tokens: int = 0

@@ -197,7 +197,7 @@ _EVENTS = (
         ),
     ),
 )
-"""What is said of one's home and work, and the events by which that changes, in whatever words."""
+"""Words about one's home and work, and about events that change them."""
 
 
 def may_change(later: Iterable[str], earlier: Iterable[str], nearness: float) -> bool:

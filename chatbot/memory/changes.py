@@ -67,7 +67,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What changed a row; if it is not certain, it announces a change of something that is near in meaning."""
+    """A change of a row; if uncertain, it announces a change of something similar in meaning."""
 
     by: Observation
     is_certain: bool

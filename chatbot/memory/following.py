@@ -33,7 +33,7 @@ class Followed:
     memory: Observation | None = None
     """The memory that was added or changed, as it is now."""
     change: str = ""
-    """What was done to it, as its history says: `update`, `supersede`, `delete` and so on."""
+    """Kind of the event, as in the history: `update`, `supersede`, `delete` and so on."""
     ids: tuple[str, ...] = ()
     """Otherwise the ids of memories or sessions; of a user the digest of the namespace, for the name is gone."""
 

@@ -53,7 +53,7 @@ class RankedMemory:
     changed_at: datetime | None = None
     """Time at which a later statement of the same person made it outdated."""
     is_certain: bool = True
-    """Whether it did so; if not, it only announces a change of something that is near in meaning."""
+    """True if it did; if not, it only announces a change of something similar in meaning."""
 
     @property
     def id(self) -> str:

@@ -96,7 +96,7 @@ class Holder:
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
     notices: Notices | None = None
-    """What tells followers of the memory which rows were purged."""
+    """Tells followers of the memory which rows were purged."""
     principal: str = OWNER
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT

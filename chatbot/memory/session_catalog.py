@@ -222,7 +222,7 @@ class SessionCatalog(Closable):
 
 
 def _said_of(record: SessionRecord) -> object:
-    """What lists say of a session, but for its last use."""
+    """Fields of a session in lists, except its last use."""
     return record.title, record.archived_at, record.pinned_at
 
 

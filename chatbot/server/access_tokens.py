@@ -61,9 +61,9 @@ class Token:
     memory: Remembers = "off"
     """True if calls of clients of OpenAI are remembered that name no session."""
     quota: Quota = NO_QUOTA
-    """What it may spend on a day."""
+    """Daily limits of the token."""
     user_quota: Quota = NO_QUOTA
-    """What each user named in its requests may spend on a day, unless they have a quota of their own."""
+    """Daily limits of each user named in its requests who has no own quota."""
     has_chosen: bool = True
     """False for a token of an earlier release, which could not choose that."""
 

@@ -48,9 +48,9 @@ class Caller:
     token: str = ""
     """Id of their token; empty for the owner, who needs none."""
     quota: Quota = NO_QUOTA
-    """What the token may spend on a day."""
+    """Daily limits of the token."""
     user_quota: Quota = NO_QUOTA
-    """What each of its users may, who has no quota of their own."""
+    """Daily limits of each of its users without an own quota."""
 
     @property
     def is_owner(self) -> bool:

@@ -96,7 +96,7 @@ class RemoteTurn:
         self._others = others
         """The turns that had ended before."""
         self._receipts = receipts
-        """How many turns had ended by then."""
+        """Number of turns that had ended by then."""
         self._turn = ""
         self._read_to = 0
         self._end: Mapping[str, Any] | None = None

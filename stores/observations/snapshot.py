@@ -55,7 +55,7 @@ class Snapshots(Protocol):
     """Place of the one snapshot of a journal. Not safe between threads, except where its holder locks."""
 
     is_shared: ClassVar[bool]
-    """Whether other machines read it too, so that it is worth writing while this one goes on."""
+    """True if other machines read it too, so that it is worth writing while this one runs."""
 
     def load(self) -> tuple[Table, Mark] | None:
         """Return the snapshot; None if there is none. Raises `BadSnapshot`."""

@@ -154,8 +154,8 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     deleting.type("yes\n")
     deleting.ended()
     assert "no sessions match" in user.run("sessions list --title boat")
-    assert "2 sessions would come in" in user.run("sessions import all.zip --dry-run")
-    assert "2 sessions came in" in user.run("sessions import all.zip")
+    assert "2 sessions would be imported" in user.run("sessions import all.zip --dry-run")
+    assert "2 sessions imported" in user.run("sessions import all.zip")
     assert "mooring fee" in user.run("sessions show boat")
     assert "nothing to delete" in user.run("sessions prune --empty --yes")
     user.read_help("usage")
@@ -212,8 +212,8 @@ def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch
     purging.type("yes\n")
     purging.ended()
     Path("CLAUDE.md").write_text("# Style\n\nTabs, not spaces.\n", encoding="utf-8")
-    assert "1 memories came in" in user.run("memory import CLAUDE.md")
-    assert "were here already" in user.run("memory import memories.jsonl --dry-run")
+    assert "1 memories imported" in user.run("memory import CLAUDE.md")
+    assert "already existed" in user.run("memory import memories.jsonl --dry-run")
     monkeypatch.setenv("CHATBOT_MODEL__SCRIPT", json.dumps([REPLIES["valid"]]))
     assert "identity added" in user.run("memory extract CLAUDE.md --add")
     assert "indexed" in user.run("memory reindex")
@@ -228,7 +228,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
     monkeypatch.setenv("EDITOR", "sed -i s/harbour/dock/")
     chat = settled.start()
     chat.say("/help")
-    told = chat.see("Ctrl-D leaves")
+    told = chat.see("Ctrl-D quits")
     steps = (
         ("My boat Merle lies in the harbour of Kiel.", "You said.*scripted ·"),
         ("/edit", "the dock of Kiel.*the dock of Kiel"),
@@ -244,7 +244,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/memory add Fees --person Ida", "added"),
         ("/people", "mentions.*Ida"),
         ("/facts", "No facts yet"),
-        ("/tasks add Pay the fee", "ticks one off"),
+        ("/tasks add Pay the fee", "completes one"),
         ("/tasks done 1", "No open tasks"),
         ("/search dock", "/resume 1"),
         ("/rename boat", "now called 'boat'"),

@@ -67,7 +67,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
 def test_the_commands_do_what_they_say(start: Start) -> None:
     chat = start()
     chat.say("/help")
-    assert all(name in chat.see("Ctrl-D leaves") for name in ("/new", "/resume", "/undo", "/exit"))
+    assert all(name in chat.see("Ctrl-D quits") for name in ("/new", "/resume", "/undo", "/exit"))
     chat.say("first topic")
     chat.see("You said: first topic")
     chat.say("/rename Alpha")
@@ -77,7 +77,7 @@ def test_the_commands_do_what_they_say(start: Start) -> None:
     chat.say("second topic")
     chat.see("You said: second topic")
     chat.say("/sessions")
-    chat.see(r"2 .*Alpha.*/resume and a number")
+    chat.see(r"2 .*Alpha.*/resume NUMBER")
     chat.say("/resume 2")
     chat.see("going on · Alpha")
     chat.say("/fork Beta")
@@ -107,7 +107,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     chat.say("/undo")
     chat.see("took back 'a question indeed'")
     chat.say("/undo")
-    chat.see("nothing to take back")
+    chat.see("nothing to remove")
     assert _said() == []
     assert "go on with" not in chat.leave()
     assert not list(Path("identities/ada/memory/sessions").iterdir())
@@ -355,7 +355,7 @@ def test_a_bare_resume_lists_the_sessions(start: Start) -> None:
     first.see("You said")
     first.leave()
     chat = start("-r")
-    chat.see(r"1 .*an old story.*/resume and a number")
+    chat.see(r"1 .*an old story.*/resume NUMBER")
     chat.leave()
 
 
@@ -460,7 +460,7 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -
     chat.say("/nosuch thing")
     chat.see("there is no /nosuch.*//nosuch says it")
     chat.say("/help")
-    chat.see("A path is a message")
+    chat.see("A path, or a block")
     chat.leave()
     assert [content for role, content in _said() if role == "user"] == [*said, "/help"]
 
@@ -504,13 +504,13 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
 
 
 EVERY_COMMAND = {
-    "/help": "Ctrl-D leaves",
+    "/help": "Ctrl-D quits",
     "/remember Kunibert takes cash": "hides it again",
     "/recall cash": "1 .*Kunibert takes cash",
     "/history 1": r"takes cash \(active\).*add",
     "/forget 1": "forgotten; chatbot memory restore",
     "/memory list --limit 1": "heating",
-    "/tasks add Call the plumber": "ticks one off",
+    "/tasks add Call the plumber": "completes one",
     "/people": "no people match",
     "/facts Ada": "lives-in",
     "/why": "query: The heating",
@@ -518,7 +518,7 @@ EVERY_COMMAND = {
     "/usage": "purpose +calls",
     "/rename Alpha": "now called 'Alpha'",
     "/search heating": "/resume 1",
-    "/sessions": "/resume and a number",
+    "/sessions": "/resume NUMBER",
     "/resume 1": "going on",
     "/copy": "copied",
     "/save out.md": "wrote .*out.md",
@@ -587,7 +587,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/recall heating")
     chat.see("no memories match")
     chat.say("/tasks add Call the plumber")
-    chat.see("Call the plumber.*ticks one off")
+    chat.see("Call the plumber.*completes one")
     chat.say("/tasks done 1")
     chat.see("No open tasks")
     chat.say("/forget")
@@ -782,7 +782,7 @@ def test_the_sessions_listed_are_those_that_are_not_put_away(start: Start) -> No
     chat.say("the second topic is coffee")
     chat.see("You said")
     chat.say("/sessions")
-    assert "first topic" not in chat.see("the second topic is coffee.*/resume and a number")
+    assert "first topic" not in chat.see("the second topic is coffee.*/resume NUMBER")
     chat.leave()
 
 

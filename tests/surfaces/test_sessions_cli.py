@@ -219,12 +219,12 @@ def test_a_bundle_brings_sessions_back() -> None:
     [session, *_] = make("one", "two", days_ago=3)
     ok("export", "--all", "-o", "all.zip")
     ok("delete", "--all", "--keep-memory", "--yes")
-    assert "2 sessions would come in" in ok("import", "all.zip", "--dry-run")
+    assert "2 sessions would be imported" in ok("import", "all.zip", "--dry-run")
     assert titles("list") == []
     [report] = from_json("import", "all.zip")
     assert session in {each["id"] for each in report["sessions"]}
     assert titles("list") == ["two", "one"]
-    assert "2 were here already" in ok("import", "all.zip")
+    assert "2 already existed" in ok("import", "all.zip")
     assert "one says 1" in ok("show", session[:23])
 
 
@@ -233,7 +233,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     with zipfile.ZipFile("export.zip", "w") as archive:
         archive.writestr("conversations.json", exports.as_bytes(value))
     told = ok("import", "export.zip")
-    assert "1 sessions came in" in told
+    assert "1 sessions imported" in told
     assert "skipped conversation 2: no id" in told
     assert [hit["session"]["title"] for hit in from_json("search", "timeout")] == ["Deploy timeout"]
     Path("broken.json").write_bytes(exports.as_bytes(value)[:-9])
@@ -245,7 +245,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
 
 def test_memories_come_in_by_their_own_command() -> None:
     Path("CLAUDE.md").write_text("# Style\nTabs, not spaces.", encoding="utf-8")
-    assert "1 memories came in" in command.ok("memory", "import", "CLAUDE.md")
+    assert "1 memories imported" in command.ok("memory", "import", "CLAUDE.md")
     assert [hit["title"] for hit in json.loads(command.ok("memory", "search", "tabs", "--json"))] == ["Style"]
 
 

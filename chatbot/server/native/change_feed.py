@@ -37,15 +37,15 @@ class Happened(Shape):
         "memory.added", "memory.changed", "memory.purged",
         "session.added", "session.changed", "session.deleted", "user.erased",
     ]  # fmt: skip
-    """What happened, and to what."""
+    """Kind of the event."""
     at: datetime
     """When it happened."""
     position: str
-    """Where to go on behind it: `Last-Event-ID`, or `after`."""
+    """Position to continue after, as `Last-Event-ID` or `after`."""
     memory: MemoryRecord | None = None
     """The memory that was added or changed, as it is now."""
     change: str | None = None
-    """What was done to the memory, as its history says, such as `update` or `supersede`."""
+    """Kind of the event, as in the history, such as `update` or `supersede`."""
     ids: list[str] = Field(default_factory=list)
     """Otherwise the ids of the memories or the session; of a user the SHA-256 of the namespace, not the name."""
 

@@ -73,7 +73,7 @@ class Export(Shape):
 
 
 class QuotaGiven(RequestBody):
-    """What a user may spend on a day, in UTC."""
+    """Limits of a user per day, in UTC."""
 
     day_usd: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0
     """Most US dollars; 0: no limit."""
@@ -82,7 +82,7 @@ class QuotaGiven(RequestBody):
 
 
 class AccountShown(Shape):
-    """What somebody has spent today, in UTC, and may spend."""
+    """Usage of today, in UTC, and its limits."""
 
     day_usd: float
     """Most US dollars a day; 0: no limit."""
@@ -109,7 +109,7 @@ class AccountShown(Shape):
 
 
 class UsageToday(Shape):
-    """What you have spent today, in all identities together."""
+    """Your usage of today, in all identities together."""
 
     token: AccountShown | None
     """With your token; null where you need none."""
@@ -168,7 +168,7 @@ async def delete_quota(visit: VisitHere, house: HouseHere, user: Named) -> Accou
 
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
 async def get_usage(house: HouseHere, caller: CallerHere) -> UsageToday:
-    """What was spent with your token and as the user whom you name, their limits, and when they are free again."""
+    """Usage of your token and of the user that you name, their limits, and when they reset."""
     token = house.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
         token=AccountShown.of(await house.accounts.account(token, utc_now())) if token else None,

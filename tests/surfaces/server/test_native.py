@@ -219,7 +219,7 @@ wipe = Wipe()
 
 
 @pytest.mark.usefixtures("config_is_asked_for")
-@pytest.mark.parametrize(("listed", "told"), [("", "needs the user's consent, and over HTTP"), ('"wipe"', "wiped")])
+@pytest.mark.parametrize(("listed", "told"), [("", "needs the user's consent, which HTTP"), ('"wipe"', "wiped")])
 def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Serve, listed: str, told: str) -> None:
     Path("delicate_tools.py").write_text(DELICATE, encoding="utf-8")
     config = '[agents.chat]\nmemory = ["basic_session"]\ntools = ["delicate_tools:wipe"]\n[server]\n'
@@ -413,7 +413,7 @@ def test_what_would_be_gone_as_it_comes_is_refused(served: Served) -> None:
         past = {"expires_at": "2020-01-01T00:00:00Z"}
         for response in (client.post("/v1/memories", json={"title": "Old"} | past), client.patch(path, json=past)):
             assert response.status_code == 409
-            assert "which is past: name a time to come" in response.json()["error"]["message"]
+            assert "which is in the past: give a future time" in response.json()["error"]["message"]
 
 
 def test_delicate_memories_are_shown_to_who_asks(served: Served) -> None:

@@ -68,7 +68,7 @@ def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert "cannot be listened on" in _chatbot("serve", "--port", str(taken.getsockname()[1]), code=3)
+        assert "is not available" in _chatbot("serve", "--port", str(taken.getsockname()[1]), code=3)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
