@@ -791,6 +791,25 @@ class ObservationStoreContract:
 
         self.run(tmp_path, check)
 
+    def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(5)]
+            await store.commit(OWNER, adding(*rows))
+            given = [(1, 0), (3, 4), (0, 1), (-1, 0)]
+            await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
+            found = await store.later_alike(OWNER, [_IDS[1], _IDS[0], _IDS[4]], Filter(), model="m")
+            if found:
+                off = COSINE_OFF if self.nearest == "approximate" else 0.0
+                assert {each: [match.id for match in later] for each, later in found.items()} == {
+                    _IDS[0]: [_IDS[1]],
+                    _IDS[1]: [_IDS[2]],
+                }
+                assert found[_IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
+            few = await store.later_alike(OWNER, [_IDS[0]], Filter(types=("decision",)), model="m", limit=1)
+            assert not any(few.values())
+
+        self.run_vectors(tmp_path, check)
+
     def test_the_nearest_vectors_come_first_and_what_is_not_alike_not_at_all(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             rows = [observation(number) for number in range(6)]

@@ -22,7 +22,8 @@ from chatbot.chat.usage import Bill, Call, bill_of, merged, parse_calls
 from chatbot.memory.record import utc_now
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.backends import open_place
-from chatbot.stores.errors import DamagedFile
+from chatbot.stores.errors import DamagedFile, StoreError
+from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count
@@ -79,7 +80,7 @@ class Ledger:
     async def reserve(
         self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
     ) -> Reservation:
-        """Reserve what `decide` returns, nobody else reserving meanwhile; raises what it raises.
+        """Reserve the result of `decide` under the lock; raises what it raises.
 
         `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
         what is reserved stands on them under its purpose.
@@ -169,6 +170,24 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             name = self._reservations.name
             raise DamagedFile(f"{name} is damaged ({error}): delete it while no model call is running") from error
+
+
+def examine_reservations(place: Place | Home) -> Flaw | None:
+    """Look at what running calls have reserved; None where nothing was. Without it no call can be made."""
+    document = open_place(place).document(_RESERVATIONS)
+
+    def set_aside() -> str:
+        name = document.set_aside()
+        return f"kept as {name}; calls that are running now are not counted until they end"
+
+    try:
+        data = document.read()
+        count = 0 if data is None else len(_reservations_in(data))
+    except StoreError as error:
+        return Flaw("bill", "bad", str(error))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Flaw("bill", "bad", f"{document.name} is damaged ({error}): no call can be made", mend=set_aside)
+    return Flaw("bill", "ok", f"{count} calls have money reserved") if count else None
 
 
 def _day(moment: datetime) -> str:

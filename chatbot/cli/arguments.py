@@ -168,7 +168,12 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     ask.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
     ask.add_argument(
-        "-a", "--attach", action="append", default=[], metavar="FILE", help="attach a picture, PDF or text; repeatable"
+        "-a",
+        "--attach",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="attach a picture or document; repeatable",
     )
     _add_conversation(ask)
     _add_choice_of_session(ask)
