@@ -17,7 +17,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,14 +40,17 @@ from chatbot.messages import ToolCall
 from chatbot.runtime import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.tools import ToolResult
 
 __all__ = ["AgentMemory", "Followed", "MemoryContext", "MemoryTool", "Portal", "Recorded", "ToolUse", "open_memory"]
 
 Result = TypeVar("Result")
+_CLOCKS_APART = timedelta(minutes=1)
+"""Furthest that the clock of who sends messages may be ahead of ours."""
 _LOOKED_BACK = 20
 """Entries before new ones in which the question may be that they answer."""
 
@@ -176,9 +179,13 @@ class AgentMemory(Memory, AsyncResource):
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
 
         Returns the ids of the exchanges that were worth keeping. Durable on return. A reply that goes on after another
-        call replaces the exchange as it was until then.
+        call replaces the exchange as it was until then. Raises `InvalidValue` for a time that is still to come.
         """
         new = list(entries)
+        latest = self._own.clock() + _CLOCKS_APART
+        for number, entry in enumerate(new):
+            if entry.at > latest:
+                raise InvalidValue(f"messages[{number}].at is {format_time(entry.at)}, which is still to come")
         before = await session.transcript_read_last(_LOOKED_BACK)
         await session.transcript_extend(new)
         gate = self._setup.exchange_gate()

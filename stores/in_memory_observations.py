@@ -61,6 +61,7 @@ from chatbot.stores.row_events import (
     Outcome,
     applied,
     as_strict_as,
+    check_expected,
     decide,
     implied,
     line_of,
@@ -336,6 +337,7 @@ class InMemoryObservations(ObservationStore):
         gone = [each for each in asked if each in self._rows] + [each for each in self._rows if each in derived]
         if not gone and not facts:
             raise UnknownObservation.of(ids)
+        check_expected([each for each in asked if each in self._rows], everything, self)
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept

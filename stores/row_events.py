@@ -290,7 +290,7 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
     try:
         _check_asked(event)
         named = event.ids[0] if event.ids else named
-        _check_expected(event, view, known)
+        check_expected([*event.ids, *filter(None, (event.supersedes, event.forgets))], view, known)
         return _DECISIONS[event.kind](event, view, known)
     except StoreError as error:
         return [], Outcome("skipped", named, str(error), error)
@@ -308,11 +308,11 @@ def _check_asked(event: Event) -> None:
         raise UnknownObservation("no observation was named")
 
 
-def _check_expected(event: Event, view: View, known: PriorState) -> None:
-    """Refuse a change of a row that is not in a version which the caller expects."""
+def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
+    """Raise `ChangedMeanwhile` for a row that is not in a version which the caller expects."""
     if view.expects is None:
         return
-    for each in filter(None, (*event.ids, event.supersedes, event.forgets)):
+    for each in ids:
         if not view.expects & {version_of(_visible(each, view, known)), "*"}:
             raise ChangedMeanwhile(f"{each} was changed since it was read: nothing was changed now; read it again")
 

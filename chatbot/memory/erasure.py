@@ -11,8 +11,8 @@ from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES, Guard
 from chatbot.stores.analysis import terms
-from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue
+from chatbot.stores.observation import STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
 
 _AT_ONCE = 200
@@ -102,6 +102,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
         scope.changed("purge", gone)
         return Erasure(erased=tuple(gone))
     going = await erasure(scope, target)
+    _check_expected(scope, [row for row in going.observations if row.id in target.ids])
     marks = [mark for row in going.observations for mark in marks_of(row)]
     await scope.bar([*marks, *(mark for fact in going.facts for mark in marks_of_fact(fact))])
     await bar_derived(scope, [*target.ids, *(row.id for row in going.observations)])
@@ -113,6 +114,13 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     await scope.unsaid(going.observations, erased=gone)
     told = tuple(row for row in going.observations if row.sensitivity != "unknown")  # which goes, and is never shown
     return replace(going, observations=told, erased=tuple(gone))
+
+
+def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
+    """Raise `ChangedMeanwhile` before anything is barred; the store looks again when it erases."""
+    for row in rows if scope.expects is not None else ():
+        if not (scope.expects or frozenset()) & {version_of(row), "*"}:
+            raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
 
 
 def guards_of(rows: Iterable[Observation]) -> dict[str, Guard]:

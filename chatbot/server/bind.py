@@ -137,7 +137,8 @@ def _responses(operation: Operation, shown: _Shown) -> Responses:
 
 def _expects(operation: Operation) -> bool:
     """True if the operation changes one memory, of which the caller may expect a version."""
-    return operation.http.startswith(("PUT /v1/memories/", "PATCH /v1/memories/"))
+    method, path = operation.http.split()
+    return method != "GET" and path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key/"))
 
 
 def _has_version(operation: Operation, shown: _Shown) -> bool:

@@ -27,6 +27,7 @@ _WORDS: Mapping[tuple[str, ...], tuple[str, str]] = {
     get_args(Priority): ("Priority", "How urgent a task is."),
 }
 """Names and descriptions of the words of the product, by their values."""
+_OBJECT = "JsonObject"
 _RENAMED = {"Page_dict_str__Any__": "RecordPage", "Alias-Input": "AliasBody", "Alias-Output": "Alias"}
 
 
@@ -38,6 +39,12 @@ def with_readable_names(document: dict[str, Any]) -> dict[str, Any]:
     }
     for values, (name, about) in _WORDS.items():
         schemas[name] = {"type": "string", "enum": list(values), "title": name, "description": about}
+    schemas[_OBJECT] = {
+        "type": "object",
+        "additionalProperties": True,
+        "title": _OBJECT,
+        "description": "Any JSON object.",
+    }
     paths = {
         path: {method: _named(operation, _camel(operation["operationId"])) for method, operation in operations.items()}
         for path, operations in document["paths"].items()
@@ -57,6 +64,10 @@ def _named(part: Any, place: str) -> Any:
         return _REF + _readable(part.removeprefix(_REF)) if isinstance(part, str) and part.startswith(_REF) else part
     if isinstance(part.get("enum"), list):
         return _choice(part, place)
+    if part.get("type") == "object" and part.get("additionalProperties") is True and "properties" not in part:
+        return {"$ref": f"{_REF}{_OBJECT}", **{key: part[key] for key in ("description", "default") if key in part}}
+    if part.get("type") == "object" and "additionalProperties" in part:
+        part = {"title": place, **part}
     if "in" in part and isinstance(part.get("name"), str):
         place += _camel(part["name"])
     properties = part.get("properties")

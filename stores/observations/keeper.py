@@ -72,6 +72,7 @@ from chatbot.stores.row_events import (
     Outcome,
     applied,
     as_strict_as,
+    check_expected,
     check_fields,
     decide,
     implied,
@@ -406,6 +407,7 @@ class Keeper:
             gone += sorted(derived, key=self._table.numbers.__getitem__)
             if not gone and not facts:
                 raise UnknownObservation.of(ids)
+            check_expected([each for each in asked if each in self._table.numbers], everything, self)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
             self._snapshots.remove()
             numbers = {self._table.numbers[each] for each in gone}

@@ -76,3 +76,12 @@ async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, att
     for message in callback.sent[-1][:-1]:
         assert message["role"] == "user"
         assert_inside(message["content"], attack)
+
+
+async def test_a_memory_of_each_user_takes_no_call_without_one(memory: AgentMemory) -> None:
+    callback = Noting(memory, per_user=True)
+    with pytest.raises(Exception, match="name the user of the call"):
+        await say(callback, "My sister Anna lives in Lisbon.", "Noted.")
+    assert await memory.every(types=["exchange"]) == []
+    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", user="ada")
+    assert len(await memory.for_user("ada").every(types=["exchange"])) == 1

@@ -38,11 +38,11 @@ def _try(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     functions = [path for path in (out / "api").rglob("*.py") if path.stem != "__init__"]
     assert len(functions) == routes
     monkeypatch.syspath_prepend(out.parent)
-    client = importlib.import_module("chatbot_client").Client(base_url=served.url)
     models = importlib.import_module("chatbot_client.models")
     remember = importlib.import_module("chatbot_client.api.memory.remember")
-    kept = remember.sync(client=client, body=models.Draft(title="Anna lives in Lisbon"))
-    assert kept.outcome == "added"
     context = importlib.import_module("chatbot_client.api.memory.get_context")
-    asked = models.ContextRequest(messages=[models.PromptMessage(role="user", content="Where does Anna live?")])
-    assert "Anna lives in Lisbon" in context.sync(client=client, body=asked).text
+    with importlib.import_module("chatbot_client").Client(base_url=served.url) as client:
+        kept = remember.sync(client=client, body=models.Draft(title="Anna lives in Lisbon"))
+        assert kept.outcome == "added"
+        asked = models.ContextRequest(messages=[models.PromptMessage(role="user", content="Where does Anna live?")])
+        assert "Anna lives in Lisbon" in context.sync(client=client, body=asked).text

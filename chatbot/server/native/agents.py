@@ -43,7 +43,7 @@ class HeldMessage(RequestBody):
     content: Text
     """Text."""
     at: Moment | None = None
-    """When it was said; default: now."""
+    """When it was said, which is not still to come; default: now."""
 
     def entry(self) -> TranscriptEntry:
         """The message as an entry of a transcript."""

@@ -47,6 +47,29 @@ def test_a_conversation_held_elsewhere_is_taken_in_and_answers_other_sessions(se
         assert [each["id"] for each in found["memories"]] == found["receipt"]["injected"] == [kept]
 
 
+def test_a_message_of_the_future_is_refused_and_nothing_of_its_request_is_kept(served: Served) -> None:
+    with served.client() as client:
+        path = f"/v1/sessions/{_session(client)}/messages"
+        response = client.post(path, json={"messages": [SAID[0], {**SAID[1], "at": "2999-01-01T00:00:00Z"}]})
+        assert response.status_code == 422
+        assert "messages[1].at is 2999-01-01" in response.json()["error"]["message"]
+        assert client.get(path).json()["data"] == []
+
+
+def test_every_write_to_a_memory_may_expect_its_version(served: Served) -> None:
+    with served.client() as client:
+        path = f"/v1/memories/{_post(client, '/v1/memories', {'title': 'Anna lives in Lisbon'})['id']}"
+        outdated = {"If-Match": client.get(path).headers["etag"]}
+        client.patch(path, json={"title": "Anna lives in Porto"})
+        current = client.get(path).headers["etag"]
+        for method, place in (("DELETE", path), ("DELETE", f"{path}?purge=true"), ("POST", f"{path}/confirm")):
+            refused = client.request(method, place, headers=outdated)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (412, "changed_meanwhile"), method
+        assert client.get(path).headers["etag"] == current
+        assert client.delete(f"{path}?purge=true", headers={"If-Match": current}).status_code == 204
+        assert client.get(path).status_code == 404
+
+
 def test_a_context_leaves_out_what_its_session_shows(served: Served) -> None:
     with served.client() as client:
         session_id = _session(client)

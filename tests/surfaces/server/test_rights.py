@@ -169,6 +169,7 @@ PAGE_QUERIES = {"earlier": {"before": "1"}, "later": {"after": "0"}, "noted": {"
 """Parameters that a part of the page needs."""
 
 BODIES: dict[Route, Json] = {
+    ("PUT", "/v1/users/quota"): {"day_usd": 1},
     ("POST", "/i/{identity}/memory"): {"title": "by hand"},
     ("PUT", "/v1/profile/{slot}"): {"value": "Lisbon"},
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
