@@ -91,7 +91,7 @@ def file_named(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long, or the home of nobody
+    except (OSError, ValueError, RuntimeError):  # too long, or the home of an unknown user
         return None
 
 

@@ -32,8 +32,7 @@ class Limit:
     def refusal(self) -> BudgetExceeded:
         """Return the error for a call that does not fit."""
         return BudgetExceeded(
-            f"{self.setting} is {self.allowed:g} {self.unit}, {self.spent:g} are spent and the next call could pass "
-            f"it: {self.remedy}"
+            f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {self.remedy}"
         )
 
 

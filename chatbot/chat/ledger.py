@@ -77,7 +77,7 @@ class Ledger:
     async def reserve(
         self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
     ) -> Reservation:
-        """Reserve what `decide` returns, nobody else reserving meanwhile; raises what it raises.
+        """Reserve the result of `decide` under the lock; raises what it raises.
 
         `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
         what is reserved stands on them under its purpose.

@@ -253,9 +253,9 @@ class Scope:
         await bar(self.tombstones, marks, self.clock())
 
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
-        """Exchanges and captures among these rows are gone from memory: their sessions shall not tell of them again.
+        """Remove deleted exchanges and captures from the summaries of their sessions.
 
-        Of those that were erased, by their ids, nor shall receipts and titles.
+        Those in `erased` are also removed from receipts and titles.
         """
         said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in said if row.session_id is not None}

@@ -212,7 +212,7 @@ class MemorySystem(Closable, Memory):
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
         Nobody sees more through it than `clearance` allows, now or later. With `namespace` it is opened again by
-        `cleared_for(namespace=…)`, and by nobody outside of that namespace.
+        `cleared_for(namespace=…)`, and not from outside of that namespace.
         """
         names = _names(store_types)
         self._chosen.update(names)
@@ -493,13 +493,6 @@ class MemorySystem(Closable, Memory):
         if record.namespace != self.namespace:
             raise SessionNotFound(f"there is no session {record.id}")
         return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
-
-    def unlimited(self) -> MemorySystem:
-        """Return the same memory with full clearance, to delete all of a namespace. It takes `erase`."""
-        self._caller.check("erase")
-        seen = copy(self)
-        seen._caller = replace(self._caller, clearance="full")  # noqa: SLF001 - it is one of us
-        return seen
 
     async def expired_sessions(self) -> list[SessionRecord]:
         """The sessions whose time to live is over and that are not erased yet, as far as the caller may know of them.
@@ -792,7 +785,7 @@ class MemorySystem(Closable, Memory):
                 logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
 
     async def _of_anyone(self, session_id: str) -> SessionHandle:
-        """A session of whichever namespace and principal, to set right what was derived from erased rows."""
+        """A session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
         caller = replace(self._owner_in(record.namespace), clearance=self._caller.clearance)
         stores = self._open_stores(record.store_types)
@@ -827,7 +820,7 @@ class MemorySystem(Closable, Memory):
         return Path(root).expanduser() if isinstance(root, str) and root else None
 
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
-        """The stores that a session uses. Raises `UnknownStore` for one that would run code that nobody has named."""
+        """The stores that a session uses. Raises `UnknownStore` for one whose code is not configured."""
         for name in record.store_types:
             if ":" in name and present_name(name) not in set(map(present_name, self._chosen)):
                 raise UnknownStore(

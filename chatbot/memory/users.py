@@ -109,16 +109,16 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
         with suppress(SessionNotFound):  # another process was faster
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
-        erased.update(await _erase_rows(memory.unlimited()))
+        erased.update(await _erase_rows(memory))
     return UserErasure(len(erased), tuple(record.id for record in records))
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:
-    """Erase the memories that belong to no session; return the ids. An import does not restore any of them.
+    """Erase the memories that belong to no session, of any clearance; return the ids. An import does not restore them.
 
     Facts are erased first: without its source a fact is invisible.
     """
-    scope = replace(memory.memories().scope, erasing=True)
+    scope = replace(memory.memories().scope, clearance="full", erasing=True)
     view, erased = scope.acting(SENSITIVITIES), list[str]()
     while facts := await scope.store.facts(view, FactFilter(), limit=MOST_AT_ONCE):
         await scope.bar([mark for fact in facts for mark in marks_of_fact(fact)])

@@ -85,7 +85,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens in a place. A change, by whichever process, holds from the next request on."""
+    """The tokens in a place. A change by any process applies from the next request."""
 
     def __init__(self, place: Place) -> None:
         self._document = place.document(NAME)

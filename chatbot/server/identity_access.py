@@ -166,7 +166,7 @@ class IdentityAccess:
         return await KeptTurn.of(await self.session(session_id), turn)
 
     async def forget_new(self, session: SessionHandle) -> None:
-        """Delete a session whose first turn has failed, if nobody asked to create it."""
+        """Delete a session whose first turn has failed, if it was created unasked."""
         await self.chats.leave(self.runtime, session.id)
         with suppress(SessionNotFound):
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)

@@ -1,6 +1,6 @@
 """Tools for the files of one folder that the user named: list, read, search and write. Each call is asked about first.
 
-What files say is data: it is redacted, framed as such, and bounded. Without somebody to ask, nothing is offered.
+What files say is data: it is redacted, framed as such, and bounded. Without a terminal to ask on, no tool is offered.
 """
 
 from __future__ import annotations

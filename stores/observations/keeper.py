@@ -456,7 +456,7 @@ class Keeper:
                 return
         try:
             if not self._log.was_written():
-                return  # nobody wrote here: it is a copy, which is read and left as it is
+                return  # not written by this program: it is a copy, which is only read
             with self._lock:
                 self._snapshot_lines = self._table.lines
                 mark = self._log.mark()

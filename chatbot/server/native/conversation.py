@@ -200,7 +200,7 @@ async def _events(
         yield sse.event(await _told(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")
-    except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the client shall know
+    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
         yield sse.event(unexpected(error).as_json(), "error")
 
 
