@@ -78,7 +78,7 @@ def test_migrating_is_a_command(name: str) -> None:
     assert "run `chatbot storage migrate --role NAME` as the owner" in run("storage", "migrate").stderr
     assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "migrate", "--citus")
     Path("config.toml").write_text("")
-    assert "memories are kept in files, which need no tables" in run("storage", "migrate").stderr
+    assert "memory is stored in files, which need no tables" in run("storage", "migrate").stderr
 
 
 async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: Path, postgres: str) -> None:
@@ -104,7 +104,7 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
         ]
         await here.memories("chat").remember("Something else")
         await there.memories("chat").remember("And something other")
-    with pytest.raises(ConfigError, match="the target remembers something else than the source"):
+    with pytest.raises(ConfigError, match="the target has other memories than the source"):
         await copy_storage(parse_address(where), tmp_path / "two")
 
 
