@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from chatbot.memory.health import tells_of_health
 from chatbot.memory.profile_lines import (
     CATEGORY,
     HEALTH,
@@ -60,6 +61,8 @@ _MAY_STATE = re.compile(r"\b(?:i|i['’]m|im|we|my|our|me)\b", re.IGNORECASE)
 async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]) -> list[AddResult]:
     """Fill the slots of the caller's profile that exchanges state, if the caller is the person who speaks in them.
 
+    Exchanges that tell of health become private.
+
     Tools have no right to chat, and imports and files are no talk: of these a statement is only evidence.
     """
     if "chat" not in scope.rights or "read" not in scope.rights:
@@ -70,6 +73,8 @@ async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]
             continue
         question = (draft.metadata or {}).get("question", "")
         if question or _MAY_STATE.search(draft.user_text):
+            if tells_of_health(draft.user_text, question):
+                await _keep_private(scope, row.id)
             done += await learn_from(scope, draft.user_text, question, row.id, draft.created_at)
     return done
 

@@ -58,7 +58,7 @@ class SentFile(RequestBody):
     name: str = Field(min_length=1, max_length=255)
     """Name."""
     data: str = Field(pattern="^data:")
-    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, or a text. Its content tells which it is."""
+    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, DOCX, ODT, or a text. Its content decides."""
 
 
 class UserMessage(RequestBody):
