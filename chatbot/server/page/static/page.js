@@ -176,14 +176,14 @@
   // What another tab, another device or the terminal has said meanwhile. A page that is looked at asks every few seconds,
   // and less often while nobody answers; another tab of this browser says so at once.
   const ASK_EVERY_MS = 3_000;
-  const ASK_LEAST_MS = 60_000;
+  const LONGEST_PAUSE_MS = 60_000;
   let isCatchingUp = false;
   let lastNews = "";
   let pause = ASK_EVERY_MS;
   async function catchUp() {
     if (isCatchingUp) return;
     isCatchingUp = true;
-    try { pause = await addWhatIsNew() ? ASK_EVERY_MS : Math.min(2 * pause, ASK_LEAST_MS); } finally { isCatchingUp = false; }
+    try { pause = await addWhatIsNew() ? ASK_EVERY_MS : Math.min(2 * pause, LONGEST_PAUSE_MS); } finally { isCatchingUp = false; }
   }
   async function keepAsking() {
     if (!document.hidden) await catchUp();
@@ -259,9 +259,11 @@
     const headers = { "HX-Request": "true" };
     const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ title }), headers }).catch(() => null);
     if (!answer?.ok) return told(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
-    for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.replaceChildren(title || "Untitled");
-    if (at("title")) at("title").value = title;
-    if (at("heading")) document.title = `${title || "Untitled"} · ${document.querySelector(".where").textContent}`;
+    for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.querySelector("bdi").textContent = title || "Untitled";
+    if (at("heading")?.dataset.rename === session) {
+      at("title").value = title;
+      document.title = `${title || "Untitled"} · ${document.querySelector(".where").textContent}`;
+    }
     state("Renamed.");
   }
 
