@@ -110,7 +110,7 @@ def cosines(
     used = np.flatnonzero(asked)
     part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
     asked, rows = asked[part], rows[:, part]
-    with np.errstate(all="ignore"):  # a row that somebody made up may hold anything; it is left out below
+    with np.errstate(all="ignore"):  # an invalid row may contain anything; it is left out below
         roughly = rough_cosines([asked], rows)[0] if roughly is None else roughly
         places = _likely(roughly if wanted is None else np.where(wanted, roughly, np.nan), limit)
         found = np.zeros(len(places))  # sums of 32-bit floats depend on the order in which they are made

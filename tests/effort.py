@@ -1,10 +1,11 @@
 """How often a test tries: a share of it in the usual run, all of it at night, with `CHATBOT_NIGHTLY=1`."""
 
 import os
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 from zlib import crc32
 
+import pytest
 from hypothesis import settings
 
 ItemT = TypeVar("ItemT")
@@ -32,3 +33,8 @@ def share(items: Sequence[ItemT], of: object) -> Sequence[ItemT]:
     if NIGHTLY:
         return items
     return items[crc32(str(of).encode()) % min(_SHARE, len(items)) :: _SHARE]
+
+
+def by_day(names: Iterable[str], *chosen: str) -> list[Any]:
+    """Parameters of a test that runs with the chosen ones by day, and with all of these names at night."""
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.nightly) for name in names]

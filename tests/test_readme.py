@@ -53,7 +53,11 @@ def _matches(expected: str, output: str) -> bool:
     return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
 
 
-@pytest.mark.parametrize(("part", "least"), [(FIRST_SCREEN, 3), (REST, 9)], ids=["first screen", "tour"])
+@pytest.mark.parametrize(
+    ("part", "least"),
+    [(FIRST_SCREEN, 3), pytest.param(REST, 9, marks=pytest.mark.nightly)],
+    ids=["first screen", "tour"],
+)
 def test_the_tour_does_what_it_says(project: Path, part: str, least: int) -> None:
     steps = [step for block in _blocks("console", part) for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
     assert len(steps) >= least

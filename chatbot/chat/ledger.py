@@ -58,11 +58,12 @@ Decide = Callable[[Bill, Bill], Amount]
 class Ledger:
     """Appends calls, and sums up a day by reading that day alone.
 
-    A folder or an address stands for the place there.
+    A folder or an address stands for the place there. `counts` is false for a second account of the same calls.
     """
 
-    def __init__(self, place: Place | Home) -> None:
+    def __init__(self, place: Place | Home, *, counts: bool = True) -> None:
         place = open_place(place)
+        self._counts = counts
         self._lines = place.lines(_LINES)
         self._reservations = place.document(_RESERVATIONS)
         self._summed: dict[str, Bill] = {}
@@ -72,13 +73,14 @@ class Ledger:
 
     async def add(self, call: Call) -> None:
         """Write a call down. Durable on return. Telemetry counts it even where it cannot be written."""
-        count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
+        if self._counts:
+            count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
         await asyncio.to_thread(self._lines.append, [call.as_json()])
 
     async def reserve(
         self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
     ) -> Reservation:
-        """Reserve what `decide` returns, nobody else reserving meanwhile; raises what it raises.
+        """Reserve the result of `decide` under the lock; raises what it raises.
 
         `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
         what is reserved stands on them under its purpose.

@@ -75,7 +75,7 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
     await serve_stdio(server)
 
 
-async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], object]) -> None:
+async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
     """Serve over HTTP until it is cancelled; `ready` is told the URL."""
     from chatbot.mcp.http import serve_http
     from chatbot.server.access_tokens import Tokens

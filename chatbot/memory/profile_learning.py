@@ -51,7 +51,7 @@ _THIRD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _FIRST = {"'s": "my", "is": "I'm", "was": "I was", "has": "I have", "does not": "I don't", "doesn't": "I don't"}
-"""How somebody says of themselves what is told of them; other verbs lose the ending of the third person."""
+"""First-person forms of verbs; other verbs lose the ending of the third person."""
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
 _LEFT = re.compile(r"\bleft\b", re.IGNORECASE)
@@ -101,7 +101,7 @@ async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: 
 
 
 def in_first_person(fact: str) -> str:
-    """Return "The user lives in Lisbon" as the person says it; empty for what is told of somebody else. Pure."""
+    """Return "The user lives in Lisbon" in the first person; empty if it is about another person. Pure."""
     told = _THIRD.match(fact.strip())
     if not told:
         return ""

@@ -191,7 +191,7 @@ class Vectors:
         self.catch_up()
 
     def _gather(self) -> None:
-        """Know the last vector of each row, in whichever part it is."""
+        """Know the last vector of each row, in any part."""
         self._known = self._parts.all = [
             part for part in self._parts.all if part.model == self._parts.all[0].model and len(part)
         ]

@@ -59,6 +59,7 @@ def _command(script: Path) -> list[str]:
     return [sys.executable, str(script)]
 
 
+@pytest.mark.nightly
 def test_the_official_sdk_works_as_its_documentation_shows(tmp_path: Path) -> None:
     with _served(tmp_path) as environment:
         _run(FIRST, environment)

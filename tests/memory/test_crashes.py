@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import rounds
+from tests.effort import by_day, rounds
 from tests.patience import PATIENCE_S
 
 DRIVER = Path(__file__).with_name("crash_driver.py")
@@ -32,7 +32,7 @@ CUTS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", KILLS)
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "create", "compact", "delete"))
 def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work
@@ -69,7 +69,7 @@ def test_a_power_cut_loses_what_was_not_synced_or_these_tests_could_not_fail(ima
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", CUTS)
+@pytest.mark.parametrize("scenario", by_day(CUTS, "append", "remember", "purge"))
 def test_a_power_cut_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path, image: Path) -> None:
     tries = rounds(CUTS[scenario], least=3) * TIMES
     assert _drive("cut", scenario, tries, tmp_path / "disk", image) > tries // 8

@@ -13,8 +13,10 @@ import pytest
 from chatbot.memory import MemorySystem
 from chatbot.stores import MissingFolder, TranscriptEntry
 from chatbot.stores.files import locked
+from tests.effort import rounds
 from tests.patience import PATIENCE_S
 
+WORKERS = rounds(8, least=4)
 STORES = ["basic_session"]
 NIGHT = pytest.mark.nightly
 WORKER = """
@@ -94,6 +96,7 @@ async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     assert longest < PATIENCE_S / 4  # nobody starves; where nothing else runs it is far below
 
 
+@pytest.mark.nightly
 async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> None:
     session_id = await _session(memory_home)
     _race("kv", memory_home, session_id, 8, 20)
@@ -104,12 +107,12 @@ async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> No
 
 async def test_sessions_made_by_many_processes_are_each_listed_once(memory_home: Path) -> None:
     session_id = await _session(memory_home)
-    reports = _race("create", memory_home, session_id, 8, 25)
+    reports = _race("create", memory_home, session_id, WORKERS, 25)
     made = [each for report in reports for each in report["made"]]
     async with MemorySystem(memory_home) as memory:
         listed = Counter(record.id for record in await memory.list_sessions())
     assert listed == Counter([session_id, *made])
-    assert len(made) == 200
+    assert len(made) == WORKERS * 25
 
 
 @pytest.mark.nightly

@@ -31,6 +31,7 @@ from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event
+from tests.effort import examples
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SINCE = "2025-03-04T00:00:00Z"
@@ -232,14 +233,14 @@ def opened(home: Path | None, name: str) -> ObservationStore:
 
 
 @pytest.mark.parametrize("clearance", CALLERS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(64), deadline=None)
 @given(specs=SPECS)
 def test_hidden_rows_make_no_difference(clearance: Clearance, specs: list[Spec]) -> None:
     asyncio.run(compared(specs, clearance, None))
 
 
 @pytest.mark.parametrize("clearance", CALLERS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(specs=SPECS)
 def test_hidden_rows_make_no_difference_on_the_disk(clearance: Clearance, specs: list[Spec]) -> None:
     with TemporaryDirectory() as home:

@@ -5,7 +5,6 @@ What a door is asked stands in the table of operations: one driver a door sends 
 
 import json
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
 from chatbot import operation as kinds
 from chatbot.cli.memory.results import as_json
@@ -27,6 +26,7 @@ from chatbot.stores.records import read_time
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import serving
+from tests.servers.memory_server import connected
 
 AGENT = "chat"
 
@@ -341,9 +341,7 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
             async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=PATIENCE_S) as client:
                 yield Http(client)
     else:
-        arguments = ["-m", "chatbot", "mcp", "--clearance", clearance]
-        server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ), cwd=Path.cwd())
-        async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
+        async with connected("--clearance", clearance) as client:
             yield Mcp(client)
 
 

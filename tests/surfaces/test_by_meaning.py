@@ -49,6 +49,7 @@ def test_nonsense_recalls_few_rows_with_little_evidence() -> None:
     assert all(each["parts"]["evidence"] < 0.3 for each in considered)
 
 
+@pytest.mark.nightly
 def test_a_german_memory_answers_german_and_english_questions() -> None:
     ok("memory", "add", "Meine Katze heißt Miso und schläft auf dem Ofen")
     ok("memory", "add", "Ich wohne seit März in Leipzig")

@@ -103,6 +103,7 @@ def test_what_was_said_in_one_session_is_in_the_prompt_of_another_days_later_and
     assert "alpacas" not in block.split("[2]")[0]
 
 
+@pytest.mark.nightly
 def test_the_same_is_not_in_the_prompt_of_a_caller_of_less_clearance(start: Start, later: Later) -> None:
     first = start(0)
     first.say("The code of my locker at the swimming pool is 4711.")

@@ -137,6 +137,7 @@ def test_outside_plug_ins_and_old_names_work_with_a_wheel(python: Path, tmp_path
     assert told.splitlines() == [*(f"{name} ['hello']" for name in names), "[]"]
 
 
+@pytest.mark.nightly
 def test_the_contract_kit_runs_from_an_outside_package(python: Path, tmp_path: Path) -> None:
     suite = python.parents[2] / "outside/test_outside.py"
     options = (

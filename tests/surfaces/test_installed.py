@@ -84,6 +84,7 @@ def user(installed: Path) -> Iterator[NewUser]:
     user.close()
 
 
+@pytest.mark.nightly
 def test_a_new_user_gets_everything_done(user: NewUser) -> None:
     user.read_help()
     questions = user.start("init")

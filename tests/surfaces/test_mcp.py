@@ -1,6 +1,5 @@
 """`chatbot mcp`, driven by the official client: over real standard streams and HTTP once, and within this process."""
 
-import argparse
 import asyncio
 import inspect
 import json
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,25 +18,23 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server import Server
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceTemplateReference
 
 import chatbot.errors
 import chatbot.stores.errors
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
-from chatbot.cli.arguments import build_parser
-from chatbot.cli.mcp import listen, opened
 from chatbot.mcp.errors import UNTOLD, code_of, told
 from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
-from chatbot.runtime import Options, Setup
 from chatbot.server.access_tokens import Tokens
 from chatbot.stores.access import Clearance
 from tests import command
 from tests.patience import PATIENCE_S
+from tests.servers.memory_server import connected, listening
 
 ROOT = Path(__file__).parents[2]
 NO_ID = "01990000-0000-7000-8000-000000000000"
+NIGHT = pytest.mark.nightly
 STORES = ["basic_session", "observations"]
 MEMORY = Path("identities/ada/memory")
 
@@ -56,21 +53,6 @@ def _identities() -> None:
 
 
 @asynccontextmanager
-async def connected(*arguments: str) -> AsyncIterator[Client]:
-    """The official client of the server that `chatbot mcp` would be, without a process or a wire between them."""
-    async with _opened(*arguments) as (server, _, _), Client(server) as client:
-        yield client
-
-
-@asynccontextmanager
-async def _opened(*arguments: str) -> AsyncIterator[tuple[Server[Any], Setup, argparse.Namespace]]:
-    args = build_parser().parse_args(["mcp", *arguments])
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    async with opened(setup, args) as server:
-        yield server, setup, args
-
-
-@asynccontextmanager
 async def piped(*arguments: str) -> AsyncIterator[Client]:
     """The official client, over the streams of a process of its own."""
     server = StdioServerParameters(
@@ -78,21 +60,6 @@ async def piped(*arguments: str) -> AsyncIterator[Client]:
     )
     async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
         yield client
-
-
-@asynccontextmanager
-async def listening(*arguments: str) -> AsyncIterator[str]:
-    """The URL of the server on a free port, in this process."""
-    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with _opened("--http", "--port", "0", *arguments) as (server, setup, args):
-        task = asyncio.create_task(listen(server, setup, args, url.set_result))
-        try:
-            await asyncio.wait([task, url], return_when=asyncio.FIRST_COMPLETED)
-            yield url.result()
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 @asynccontextmanager
@@ -467,7 +434,10 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=NIGHT), pytest.param(signal.SIGHUP, marks=NIGHT)],
+)
 def test_a_signal_ends_it_though_its_input_stays_open(process: subprocess.Popen[bytes], number: int) -> None:
     process.send_signal(number)
     assert process.wait(PATIENCE_S) == 0
@@ -481,6 +451,7 @@ def test_the_end_of_its_input_ends_it(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.nightly
 def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(

@@ -523,7 +523,7 @@ def test_tables_fit_eighty_columns_and_their_ids_can_be_used() -> None:
 
 def test_purging_is_asked_about_where_there_is_a_terminal() -> None:
     found = add("Tea")
-    for answer, code in (("no", 2), ("\x04", 2), ("\x03", 130), ("yes", 0)):
+    for answer, code in (("no", 2), ("yes", 0)):  # sessions_cli tries Ctrl-C and Ctrl-D
         asking = terminal("purge", found[:13])
         asking.see(r"Tea.*delete permanently\? type yes:")
         asking.type(answer if answer < " " else answer + "\n")

@@ -15,6 +15,7 @@ import pytest
 
 from chatbot.cli.arguments import build_parser
 from tests import command, process
+from tests.effort import by_day
 
 SAID = "The bicycle has a flat tyre"
 CONFIG = """
@@ -168,7 +169,7 @@ def _id_in(told: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", by_day(COMMANDS, "memory add", *(each for each in COMMANDS if " " not in each)))
 def test_a_command_does_as_a_process_what_it_does_in_process(
     name: str, seeded: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
-from tests import process
 from tests.command import run
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -44,10 +43,10 @@ def test_a_key_beside_the_configured_model_is_not_sent_with_another(urls: tuple[
         encoding="utf-8",
     )
     at = ("--config", "asked.toml")
-    first = process.run("ask", *at, "hello")
+    first = run("ask", *at, "hello")
     assert (first.returncode, keys_at(one), keys_at(two)) == (0, {"sk-of-openai-0123"}, set())
     assert "api_key in [model] is sent to openai alone" in first.stderr
-    other = process.run("ask", *at, "-m", "groq/says", "hello", OWN_OF_GROQ="key-of-groq-0123")
+    other = run("ask", *at, "-m", "groq/says", "hello", OWN_OF_GROQ="key-of-groq-0123")
     assert (other.returncode, keys_at(two), len(asked_at(one))) == (0, {"key-of-groq-0123"}, 1)
     assert "api_base in [model] is for openai and is not used: groq/says is of another provider" in other.stderr
     missing = run("ask", *at, "-m", "anthropic/claude-sonnet-4-5", "hello")

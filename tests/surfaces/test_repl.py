@@ -113,6 +113,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     assert not list(Path("identities/ada/memory/sessions").iterdir())
 
 
+@pytest.mark.nightly
 def test_what_is_taken_back_is_in_no_file(start: Start) -> None:
     config = Path("config.toml")
     config.write_text(
@@ -327,6 +328,7 @@ def test_the_keys_of_vi_move_in_the_line(start: Start) -> None:
     chat.leave()
 
 
+@pytest.mark.nightly
 def test_an_agent_without_stores_says_that_it_remembers_nothing(start: Start) -> None:
     chat = start("--agent", "bare")
     chat.see("this chat keeps nothing: the agent 'bare' has no stores")
@@ -337,6 +339,7 @@ def test_an_agent_without_stores_says_that_it_remembers_nothing(start: Start) ->
     assert "go on with" not in chat.leave()
 
 
+@pytest.mark.nightly
 def test_wide_characters_and_long_lines_fit_eighty_columns(start: Start) -> None:
     chat = start(replies=["東京タワー 🦜 " * 20])
     chat.say("日本語で話して")
@@ -345,6 +348,7 @@ def test_wide_characters_and_long_lines_fit_eighty_columns(start: Start) -> None
     assert _said()[1][1].startswith("東京タワー 🦜 東京タワー")
 
 
+@pytest.mark.nightly
 def test_a_bare_resume_lists_the_sessions(start: Start) -> None:
     first = start()
     first.say("an old story")
@@ -420,9 +424,9 @@ def test_the_user_is_asked_about_each_call_that_may_destroy_and_a_clear_yes_is_n
     Path("asking.py").write_text(ASKING, encoding="utf-8")
     chat = start(program="asking.py")
     chat.say("wipe")
-    assert "a\u202eb" not in chat.see(r"may the model call wipe .*a�b.*\[y/N, s: for this session\] *$")
+    assert "a\u202eb" not in chat.see(r"may the model call wipe .*a�b.*\[y/N, s: call wipe, for this session\] *$")
     chat.type("y\r")
-    chat.see(r"may the model call wipe_more \{\}\? \[y/N, s: for this session\] *$")
+    chat.see(r"may the model call wipe_more \{\}\? \[y/N, s: call wipe_more, for this session\] *$")
     chat.type("\r")
     chat.see("that was all")
     text = chat.leave()
@@ -461,6 +465,7 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -
     assert [content for role, content in _said() if role == "user"] == [*said, "/help"]
 
 
+@pytest.mark.nightly
 def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> None:
     ok("memory", "facts", "add", "Ada", "lives-in", "London")
     chat = remembering()
@@ -603,6 +608,7 @@ def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -
     chat.leave()
 
 
+@pytest.mark.nightly
 def test_compacting_keeps_the_transcript_and_shrinks_the_window(remembering: Start) -> None:
     chat = remembering()
     for text in ("The boat lies in Kiel", "It is called Merle", "And it is blue"):
@@ -618,6 +624,7 @@ def test_compacting_keeps_the_transcript_and_shrinks_the_window(remembering: Sta
     again.leave()
 
 
+@pytest.mark.nightly
 def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembering: Start) -> None:
     chat = remembering()
     chat.say("My name is Sam")
@@ -716,6 +723,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
     chat.leave()
 
 
+@pytest.mark.nightly
 def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_size(remembering: Start) -> None:
     chat = remembering()
     chat.prompt()
@@ -766,6 +774,7 @@ def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
     assert _said()[-1] == ("assistant", " ".join(words))
 
 
+@pytest.mark.nightly
 def test_the_sessions_listed_are_those_that_are_not_put_away(start: Start) -> None:
     ok("ask", "--new", "The first topic is tea")
     ok("sessions", "archive", "The first topic is tea")

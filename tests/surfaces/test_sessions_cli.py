@@ -267,7 +267,7 @@ def test_an_interrupt_by_signal_ends_the_question_too() -> None:
     asking.ended(130)
 
 
-@pytest.mark.parametrize("columns", [30, 60, 80])
+@pytest.mark.parametrize("columns", [30, *(pytest.param(each, marks=pytest.mark.nightly) for each in (60, 80))])
 def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> None:
     from rich.cells import cell_len
 

@@ -30,7 +30,7 @@ from chatbot.telemetry.joining import sampler
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
-from tests.surfaces.test_mcp import listening
+from tests.servers.memory_server import listening
 from tests.telemetry.collector import Collector, collecting
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")

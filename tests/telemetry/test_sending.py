@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from tests.patience import PATIENCE_S
+from tests.servers.memory_server import connected
 from tests.telemetry.collector import HANGS, Collector, collecting
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -72,10 +72,7 @@ async def test_spans_and_metrics_arrive_whole_at_the_end(collector: Collector, m
 
 async def test_what_other_agents_ask_over_mcp_is_watched_too(collector: Collector) -> None:
     configure(collector.url)
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "chatbot", "mcp"], env=dict(os.environ), cwd=Path.cwd()
-    )
-    async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
+    async with connected() as client:
         await client.call_tool("memory_search", {"query": "locker"})
     await asyncio.to_thread(collector.wait_for, "/v1/traces")
     assert "memory search" in [span.name for span in collector.spans()]
@@ -199,8 +196,8 @@ WITHOUT = "import sys\nsys.modules['opentelemetry.sdk'] = sys.modules['opentelem
     ("command", "settings"),
     [
         (["ask", "hello"], 'endpoint = "http://127.0.0.1:1"'),
-        (["serve", "--port", "0"], "prometheus = true"),
-        (["serve", "--port", "0"], 'endpoint = "http://127.0.0.1:1"'),
+        pytest.param(["serve", "--port", "0"], "prometheus = true", marks=pytest.mark.nightly),
+        pytest.param(["serve", "--port", "0"], 'endpoint = "http://127.0.0.1:1"', marks=pytest.mark.nightly),
     ],
 )
 def test_without_the_extra_the_error_names_it(command: list[str], settings: str) -> None:

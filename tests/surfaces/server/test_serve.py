@@ -71,7 +71,7 @@ def test_a_port_that_is_taken_is_told() -> None:
         assert "cannot be listened on" in _chatbot("serve", "--port", str(taken.getsockname()[1]), code=3)
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
     _script(SCRIPT * 20)
     with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
