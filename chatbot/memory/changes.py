@@ -9,7 +9,7 @@ what was said. What is said of another person, of another time, or besides, chan
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -73,25 +73,40 @@ class Change:
     is_certain: bool
 
 
-def outdated(rows: Sequence[Observation], now: datetime, nearness: Nearness) -> dict[str, Change]:
-    """The rows that a later one among them has changed, by id, each with the last one that did.
+def outdated(
+    rows: Sequence[Observation], others: Sequence[Observation], now: datetime, nearness: Nearness
+) -> dict[str, Change]:
+    """The rows that a later one among them or the others has changed, by id, each with the last one that did.
 
-    Only the same principal changes what was said, and nothing that is dated in the future changes anything.
+    Others count for the rows that they are near to. Only the same principal changes what was said, and nothing that is
+    dated in the future changes anything.
     """
     told = [row for row in rows if spoken(row) and row.created_at <= now]
-    told.sort(key=said_at)
+    near_ones = [row for row in others if spoken(row) and row.created_at <= now]
     found: dict[str, Change] = {}
-    for number, later in enumerate(told):
-        for earlier in told[:number]:
-            if not _speaks_for(later, earlier) or said_at(later) <= said_at(earlier):
-                continue
-            old, new = (statement(spoken(row), _question(row)) for row in (earlier, later))
-            is_certain = changes(old, new)
-            known = found.get(earlier.id)
-            near = nearness.get(earlier.id, {}).get(later.id, 0.0)
-            if is_certain or (not (known and known.is_certain) and may_change(new.sentences, old.sentences, near)):
-                found[earlier.id] = Change(later, is_certain)
+    for earlier in told:
+        near = nearness.get(earlier.id, {})
+        later = [*told, *(row for row in near_ones if row.id in near)]
+        later = [row for row in later if said_at(row) > said_at(earlier) and _speaks_for(row, earlier)]
+        if (change := _last_change(earlier, sorted(later, key=said_at), near)) is not None:
+            found[earlier.id] = change
     return found
+
+
+def _last_change(row: Observation, later: Sequence[Observation], near: Mapping[str, float]) -> Change | None:
+    """The last row that certainly changes this one, or else the last that may."""
+    old, perhaps = _statement(row), None
+    for each in reversed(later):
+        new = _statement(each)
+        if changes(old, new):
+            return Change(each, is_certain=True)
+        if perhaps is None and may_change(new.sentences, old.sentences, near.get(each.id, 0.0)):
+            perhaps = Change(each, is_certain=False)
+    return perhaps
+
+
+def _statement(row: Observation) -> Statement:
+    return statement(spoken(row), _question(row))
 
 
 def newer(row: Observation, others: Sequence[Observation], nearness: Nearness) -> list[str]:
@@ -104,7 +119,7 @@ def newer(row: Observation, others: Sequence[Observation], nearness: Nearness) -
 
 def _states(row: Observation) -> bool:
     """Return whether a row is short enough to be one statement, and is no question."""
-    return any(not each.rstrip().endswith("?") for each in statement(spoken(row), _question(row)).sentences)
+    return any(not each.rstrip().endswith("?") for each in _statement(row).sentences)
 
 
 def said_at(row: Observation) -> datetime:

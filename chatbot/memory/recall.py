@@ -34,6 +34,8 @@ _COMPARED = 8
 """Number of rows beside the recalled ones that are searched for changes to these."""
 _NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
+_LATER = 4
+"""How many later rows are looked at for each that is recalled."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
@@ -201,7 +203,7 @@ async def later_near(
         return {}, []
     asked = [row.match.id for row in choice[:most] if not _is_summary(row)]
     try:
-        found = await scope.store.later_alike(view, asked, wanted, model=scope.meaning.model)
+        found = await scope.store.later_alike(view, asked, wanted, model=scope.meaning.model, limit=_LATER)
     except StoreError as error:
         scope.meaning.pause(error)
         return {}, []
@@ -238,7 +240,8 @@ def latest_first(
 
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
-    later = outdated([each for _, each in found], now, nearness)
+    asked = [each for _, each in found[: limit + _COMPARED]]
+    later = outdated(asked, [each for _, each in found[len(asked) :]], now, nearness)
     by_id = {each.id: (row, each) for row, each in found}
     when = {old: said_at(new.by) for old, new in later.items()} | dict(changed)
     perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
