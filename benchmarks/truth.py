@@ -25,7 +25,8 @@ import json
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings, ModelSettings
-from chatbot.hooks.extraction.facts import extract
+from chatbot.errors import ChatbotError
+from chatbot.hooks.extraction.facts import ExtractedFact, extract
 from chatbot.memory.changes import changes, statement
 from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.slots import stated
@@ -46,6 +48,8 @@ from chatbot.models.scripted import ScriptedModel
 OUTDATED = ("update", "correction", "denial")
 """Kinds of pairs whose first statement is outdated by the second."""
 SETS = Path(__file__).parent / "sets"
+REPLY_S = 40.0
+"""Seconds that a model has for one reply."""
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -150,8 +154,10 @@ async def extracted(rows: list[Told], model: str) -> list[tuple[Labelled, set[st
         for each in rows:
             reply = json.dumps({"facts": [{"content": fact} for fact in each.facts]})
             asked: Model = ScriptedModel([reply]) if model == "scripted" else open_model(ModelSettings(name=model))
-            calls = Calls(asked, Ledger(Path(folder)), BudgetSettings(), reply_tokens=200, timeout_s=300)
-            facts = (await extract(calls, [("person said", each.said)], at=AT)).facts
+            calls = Calls(asked, Ledger(Path(folder)), BudgetSettings(), reply_tokens=200, timeout_s=REPLY_S)
+            facts: Sequence[ExtractedFact] = ()
+            with suppress(ChatbotError):  # a model that is too slow, or replies with no facts, fills no slot
+                facts = (await extract(calls, [("person said", each.said)], at=AT)).facts
             by_facts = (label for fact in facts for label in written(in_first_person(fact.content), ""))
             found.append((each.row, set(by_facts)))
             await asked.aclose()

@@ -168,7 +168,7 @@ HARMLESS: Forms = {
         "host": _is_loopback,
         "users": _is_apart,
         "memory": _nothing,
-        **_all("port body_kb request_timeout_s rate_per_minute connections"),
+        **_all("port body_kb attachments_kb request_timeout_s rate_per_minute connections"),
         **_all("allowed_hosts allowed_origins unasked_tools", _nothing),
     },
     "telemetry": {**_all("prometheus service sample interval_s timeout_s"), **_all("endpoint headers", _nothing)},

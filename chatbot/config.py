@@ -360,7 +360,9 @@ class ServerSettings(Section, frozen=True):
     allowed_origins: tuple[str, ...] = ()
     """Other web sites whose pages may call the server, such as `https://chat.example.org`."""
     body_kb: AtLeastOne = 1024
-    """Largest request body."""
+    """Largest request body, without the files in it."""
+    attachments_kb: AtLeastOne = 28 * 1024
+    """Files of one request as they are sent; in base64 they are a third larger."""
     request_timeout_s: Positive = 20.0
     """Longest wait for a complete request, and for a client to read a chunk."""
     rate_per_minute: Count = 600

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,9 +31,11 @@ from chatbot.hooks.plugins import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.exchanges import exchanges_in
+from chatbot.memory.following import Followed
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
 from chatbot.memory.record import utc_now
+from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.messages import ToolCall
 from chatbot.runtime import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
@@ -43,7 +45,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import ToolResult
 
-__all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "Recorded", "ToolUse", "open_memory"]
+__all__ = ["AgentMemory", "Followed", "MemoryContext", "MemoryTool", "Portal", "Recorded", "ToolUse", "open_memory"]
 
 Result = TypeVar("Result")
 _LOOKED_BACK = 20
@@ -217,6 +219,14 @@ class AgentMemory(Memory, AsyncResource):
         """Return the same memory for one of your users, closed with this one. Raises `AccessDenied` from a user's."""
         namespace = user_namespace(user, self._own.namespace)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
+
+    def changes(self, after: str | None = None, *, ask: Sensitivities = PUBLIC) -> AsyncGenerator[Followed, None]:
+        """Yield changes of memories and sessions as they are made, in whichever process, behind `after`.
+
+        That is the `position` of a change, "0" for the beginning, or None for what comes next. Each is told at least
+        once, and what was purged never again. Raises `InvalidValue` for what is no position.
+        """
+        return self.system.following(self._setup.agent, after, ask=ask).watch()
 
     async def aclose(self) -> None:
         """Close the memory. May be called twice."""

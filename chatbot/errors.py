@@ -20,6 +20,7 @@ ChatbotError
 │   ├── ModelTimeout        no answer in time                               (TimeoutError)
 │   └── ProviderFailed      unreachable, overloaded, or broke off           (ConnectionError)
 ├── BudgetExceeded          the next call could exceed a limit              (RuntimeError)
+│   └── QuotaExceeded       one of a token or a user for the day
 └── ToolError               a tool failed, or got wrong arguments           (RuntimeError)
 
 Messages are lower case: what is wrong, then what to do or what exists. Each door maps the classes to its own codes.
@@ -119,6 +120,15 @@ class ProviderFailed(ModelError, ConnectionError):
 
 class BudgetExceeded(ChatbotError, RuntimeError):
     """The next model call could pass a limit, so it was not made."""
+
+
+class QuotaExceeded(BudgetExceeded):
+    """The next call could exceed what a token or a user may spend on a day."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        """Seconds until the next day, in UTC."""
 
 
 class ToolError(ChatbotError, RuntimeError):

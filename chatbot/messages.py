@@ -100,7 +100,7 @@ class ToolSpec:
     description: str
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}}, hash=False)
     strict: bool | None = None
-    """True if a provider that can promise it shall hold arguments to the schema; None leaves it to the provider."""
+    """True to have the provider enforce the schema, where it can; None leaves it to the provider."""
 
     def as_openai(self) -> dict[str, Any]:
         """The tool in the chat-completions form."""

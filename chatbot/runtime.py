@@ -39,6 +39,7 @@ from chatbot.telemetry import open_telemetry
 
 if TYPE_CHECKING:
     from chatbot.chat import Chat
+    from chatbot.chat.budget import Payer
     from chatbot.embedding import Embedded, Embedder
     from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.memorability import Memorability
@@ -500,6 +501,7 @@ class Runtime(AsyncResource):
         tools: Sequence[ToolSpec] = (),
         max_output_tokens: int | None = None,
         options: CallOptions | None = None,
+        payers: Sequence[Payer] = (),
     ) -> AsyncGenerator[Delta, None]:
         """Ask the model without a session: nothing is recalled or kept but the bill. Yields deltas, `Finished` last.
 
@@ -517,27 +519,36 @@ class Runtime(AsyncResource):
                 self.ledger,
                 self.config.budget,
                 reply_tokens=min(max_output_tokens or most, most),
+                payers=payers,
                 clock=self._clock,
             )
         return calls.stream("answer", messages, tools=tools, options=options)
 
-    async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
+    async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, Embedded]:
         """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
 
         Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
         """
         from chatbot.chat import Bill
         from chatbot.chat.budget import limits_of
+        from chatbot.chat.usage import Call
         from chatbot.models.token_counts import estimate_text
 
-        if self.config.embedding.model and not self.config.embedding.model.startswith("local/"):
-            budget = self.config.budget
-            today = self._clock().replace(hour=0, minute=0, second=0, microsecond=0)
-            spent = await self.ledger.since(today) if budget.day_usd or budget.day_tokens else Bill()
-            for limit in limits_of(budget, Bill(), spent):
-                if limit.left <= (sum(map(estimate_text, texts)) if limit.unit == "tokens" else 0):
-                    raise limit.refusal()
-        return await self.memory.embed(texts)
+        if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
+            return await self.memory.embed(texts)
+        budget, now = self.config.budget, self._clock()
+        today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        spent = await self.ledger.since(today) if budget.day_usd or budget.day_tokens else Bill()
+        limits = limits_of(budget, Bill(), spent)
+        for payer in payers:
+            limits += payer.quota.limits(await payer.spent(now), payer.whose, now)
+        for limit in limits:
+            if limit.left <= (sum(map(estimate_text, texts)) if limit.unit == "tokens" else 0):
+                raise limit.refusal()
+        name, found = await self.memory.embed(texts)
+        for payer in payers:
+            await payer.ledger.add(Call(now, payer.account(now), "embed", name, found.usage, 0.0))
+        return name, found
 
     async def use_model(self, name: str) -> None:
         """Go on with another model: the next `chat` has it. Raises `ModelError` or `ConfigError`, and changes nothing.
@@ -617,8 +628,13 @@ class Runtime(AsyncResource):
             return []
         from chatbot.tools.file_tools import file_tools
 
+        place = settings.folder / Path(folder).expanduser()
+        if place.resolve().is_relative_to(self.setup.identities.resolve()):
+            raise ConfigError(
+                f"[files] folder {place} is inside the identities: a model may not change what is kept there"
+            )
         ours = (self.setup.identities, *([settings.path] if settings.path else []))
-        return file_tools(settings.folder / Path(folder).expanduser(), ours=ours)
+        return file_tools(place, ours=ours)
 
     def _observations(self) -> str | None:
         try:

@@ -39,7 +39,7 @@ class Recording:
 
 
 def rows_of(screen: Any) -> tuple[Row, ...]:
-    """What scrolled out of a screen of pyte, and its rows, without the empty ones at its end."""
+    """Rows of a pyte screen and its scrollback, without empty rows at the end."""
     cells = [*screen.history.top, *(screen.buffer[y] for y in range(screen.lines))]
     rows = [_row(line, screen.columns) for line in cells]
     while rows and not rows[-1]:

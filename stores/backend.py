@@ -48,7 +48,7 @@ class Reading:
 
 
 class Pen(Protocol):
-    """The right to change lines, for as long as nobody else has it."""
+    """The right to change lines, held exclusively."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add records at the end, next to each other. Durable on return."""
@@ -114,7 +114,7 @@ class Document(ABC):
 
     @abstractmethod
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        """Replace the value by what `change` makes of it and return that; nobody else changes it meanwhile.
+        """Replace the value with the result of `change`, exclusively, and return it.
 
         Durable on return, unless that is not asked for: then a power cut may lose it.
         """
@@ -129,7 +129,7 @@ class Lease(ABC):
 
     @abstractmethod
     def take(self) -> bool:
-        """Take it, without waiting; False where somebody else holds it."""
+        """Take it without waiting; False if it is held elsewhere."""
 
     @abstractmethod
     def release(self) -> None:
@@ -248,7 +248,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def begin(self, record: SessionRecord) -> SessionRef:
-        """Make room for a session, to be filled through what is returned; nobody else sees it before `publish`."""
+        """Make room for a session, to be filled through the result; invisible to others until `publish`."""
 
     @abstractmethod
     def publish(self, record: SessionRecord) -> None:
@@ -256,7 +256,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def abandon(self, session_id: str) -> None:
-        """Drop a session that was begun and shall not be."""
+        """Drop a session that was begun in error."""
 
     @abstractmethod
     def ref(self, session_id: str) -> SessionRef:
@@ -350,7 +350,7 @@ class Backend(Place):
         return iter(())
 
     def sizes(self) -> Mapping[str, int]:
-        """Return how many bytes are taken, by part; parts that nobody can measure are left out."""
+        """Return how many bytes are taken, by part; parts that cannot be measured are left out."""
         return {}
 
     @abstractmethod

@@ -39,6 +39,7 @@ from chatbot.stores.query import (
     Version,
 )
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.row_changes import Changes, Position, Reached
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.span import NOTHING, Observer, Span
@@ -313,6 +314,15 @@ class ObservationStore(Store):
 
         Empty where there is no such observation. Cycles, as a broken import may hold, are walked once.
         """
+
+    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:  # noqa: ARG002
+        """The changes of rows that the caller may know, in the order in which they were made, behind `after`.
+
+        None begins with what comes next. Uses, which are no new version, are not told. After a purge or a compaction,
+        or behind a position of a row that is gone, some that were told before may come again; none is left out.
+        At most 1,000 at once.
+        """
+        raise UnsupportedOperation(f"{type(self).__name__} tells no changes")
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

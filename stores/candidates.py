@@ -36,7 +36,7 @@ class Question:
     limit: int = 300
     """Number of hits of each kind that are considered."""
     spilling: int = 100
-    """How many of them, the best, and of those most alike, bring in the rows beside them."""
+    """Number of the best hits, and of the most similar ones, whose neighbours are added."""
     most_beside: int = 100
     """Most rows that may be added in that way."""
     apart: frozenset[str] = frozenset()

@@ -98,7 +98,7 @@ class GroupCommit(Generic[T]):
             return None, bool(self._commit([item for item, _ in batch])) and self._tidy is not None
         except BaseException as error:  # noqa: BLE001 - it is raised in those who wait
             if not any(done for _, done in batch):
-                logger.warning("what nobody waits for has failed: %s", error)
+                logger.warning("a background write failed: %s", error)
             return error, False
 
     def _tidy_up(self) -> None:

@@ -7,7 +7,7 @@ hidden from a caller stays hidden, even if the row is visible today. Ids of hidd
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,16 +50,31 @@ def shown(row: Observation, sees: Sees) -> Observation:
 
 def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -> Version:
     """A row that the caller may see, with those of its events that they may see, the first of which added it."""
-    told: list[Event] = []
+    seen: list[Event] = []
     changes: list[Mapping[str, tuple[Any, Any]]] = []
+    for event, before, after in _steps(events):
+        if _are_seen(before, after, view):
+            seen.append(_shown_event(event, sees))
+            changes.append(_changes(event, before, after, sees))
+    return Version(shown(row, sees), tuple(seen), tuple(changes))
+
+
+def told(events: Sequence[Event], view: View) -> list[bool]:
+    """Return for each event of a row whether the caller, who sees the row now, may know of it."""
+    return [_are_seen(before, after, view) for _, before, after in _steps(events)]
+
+
+def _steps(events: Sequence[Event]) -> Iterator[tuple[Event, Observation | None, Observation | None]]:
+    """Each event of a row, with the row before and after it."""
     before: Observation | None = None
     for event in events:
         after = event.row if before is None else applied(before, event)
-        if all(may_see(each, view) for each in (before, after) if each is not None):
-            told.append(_shown_event(event, sees))
-            changes.append(_changes(event, before, after, sees))
+        yield event, before, after
         before = after
-    return Version(shown(row, sees), tuple(told), tuple(changes))
+
+
+def _are_seen(before: Observation | None, after: Observation | None, view: View) -> bool:
+    return all(may_see(each, view) for each in (before, after) if each is not None)
 
 
 def _changes(

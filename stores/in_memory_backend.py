@@ -172,7 +172,7 @@ class MemoryLines(Lines):
         return Reading(records, (self._rewrites, len(self._records)), starts_over)
 
     def set_aside(self) -> str:
-        """Drop all records: in memory nobody could find them again."""
+        """Drop all records: there is no file to set aside."""
         self.rewrite(lambda _: None)
         return ""
 
@@ -209,7 +209,7 @@ class MemoryDocument(Document):
             return self._data
 
     def set_aside(self) -> str:
-        """Drop the value: in memory nobody could find it again."""
+        """Drop the value: there is no file to set aside."""
         self._data = None
         return ""
 
@@ -246,7 +246,7 @@ class MemoryBlobs(Blobs):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes, which nobody else can change."""
+        """Return an immutable copy of the bytes."""
         return self._data.get(checked_blob_name(name))
 
     def sizes(self) -> dict[str, int]:

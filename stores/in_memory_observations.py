@@ -44,6 +44,18 @@ from chatbot.stores.query import (
     status_now,
     values_of,
 )
+from chatbot.stores.row_changes import (
+    BEGINNING,
+    Changes,
+    Key,
+    Line,
+    Position,
+    Reached,
+    before_time,
+    newest,
+    place_of,
+    told_from,
+)
 from chatbot.stores.row_events import (
     Event,
     Outcome,
@@ -67,6 +79,9 @@ class InMemoryObservations(ObservationStore):
         self._alone = RLock()
         self._rows: dict[str, Observation] = {}
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
+        self._lines: dict[str, list[Key]] = defaultdict(list)
+        """Places of the events of each row among all there ever were."""
+        self._written = 0
         self._triples: dict[str, Triple] = {}
         self._numbers: dict[str, int] = {}
         self._model = ("", 0)
@@ -257,6 +272,22 @@ class InMemoryObservations(ObservationStore):
         sees = naming(view, self._guard_of)
         return [version(seen[each], self._events[each], view, sees) for each in line]
 
+    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:
+        """Look at the events of every visible row."""
+        seen = [row.id for row in self._rows.values() if may_see(row, view)]
+        lines = sorted((key, each) for each in seen for key in self._lines[each])
+        end = (self._written, 0)
+        begin = end if after is None else self._key_behind(after, lines)
+        sees = naming(view, self._guard_of)
+        ahead = [line for line in lines if line[0] > begin]
+        items, key = told_from(
+            ahead, self._dated, lambda each: shown(self._rows[each], sees), view, limit=page_limit(limit)
+        )
+        is_all = key is None or key == ahead[-1][0]
+        before = newest(reversed(lines), self._dated, view) if after is None else after
+        position = items[-1].position if items else before.position if isinstance(before, Reached) else before
+        return Changes(tuple(items), Reached(None, end if is_all or key is None else key, 0, position), is_all)
+
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """Count the visible rows by each value of a label."""
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
@@ -311,6 +342,7 @@ class InMemoryObservations(ObservationStore):
         for each in gone:
             del self._rows[each], self._numbers[each]
             self._events.pop(each, None)
+            self._lines.pop(each, None)
             self._vectors.pop(each, None)
         return seen + facts
 
@@ -375,6 +407,24 @@ class InMemoryObservations(ObservationStore):
         row = self._rows.get(observation_id)
         return None if row is None else Guard.of(row)
 
+    def _key_behind(self, after: Position | Reached, lines: Sequence[Line]) -> Key:
+        if isinstance(after, Reached):
+            return after.key
+        if not after.at:
+            return BEGINNING
+        is_seen = any(each == after.id for _, each in lines)
+        key = place_of(after, self._dated(after.id)) if is_seen else None
+        key = key or before_time(after.at, reversed(lines), self._dated)
+        return (self._written, 0) if key is None else key
+
+    def _dated(self, observation_id: str) -> list[tuple[Key, Event]]:
+        return list(zip(self._lines[observation_id], self._events[observation_id], strict=True))
+
+    def _keep_event(self, observation_id: str, event: Event) -> None:
+        self._written += 1
+        self._lines[observation_id].append((self._written, 0))
+        self._events[observation_id].append(event)
+
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]
 
@@ -396,12 +446,12 @@ class InMemoryObservations(ObservationStore):
             for each in event.ids:
                 self._rows[each] = applied(self._rows[each], event)
                 if event.kind not in {"use", "consolidate"}:
-                    self._events[each].append(event)
+                    self._keep_event(each, event)
 
     def _add(self, event: Event, row: Observation) -> None:
         self._numbers[row.id] = max(self._numbers.values(), default=-1) + 1
         self._rows[row.id] = row
-        self._events[row.id].append(event)
+        self._keep_event(row.id, event)
         self._apply(implied(event))
 
 

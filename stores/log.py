@@ -47,7 +47,7 @@ Change = Callable[[bytes, int], "bytes | ErasedLine | None"]
 
 
 class Writing(Protocol):
-    """The right to change the log, for as long as nobody else has it."""
+    """The right to change the log, held exclusively."""
 
     def mend(self) -> None:
         """Complete or cut off a torn line that a killed process left at the end."""

@@ -68,7 +68,7 @@ PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """The last to go when there is a cap, and never given a time to live by default."""
 
 LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
-"""What is found as if it were new, however long ago it was said; caps go by how it has faded all the same.
+"""Types ranked as if new, at any age; caps still go by their decayed strength.
 
 A digest of older rows was made as important as the best of them was by then, and buries none of them by fading again.
 """

@@ -63,9 +63,8 @@ class OpenFolders:
     ) -> None:
         """Add `data` to the end of a file in the folder at `path`. Durable on return.
 
-        The one way to the disk of transcripts, receipts and bills: nobody waits for our disk, for the lock is free by
-        then. `look` is given the folder and what the file looks like while nobody else changes it; see
-        `Folder.appending` for `mend` and `known`.
+        The one way to the disk of transcripts, receipts and bills: the lock is free while the disk syncs. `look` is
+        given the folder and the stamp of the file under the lock; see `Folder.appending` for `mend` and `known`.
         """
         with self.locked(path) as folder, folder.appending(name, mend=mend, known=known) as file:
             file.write(data)

@@ -51,7 +51,7 @@ class PluginPoint:
         where = self.own.get(name) or self._entry_point(name).value
         try:
             return _attribute(where)
-        except (Exception, SystemExit) as error:  # a stranger's module may raise anything
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything
             raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {told(error)}") from error
 
     def _entry_point(self, name: str) -> EntryPoint:
@@ -66,7 +66,7 @@ class PluginPoint:
             sys.path.append(str(beside))
         try:
             return _attribute(name)
-        except (Exception, SystemExit) as error:  # a stranger's module may raise anything
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
                 raise self.unknown(f"there is no module {module!r} to load the {self.noun} {name!r} from") from error
@@ -97,5 +97,5 @@ def _imported(where: str) -> object:
 
 
 def told(error: BaseException) -> str:
-    """An error that a stranger's code raised, as a message names it."""
+    """Name of an error that a plug-in raised, for messages."""
     return f"{type(error).__name__}: {error}"

@@ -377,7 +377,10 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if isinstance(wanted.get("derived_from"), list | tuple):
         hidden = [each for each in old.derived_from if _seen(each, view, known) is None]
         named = wanted["derived_from"]
-        wanted["derived_from"] = [*named, *(each for each in hidden if each not in named)]  # nobody takes back unseen
+        wanted["derived_from"] = [
+            *named,
+            *(each for each in hidden if each not in named),
+        ]  # an unseen source is never removed
     if isinstance(wanted.get("metadata"), Mapping):
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}

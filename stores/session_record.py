@@ -33,7 +33,7 @@ class SessionRecord:
     """The session that this one was forked from."""
     expires_at: datetime | None = None
     clearance: Clearance = "full"
-    """What is needed to open the session, and the most that is seen through it of what is remembered."""
+    """Clearance needed to open the session, and the highest clearance of memories seen through it."""
     archived_at: datetime | None = None
     """When it was put away: it is not offered any more, and still there for who asks."""
     pinned_at: datetime | None = None
@@ -84,7 +84,7 @@ class SessionRecord:
         return namespace == self.namespace and is_cleared(clearance, self.clearance)
 
     def as_json(self) -> dict[str, Any]:
-        """The record as it stands in `session.json` and in the index."""
+        """The record as stored in `session.json` and in the index."""
         return {
             "version": VERSION,
             "id": self.id,

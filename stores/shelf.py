@@ -2,7 +2,7 @@
 
 Text index, vectors and the index of sessions are pieces on a shelf each: arrays with checksums, written whole and never
 changed. The list names the pieces that count; publishing another list changes what all readers use. A piece that
-no list names is left by somebody who was killed, or is about to be published by who has the right of `making`.
+no list names is left by a killed process, or about to be published by the holder of `making`.
 
 All methods block and are safe between threads and processes. Everything may be deleted at any time.
 """
@@ -26,7 +26,7 @@ class Piece(Protocol):
 
 
 class Hands(Protocol):
-    """The right to change what is on the shelf, for as long as nobody else has it."""
+    """The right to change what is on the shelf, held exclusively."""
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Add a piece, whole or not at all; it can be opened at once.

@@ -30,10 +30,11 @@ from chatbot.stores.analysis import terms
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
 from chatbot.stores.consolidation import Decay, consolidated
-from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
+from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
+from chatbot.stores.row_changes import Change, Changes, Position, Reached
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import packed, unit
@@ -366,7 +367,9 @@ class ObservationStoreContract:
                 found = await read_everything(store, view, hidden)
                 shown = {name for name, ids in found.items() if hidden.id in ids}
                 is_current = status == "active"
-                wanted = set(found) if is_current else {"history", "resolve", f"find {status}"}
+                wanted = (
+                    set(found) if is_current else found.keys() & {"history", "resolve", "changes", f"find {status}"}
+                )
                 if is_current:
                     wanted -= {f"find {other}" for other in STATUSES if other != "active"}
                 if sensitivity == "unknown":
@@ -556,6 +559,107 @@ class ObservationStoreContract:
         self.run(tmp_path, check)
         self.check_erased(tmp_path, words.encode(), b"4711", packed(unit(vector)))
 
+    def test_changes_are_told_once_in_order_from_any_position(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(0), observation(1)))
+            late = replace(OWNER, now=NOW + timedelta(hours=1))
+            begun = await changes_after(store, late, None)
+            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(_IDS[0],), fields={"title": "new"})])
+            await store.commit(OWNER, adding(observation(2, title="other")))
+            await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(_IDS[1],), by=_IDS[2])])
+            await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(_IDS[0],))])
+            await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(_IDS[2],))])
+            every = await changes_after(store, late, Position(0))
+            assert [(each.kind, each.row.id) for each in every.items] == [
+                ("add", _IDS[0]),
+                ("add", _IDS[1]),
+                ("update", _IDS[0]),
+                ("add", _IDS[2]),
+                ("supersede", _IDS[1]),
+                ("delete", _IDS[0]),
+            ]
+            assert {each.row.status for each in every.items if each.row.id == _IDS[0]} == {"deleted"}
+            assert every.items[2:] == (await changes_after(store, late, begun.reached)).items
+            for number, each in enumerate(every.items):
+                assert (await changes_after(store, late, each.position)).items == every.items[number + 1 :]
+            paged = list[Change]()
+            page = await store.changes(late, Position(0), limit=1)
+            while page.items:
+                assert page.is_all == (page.items[-1] == every.items[-1])
+                paged += page.items
+                page = await store.changes(late, page.reached, limit=1)
+            assert paged == list(every.items)
+            assert (await store.changes(late, every.reached)).items == ()
+
+        self.run_where_changes_are_told(tmp_path, check)
+
+    def test_changes_tell_nothing_of_what_is_hidden(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            guest = replace(OWNER, clearance="familiar", now=NOW + timedelta(hours=1))
+            await store.commit(OWNER, adding(observation(0, visibility="social"), observation(1, visibility="private")))
+            alone = await changes_after(store, guest, Position(0))
+            assert [each.row.id for each in alone.items] == [_IDS[0]]
+            for title in ("one", "two"):
+                update = Event(kind="update", at=guest.now, ids=(_IDS[1],), fields={"title": title})
+                await store.commit(OWNER, [update])
+            assert (await changes_after(store, guest, Position(0))).items == alone.items
+            hiding = [{"visibility": "private"}, {"title": "said in private"}, {"visibility": "social"}]
+            for minutes, fields in enumerate(hiding, start=1):
+                at = NOW + timedelta(minutes=minutes)
+                await store.commit(OWNER, [Event(kind="update", at=at, ids=(_IDS[0],), fields=fields)])
+            told = await changes_after(store, guest, Position(0))
+            assert [(each.kind, each.position) for each in told.items] == [("add", alone.items[0].position)]
+            after_unknown = Position(alone.items[0].position.at, _IDS[1])
+            after_missing = Position(alone.items[0].position.at, _IDS[30])
+            answers = [(await changes_after(store, guest, each)).items for each in (after_unknown, after_missing)]
+            assert answers[0] == answers[1]
+
+        self.run_where_changes_are_told(tmp_path, check)
+
+    def test_what_was_purged_is_never_told_again_and_nothing_else_is_left_out(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*map(observation, range(4))))
+            late = replace(OWNER, now=NOW + timedelta(hours=1))
+            held = await store.changes(late, Position(0), limit=3)
+            other = await store.changes(late, Position(0), limit=2)
+            await store.purge(OWNER, [_IDS[2], _IDS[0]])
+            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(_IDS[1],), fields={"title": "new"})])
+            for after in (held.reached, other.reached, held.items[-1].position, other.items[-1].position):
+                kinds = [(each.kind, each.row.id) for each in (await changes_after(store, late, after)).items]
+                assert kinds[-2:] == [("add", _IDS[3]), ("update", _IDS[1])]
+                assert not {_IDS[0], _IDS[2]} & {row for _, row in kinds}
+
+        self.run_where_changes_are_told(tmp_path, check)
+
+    def test_a_position_means_the_same_after_closing(self, tmp_path: Path) -> None:
+        async def begin(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*map(observation, range(3))))
+            positions.extend(each.position for each in (await changes_after(store, late, Position(0))).items)
+
+        async def go_on(store: ObservationStore) -> None:
+            await store.commit(OWNER, [Event(kind="confirm", at=late.now, ids=(_IDS[0],))])
+            found = (await changes_after(store, late, Position.parse(str(positions[1])))).items
+            assert [(each.kind, each.row.id) for each in found] == [("add", _IDS[2]), ("confirm", _IDS[0])]
+
+        late, positions = replace(OWNER, now=NOW + timedelta(hours=1)), list[Position]()
+        if self.run_where_changes_are_told(tmp_path, begin) and self.open_store(tmp_path).keeps_files:
+            self.run_where_changes_are_told(tmp_path, go_on)
+
+    def run_where_changes_are_told(self, home: Path, check: Callable[[ObservationStore], Awaitable[None]]) -> bool:
+        """Run the check, and return True, unless the store tells no changes."""
+        tells: list[bool] = []
+
+        async def run(store: ObservationStore) -> None:
+            tells.append(tells_changes(store))
+            if tells[0]:
+                await check(store)
+            else:
+                with pytest.raises(UnsupportedOperation):
+                    await store.changes(OWNER, None)
+
+        self.run(home, run)
+        return tells[0]
+
     def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
         late = observation(5, title="made late", derived_from=_IDS[1:3])
 
@@ -686,6 +790,25 @@ class ObservationStoreContract:
             assert {fact.source for fact in found} == {*_IDS[1:3]}
 
         self.run(tmp_path, check)
+
+    def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(5)]
+            await store.commit(OWNER, adding(*rows))
+            given = [(1, 0), (3, 4), (0, 1), (-1, 0)]
+            await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
+            found = await store.later_alike(OWNER, [_IDS[1], _IDS[0], _IDS[4]], Filter(), model="m")
+            if found:
+                off = COSINE_OFF if self.nearest == "approximate" else 0.0
+                assert {each: [match.id for match in later] for each, later in found.items()} == {
+                    _IDS[0]: [_IDS[1]],
+                    _IDS[1]: [_IDS[2]],
+                }
+                assert found[_IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
+            few = await store.later_alike(OWNER, [_IDS[0]], Filter(types=("decision",)), model="m", limit=1)
+            assert not any(few.values())
+
+        self.run_vectors(tmp_path, check)
 
     def test_the_nearest_vectors_come_first_and_what_is_not_alike_not_at_all(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
@@ -871,6 +994,16 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return product / math.hypot(*one) / math.hypot(*other)
 
 
+async def changes_after(store: ObservationStore, view: View, after: Position | Reached | None) -> Changes:
+    """All changes behind `after`."""
+    return await store.changes(view, after, limit=1_000)
+
+
+def tells_changes(store: ObservationStore) -> bool:
+    """Whether the store tells changes, which a store need not do."""
+    return type(store).changes is not ObservationStore.changes
+
+
 def keeps_vectors(store: ObservationStore) -> bool:
     """Return whether the store implements the part of the contract that is about vectors."""
     return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
@@ -888,6 +1021,8 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
         found[f"find {status}"] = {each.id for each in page.rows}
     found["history"] = {version.observation.id for version in await store.history(view, row.id)}
     found["resolve"] = set(await store.resolve(view, row.id))
+    if tells_changes(store):
+        found["changes"] = {change.row.id for change in (await changes_after(store, view, Position(0))).items}
     for name in ("people", "tags"):
         values = {facet.value for facet in await store.facets(view, name)}
         found[f"facets {name}"] = {row.id} if values & set(getattr(row, name)) else set()
@@ -1153,6 +1288,8 @@ class ObservationMachine(RuleBasedStateMachine):
         self._both(lambda store: store.history(self._view(view), number))
         self._both(lambda store: store.neighbours(self._view(view), [number, _IDS[5]], reach=2))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
+        if tells_changes(self._stores[0]):
+            self._both(lambda store: _told(store, self._view(view)))
 
     @invariant()
     def all_hold_the_same(self) -> None:
@@ -1208,6 +1345,12 @@ class ObservationMachine(RuleBasedStateMachine):
 
 async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[tuple[str, str, str]]:
     return [(each.kind, each.id, each.reason) for each in await store.commit(view, [event])]
+
+
+async def _told(store: ObservationStore, view: View) -> list[tuple[str, str]]:
+    """What happened to rows, but for repetitions, which a rewritten log tells once."""
+    changes = await changes_after(store, view, Position(0))
+    return [(each.kind, each.row.id) for each in changes.items if each.kind != "mention"]
 
 
 async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], ...]:

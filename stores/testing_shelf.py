@@ -137,7 +137,7 @@ class ShelfContract:
         right = shelf.making(wait=False)
         assert right is not None
         assert other.making(wait=False) is None
-        publish(other, one=b"1")  # which needs that right only where somebody else may be making the same
+        publish(other, one=b"1")  # which needs that right only while another may make the same
         right.close()
         again = other.making(wait=True)
         assert again is not None

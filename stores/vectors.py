@@ -83,12 +83,26 @@ def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
     return zip(found[order].tolist(), places[order].tolist(), strict=True)
 
 
+def rough_cosines(queries: Sequence[Any], rows: NDArray[Any]) -> NDArray[Any]:
+    """For each of the queries the cosines of all rows, as sums of 32-bit floats."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # one thread: those of a matrix product wait by spinning
+        found: NDArray[Any] = np.einsum("ij,kj->ki", rows, np.array(queries, "f4").reshape(len(queries), -1))
+    return found
+
+
 def cosines(
-    query: Vector, rows: NDArray[Any], limit: int, wanted: NDArray[Any] | None = None
+    query: Vector,
+    rows: NDArray[Any],
+    limit: int,
+    wanted: NDArray[Any] | None = None,
+    roughly: NDArray[Any] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the places of the `limit` wanted rows that are most alike, and of their equals, with their cosines.
 
-    `wanted` is a flag for each row. Places are in order, all cosines above 0. `query` and rows are of length 1.
+    `wanted` is a flag for each row, `roughly` what `rough_cosines` returns for the query. Places are in order, all
+    cosines above 0. `query` and rows are of length 1.
     """
     import numpy as np
 
@@ -96,8 +110,8 @@ def cosines(
     used = np.flatnonzero(asked)
     part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
     asked, rows = asked[part], rows[:, part]
-    with np.errstate(all="ignore"):  # a row that somebody made up may hold anything; it is left out below
-        roughly = np.einsum("ij,j->i", rows, asked)  # one thread: those of a matrix product wait by spinning
+    with np.errstate(all="ignore"):  # an invalid row may contain anything; it is left out below
+        roughly = rough_cosines([asked], rows)[0] if roughly is None else roughly
         places = _likely(roughly if wanted is None else np.where(wanted, roughly, np.nan), limit)
         found = np.zeros(len(places))  # sums of 32-bit floats depend on the order in which they are made
         for at in range(0, len(places), _AT_ONCE):

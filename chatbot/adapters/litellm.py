@@ -23,7 +23,10 @@ _CHAT = frozenset({"acompletion", "completion"})
 
 
 class MemoryCallback(CustomLogger):
-    """Recalls before a call and records after it. With `per_user`, in the memory of the `user` that the call names."""
+    """Recalls before a call and records after it. With `per_user`, in the memory of the `user` that the call names.
+
+    Then a call that names none raises a `ValueError` before anything is sent.
+    """
 
     def __init__(self, memory: AgentMemory, *, per_user: bool = False, tokens: int = 2000, rows: int = 5) -> None:
         super().__init__()
@@ -38,8 +41,9 @@ class MemoryCallback(CustomLogger):
         messages = kwargs.get("messages")
         if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages or _is_told(messages):
             return None
+        memory = self._of(kwargs)
         self._calls.setdefault(str(kwargs.get("litellm_call_id")), asyncio.get_running_loop().create_future())
-        context = await self._of(kwargs).context(messages, tokens=self._tokens, rows=self._rows)
+        context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 
     async def async_log_success_event(
@@ -82,8 +86,12 @@ class MemoryCallback(CustomLogger):
             waiting.set_result(None)
 
     def _of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
+        if not self._per_user:
+            return self._memory
         user = kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user")
-        return self._memory.for_user(str(user)) if self._per_user and user else self._memory
+        if not user:
+            raise ValueError("this memory is per_user: name the user of the call, as in acompletion(…, user='ada')")
+        return self._memory.for_user(str(user))
 
 
 def _is_told(messages: list[dict[str, Any]]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 
 PDF = "application/pdf"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+ODT = "application/vnd.oasis.opendocument.text"
 TEXT = "text/plain"
 SUFFIXES = {
     "image/png": ".png",
@@ -12,11 +14,16 @@ SUFFIXES = {
     "image/gif": ".gif",
     "image/webp": ".webp",
     PDF: ".pdf",
+    DOCX: ".docx",
+    ODT: ".odt",
     TEXT: ".txt",
 }
 """Suffixes of kept files by media type. HTML and SVG are text like any other: nothing opens them as a page."""
 MEDIA_TYPES = {suffix: media for media, suffix in SUFFIXES.items()}
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+DOCUMENTS = (PDF, DOCX, ODT)
+"""Kinds whose text is taken out by a program of its own."""
+_ZIP = b"PK\x03\x04"
 _PDF_WITHIN = 1024
 """Bytes among which the mark of a PDF may stand."""
 
@@ -30,7 +37,16 @@ def media_type(data: bytes) -> str | None:
         return "image/webp"
     if b"%PDF-" in data[:_PDF_WITHIN]:
         return PDF
+    if data.startswith(_ZIP):
+        return _office(data)
     return None if decoded(data) is None else TEXT
+
+
+def _office(archive: bytes) -> str | None:
+    """Return the kind of an office document by the names in its archive, which is not unpacked."""
+    if archive[30:38] == b"mimetype" and archive[38:].startswith(ODT.encode()):
+        return ODT
+    return DOCX if b"word/document.xml" in archive and b"[Content_Types].xml" in archive else None
 
 
 def media_of(blob: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chatbot.attachments import extract
-from chatbot.attachments.kinds import PDF, SUFFIXES, TEXT, decoded, is_image, media_type
+from chatbot.attachments.kinds import DOCUMENTS, SUFFIXES, TEXT, decoded, is_image, media_type
 from chatbot.attachments.links import Link, named
 from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
@@ -91,7 +91,7 @@ def file_named(name: str) -> Path | None:
     try:
         path = Path(name).expanduser()
         return path if path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long, or the home of nobody
+    except (OSError, ValueError, RuntimeError):  # too long, or the home of an unknown user
         return None
 
 
@@ -108,36 +108,39 @@ def read(upload: Upload) -> Attachment:
     _check_size(name, len(upload.data))
     media = media_type(upload.data)
     if media is None or not upload.data:
-        what = "is empty" if not upload.data else "is neither text, a PDF, nor a PNG, JPEG, GIF or WebP picture"
+        what = (
+            "is empty" if not upload.data else "is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture"
+        )
         raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
     if is_image(media):
         return Attachment(name, media, len(upload.data), upload.data)
-    text = _text_of(name, upload.data) if media == PDF else decoded(upload.data) or ""
+    text = _text_of(name, upload.data, media) if media in DOCUMENTS else decoded(upload.data) or ""
     kept, secrets = redact(text[: extract.LONGEST_TEXT])
-    original = upload.data if media == PDF and not secrets else b""
+    original = upload.data if media in DOCUMENTS and not secrets else b""
     is_cut = len(text) >= extract.LONGEST_TEXT
     return Attachment(name, media, len(upload.data), original, kept, secrets, is_cut)
 
 
-def _text_of(name: str, data: bytes) -> str:
+def _text_of(name: str, data: bytes, media: str) -> str:
+    kind = SUFFIXES[media].removeprefix(".")
     try:
         with _READERS:
-            done = _extracted(data)
+            done = _extracted(data, kind)
     except subprocess.TimeoutExpired:
         raise InvalidValue(f"{name} could not be read within {_WALL_S:g} s: attach the pages that matter") from None
     if done.returncode == extract.ENCRYPTED:
         raise InvalidValue(f"{name} is encrypted: save it without its password, and attach that")
     if done.returncode:
-        raise InvalidValue(f"{name} cannot be read as a PDF: it is damaged, or takes too much time or memory")
+        raise InvalidValue(f"{name} cannot be read as {kind.upper()}: it is damaged, or takes too much time or memory")
     text = done.stdout.decode("utf-8", "replace").replace("\0", "").strip()
     if not text:
         raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
     return text
 
 
-def _extracted(data: bytes) -> subprocess.CompletedProcess[bytes]:
+def _extracted(data: bytes, kind: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-P", extract.__file__],
+        [sys.executable, "-P", extract.__file__, kind],
         input=data,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Bill
 from chatbot.config import BudgetSettings
-from chatbot.errors import BudgetExceeded
+from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.models.model import Price
 
 _SHORTEST_REPLY = 16
@@ -23,6 +25,8 @@ class Limit:
     allowed: float
     spent: float
     remedy: str = "raise it in [budget] or with --budget-usd, or wait for the next session or day"
+    resets_in: timedelta | None = None
+    """How long until it is free again, of the limit of a token or user."""
 
     @property
     def left(self) -> float:
@@ -31,10 +35,58 @@ class Limit:
 
     def refusal(self) -> BudgetExceeded:
         """Return the error for a call that does not fit."""
-        return BudgetExceeded(
-            f"{self.setting} is {self.allowed:g} {self.unit}, {self.spent:g} are spent and the next call could pass "
-            f"it: {self.remedy}"
+        message = (
+            f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {self.remedy}"
         )
+        return (
+            BudgetExceeded(message)
+            if self.resets_in is None
+            else QuotaExceeded(message, self.resets_in.total_seconds())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What may be spent on a day, in UTC; 0: no limit."""
+
+    day_usd: float = 0.0
+    day_tokens: int = 0
+
+    def limits(self, spent: Bill, whose: str, now: datetime) -> list[Limit]:
+        """Return the limits that it sets, tokens first; `whose` is for messages."""
+        free = next_day(now)
+        remedy = f"it is free again at {free:%Y-%m-%d %H:%M} UTC"
+        limits = [
+            Limit(f"the limit of {whose} a day", "tokens", self.day_tokens, spent.tokens, remedy, free - now),
+            Limit(f"the limit of {whose} a day", "USD", self.day_usd, spent.cost_usd, remedy, free - now),
+        ]
+        return [limit for limit in limits if limit.allowed]
+
+
+NO_QUOTA = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """A token or a user on whose account a call is, beside the identity's."""
+
+    ledger: Ledger
+    key: str
+    whose: str
+    quota: Quota
+
+    def account(self, at: datetime) -> str:
+        """Return the name of the account of that day in the ledger."""
+        return f"{self.key}@{at.astimezone(UTC):%Y-%m-%d}"
+
+    async def spent(self, at: datetime) -> Bill:
+        """Return what was spent on that day."""
+        return (await self.ledger.by_session()).get(self.account(at), Bill())
+
+
+def next_day(now: datetime) -> datetime:
+    """Return the begin of the next day, in UTC."""
+    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
 def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]:

@@ -11,12 +11,12 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from chatbot.chat.budget import Limit, limits_of, reply_within
-from chatbot.chat.ledger import Amount, Decide, Ledger, Reservation
+from chatbot.chat.budget import Limit, Payer, limits_of, reply_within
+from chatbot.chat.ledger import Amount, Ledger, Reservation
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
@@ -66,11 +66,21 @@ class OwnBudget:
         return Limit(self.setting, "USD", self.usd, spent, self.remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A place on a bill for one call, reserved where a limit holds there."""
+
+    ledger: Ledger
+    account: str
+    reservation: Reservation | None = None
+
+
 class Calls:
     """The model calls of one piece of work, such as a turn; `made` are those on the bill so far.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
-    that the calls are billed to; `report` is told where a line of the bill could not be written.
+    that the calls are billed to; `payers` are those whose quotas hold as well; `report` is told where a line of the
+    bill could not be written.
     """
 
     def __init__(
@@ -82,6 +92,7 @@ class Calls:
         reply_tokens: int,
         session: SessionHandle | None = None,
         own_budget: OwnBudget | None = None,
+        payers: Sequence[Payer] = (),
         timeout_s: float | None = None,
         clock: Callable[[], datetime] = utc_now,
         report: Callable[[str], None] = logger.warning,
@@ -94,6 +105,7 @@ class Calls:
         self._reply_tokens = reply_tokens
         self._session = session
         self._own_budget = own_budget
+        self._payers = payers
         self._timeout_s = timeout_s
         self._report = report
         self._withheld: list[str] = []
@@ -122,7 +134,7 @@ class Calls:
         """
         if prompt_tokens is None:
             prompt_tokens = await self.model.count_tokens(messages, tools)
-        most, reservation = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
+        most, held = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
         reply, began = Reply(), time.monotonic()
         with observed(self._observer):
             model = {"model": self.model.name, "server": self.model.server}
@@ -140,12 +152,12 @@ class Calls:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
             work.end()
             if reply.has_begun or isinstance(error, asyncio.CancelledError):
-                await asyncio.shield(self._bill(purpose, prompt_tokens, reply, began, reservation))
+                await asyncio.shield(self._bill(purpose, prompt_tokens, reply, began, held))
             else:
-                await asyncio.shield(self._settle(reservation))
+                await asyncio.shield(self._settle(held))
             raise
         work.end()
-        await self._bill(purpose, prompt_tokens, reply, began, reservation)
+        await self._bill(purpose, prompt_tokens, reply, began, held)
 
     async def ask(
         self,
@@ -198,22 +210,22 @@ class Calls:
         """
         tokens, price = sum(map(estimate_text, (question, *texts))), reranker.usd_per_call
 
-        def decide(day: Bill, session: Bill) -> Amount:
-            for limit in self._limits(day, session):
+        def decide(limits: Sequence[Limit]) -> Amount:
+            for limit in limits:
                 needed = tokens if limit.unit == "tokens" else price
                 if needed is None or needed > limit.left:
                     raise limit.refusal()
             return Amount(tokens, price or 0.0)
 
-        reservation = await self._reservation("rerank", decide) if self._limits(Bill(), Bill()) else None
+        held = await self._hold("rerank", decide)
         began = time.monotonic()
         try:
             with observed(self._observer), span("call", operation="rerank", model=reranker.name, purpose="rerank"):
                 found = await reranker.rank(question, texts)
         except BaseException:
-            await asyncio.shield(self._settle(reservation))
+            await asyncio.shield(self._settle(held))
             raise
-        await self._billed("rerank", reranker.name, found.usage, began, reservation)
+        await self._billed("rerank", reranker.name, found.usage, began, held)
         return found.scores
 
     async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
@@ -231,35 +243,65 @@ class Calls:
             raise ModelTimeout(message) from error
         return text
 
-    async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, Reservation | None]:
-        """Return how long the reply may be, and the reservation of what the call costs then; None without a limit."""
+    async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Held]]:
+        """Return how long the reply may be, and where what the call costs then is held."""
         room = await self.model.context_window() - prompt_tokens
         if room < 1:
             raise ContextTooLong(
                 f"the messages take about {prompt_tokens} tokens, more than the window of {self.model.name} holds"
             )
         most, price = min(reply_tokens, room), await self.model.price()
-        if not self._limits(Bill(), Bill()):
-            return most, None
 
-        def decide(day: Bill, session: Bill) -> Amount:
+        def decide(limits: Sequence[Limit]) -> Amount:
             nonlocal most
-            limits = self._limits(day, session)
-            most = reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=min(reply_tokens, room), price=price)
+            most = reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=most, price=price)
             cost = 0.0 if price is None else prompt_tokens * price.input_usd + most * price.output_usd
             return Amount(prompt_tokens + most, cost)
 
-        reservation = await self._reservation(purpose, decide)
-        return most, reservation
+        held = await self._hold(purpose, decide)
+        return most, held
 
-    async def _reservation(self, purpose: Purpose, decide: Decide) -> Reservation:
-        """Reserve what `decide` returns. Raises what it raises, and `BudgetExceeded` where that cannot be written."""
-        now, spent = self.clock(), await self._spent_in_session()
+    async def _hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Held]:
+        """Hold at all who pay what `decide` returns for their limits; at nobody where one cannot.
+
+        Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
+        """
+        now, held = self.clock(), list[_Held]()
         try:
-            session_id = "" if self._session is None else self._session.id
-            return await self._ledger.reserve(session_id, decide, purpose=purpose, at=now, spent=spent)
+            for payer in self._payers:
+                held.append(await self._held_by(payer, purpose, decide, now))
+            held.append(await self._held_here(purpose, decide, now))
         except StoreError as error:
+            await asyncio.shield(self._settle(held))
             raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
+        except BaseException:
+            await asyncio.shield(self._settle(held))
+            raise
+        return held
+
+    async def _held_by(
+        self, payer: Payer, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime
+    ) -> _Held:
+        account = payer.account(now)
+        if not payer.quota.limits(Bill(), payer.whose, now):
+            return _Held(payer.ledger, account)
+
+        def within(_: Bill, spent: Bill) -> Amount:
+            return decide(payer.quota.limits(spent, payer.whose, now))
+
+        return _Held(payer.ledger, account, await payer.ledger.reserve(account, within, purpose=purpose, at=now))
+
+    async def _held_here(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime) -> _Held:
+        session_id = "" if self._session is None else self._session.id
+        if not self._limits(Bill(), Bill()):
+            return _Held(self._ledger, session_id)
+
+        def within(day: Bill, session: Bill) -> Amount:
+            return decide(self._limits(day, session))
+
+        spent = await self._spent_in_session()
+        reservation = await self._ledger.reserve(session_id, within, purpose=purpose, at=now, spent=spent)
+        return _Held(self._ledger, session_id, reservation)
 
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:
         own = self._own_budget
@@ -272,25 +314,25 @@ class Calls:
         return bill_of([*calls_in(await self._session.records()), *self.made])
 
     async def _bill(
-        self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, reservation: Reservation | None
+        self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Held]
     ) -> None:
         usage = reply.finished.usage if reply.finished else await self.model.usage_of(prompt_tokens, reply.written)
-        await self._billed(purpose, self.model.name, usage, began, reservation)
+        await self._billed(purpose, self.model.name, usage, began, held)
 
-    async def _billed(
-        self, purpose: Purpose, model: str, usage: Usage, began: float, reservation: Reservation | None
-    ) -> None:
+    async def _billed(self, purpose: Purpose, model: str, usage: Usage, began: float, held: Sequence[_Held]) -> None:
         session = "" if self._session is None else self._session.id
         call = Call(self.clock(), session, purpose, model, usage, time.monotonic() - began)
         self.made.append(call)
-        await self._settle(reservation, call)
+        await self._settle(held, call)
 
-    async def _settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
-        try:
-            with observed(self._observer):
-                await self._ledger.settle(reservation, call)
-        except StoreError as error:
-            self._report(f"the cost of this call could not be written to the bill: {error}")
+    async def _settle(self, held: Sequence[_Held], call: Call | None = None) -> None:
+        """Write the call on every bill, or, for one that was not made, only end what was reserved."""
+        for each in held:
+            try:
+                with observed(self._observer):
+                    await each.ledger.settle(each.reservation, call and replace(call, session=each.account))
+            except StoreError as error:
+                self._report(f"the cost of this call could not be written to the bill: {error}")
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from chatbot.chat.budget import Payer
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 
 
@@ -35,6 +36,8 @@ class ClientRequest:
     """True if the model is shown what memory holds."""
     keeps: bool = True
     """True if the exchange is remembered; its transcript is written either way."""
+    payers: tuple[Payer, ...] = ()
+    """Those on whose account the calls of the turn are, beside the identity's."""
 
     @property
     def is_forced(self) -> bool:

@@ -1,6 +1,6 @@
 """Remove disguises from a text: invisible characters, foreign letters, spacing, encodings.
 
-`visible` is for showing: it takes away what nobody can see, and nothing else. `unmasked` is for judging: the readings
+`visible` is for showing: it removes invisible characters and nothing else. `unmasked` is for judging: the readings
 of a text in which a rule would recognise it. None of them is ever shown.
 """
 

@@ -22,7 +22,8 @@ from chatbot.chat.usage import Bill, Call, bill_of, merged, parse_calls
 from chatbot.memory.record import utc_now
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.backends import open_place
-from chatbot.stores.errors import DamagedFile
+from chatbot.stores.errors import DamagedFile, StoreError
+from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count
@@ -57,11 +58,12 @@ Decide = Callable[[Bill, Bill], Amount]
 class Ledger:
     """Appends calls, and sums up a day by reading that day alone.
 
-    A folder or an address stands for the place there.
+    A folder or an address stands for the place there. `counts` is false for a second account of the same calls.
     """
 
-    def __init__(self, place: Place | Home) -> None:
+    def __init__(self, place: Place | Home, *, counts: bool = True) -> None:
         place = open_place(place)
+        self._counts = counts
         self._lines = place.lines(_LINES)
         self._reservations = place.document(_RESERVATIONS)
         self._summed: dict[str, Bill] = {}
@@ -71,13 +73,14 @@ class Ledger:
 
     async def add(self, call: Call) -> None:
         """Write a call down. Durable on return. Telemetry counts it even where it cannot be written."""
-        count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
+        if self._counts:
+            count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
         await asyncio.to_thread(self._lines.append, [call.as_json()])
 
     async def reserve(
         self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
     ) -> Reservation:
-        """Reserve what `decide` returns, nobody else reserving meanwhile; raises what it raises.
+        """Reserve the result of `decide` under the lock; raises what it raises.
 
         `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
         what is reserved stands on them under its purpose.
@@ -167,6 +170,24 @@ class Ledger:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             name = self._reservations.name
             raise DamagedFile(f"{name} is damaged ({error}): delete it while no model call is running") from error
+
+
+def examine_reservations(place: Place | Home) -> Flaw | None:
+    """Look at what running calls have reserved; None where nothing was. Without it no call can be made."""
+    document = open_place(place).document(_RESERVATIONS)
+
+    def set_aside() -> str:
+        name = document.set_aside()
+        return f"kept as {name}; calls that are running now are not counted until they end"
+
+    try:
+        data = document.read()
+        count = 0 if data is None else len(_reservations_in(data))
+    except StoreError as error:
+        return Flaw("bill", "bad", str(error))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Flaw("bill", "bad", f"{document.name} is damaged ({error}): no call can be made", mend=set_aside)
+    return Flaw("bill", "ok", f"{count} calls have money reserved") if count else None
 
 
 def _day(moment: datetime) -> str:

@@ -36,7 +36,7 @@ _PREFIX = re.compile(
     rf"|{_LEAD}[\[<({{]+\s*/?(?:system|developer|assistant)(?: (?:message|prompt|note))?\s*[\]>)}}]+)+\s*",
     re.IGNORECASE,
 )
-"""A role as it stands at the head of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
+"""A role at the start of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
 _TOKEN = re.compile(
     r"<\s*[|｜]\s*[\w ▁/-]{1,40}\s*[|｜]\s*>(?:\s*(?:system|assistant|user|tool|developer)\b)?"
     r"|\[\s*\|\s*[\w -]{1,40}\s*\|\s*\]"

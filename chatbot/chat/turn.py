@@ -185,6 +185,7 @@ class Turn:
             self._rules.budget,
             reply_tokens=reply_tokens,
             session=self._session,
+            payers=client.payers,
             clock=self._clock,
             report=self._notice,
         )

@@ -242,7 +242,10 @@ class TurnMemory:
     async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
         """Recall memories about a message; with private exchanges if the user has told of their health."""
         found = await self._memory.recall(said, limit=limit, exclude=exclude)
-        if all(line.sensitivity == "public" for line in await self._memory.profile()):
+        told = await self._memory.list_observations(
+            types=(EXCHANGE,), metadata={HEALTH: True}, limit=1, ask=("private",)
+        )
+        if not told.rows:
             return found
         private = await self._memory.recall(
             said, limit=limit, exclude=exclude, ask=("private",), types=(EXCHANGE,), metadata={HEALTH: True}

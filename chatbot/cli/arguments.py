@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatbot.cli.grammar import Parser, add_action, add_place
-from chatbot.cli.option_values import count, days, usd, whole_days
+from chatbot.cli.option_values import amount, count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:
@@ -168,7 +168,12 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     ask.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
     ask.add_argument(
-        "-a", "--attach", action="append", default=[], metavar="FILE", help="attach a picture, PDF or text; repeatable"
+        "-a",
+        "--attach",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="attach a picture or document; repeatable",
     )
     _add_conversation(ask)
     _add_choice_of_session(ask)
@@ -395,13 +400,25 @@ def _add_users(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     users = _command(
         commands,
         "users",
-        "list, export and erase users of the server",
+        "list, limit, export and erase users of the server",
         "users list",
+        "users limit alice --day-usd 0.50",
         "users export alice -o alice.json",
         "users erase alice --yes",
     )
     actions = users.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     add_action(actions, "list", "list users and what is stored for each", "users list --json")
+    limit = add_action(
+        actions,
+        "limit",
+        "show or change what a user may spend on a day",
+        "users limit alice",
+        "users limit alice --day-usd 0.50",
+        "users limit alice --default",
+    )
+    _add_user(limit)
+    _add_quota(limit, "--day", "the user")
+    limit.add_argument("--default", action="store_true", help="use the limit of the token again")
     export = add_action(
         actions, "export", "export memories and sessions of a user as JSON", "users export alice -o alice.json"
     )
@@ -421,11 +438,16 @@ def _add_user(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_quota(parser: argparse.ArgumentParser, flag: str, whose: str) -> None:
+    parser.add_argument(f"{flag}-usd", type=amount, metavar="N", help=f"most US dollars a day for {whose}; 0: no limit")
+    parser.add_argument(f"{flag}-tokens", type=count, metavar="N", help=f"most tokens a day for {whose}; 0: no limit")
+
+
 def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     token = _command(
         commands,
         "token",
-        "create, list and revoke tokens of the HTTP server",
+        "create, list, limit and revoke tokens of the HTTP server",
         "token add laptop --for ada --clearance full",
         "token list",
     )
@@ -466,6 +488,18 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="remember OpenAI clients that name no session (default: off)",
     )
     add.add_argument("--rate", type=count, metavar="N", default=0, help="requests per minute (default: from [server])")
+    _add_quota(add, "--day", "the token")
+    _add_quota(add, "--user-day", "each user named in its requests")
+    limit = add_action(
+        actions,
+        "limit",
+        "change what a token may spend on a day",
+        "token limit phone --day-usd 0.50",
+        "token limit shop --user-day-tokens 100000",
+    )
+    limit.add_argument("token", metavar="ID|LABEL", help="token id or label")
+    _add_quota(limit, "--day", "the token")
+    _add_quota(limit, "--user-day", "each user named in its requests")
     add_action(actions, "list", "list tokens without their secrets", "token list --json")
     revoke = add_action(actions, "revoke", "revoke a token at once", "token revoke phone")
     revoke.add_argument("token", metavar="ID|LABEL", help="token id or label")

@@ -17,12 +17,15 @@ import tomlkit
 from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
-from chatbot.config import FILE_NAME, Config, Settings, find_file, read_toml
+from chatbot.cli.output import warn
+from chatbot.config import FILE_NAME, SECRET, Config, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
 from chatbot.stores.files import make_folder, opened
 
 Place = tuple[str, ...]
+_PRIVATE = 0o600
+_VARIABLE = "env:"
 _NEW = """\
 # Settings that are not set here have their default: chatbot config shows all of them.
 # identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
@@ -84,11 +87,14 @@ def unset(path: Path, key: str) -> str:
 
 
 def replace_text(path: Path, text: str) -> str:
-    """Check the text and write it in place of the file; its mode stays. Raises `ConfigError` and writes nothing."""
+    """Check the text and write it in place of the file. Raises `ConfigError` and writes nothing.
+
+    The mode of the file stays, but with a key in it only its owner may read it, from then on.
+    """
     path = path.resolve() if path.is_symlink() else path
     trusted = path.is_file() and _is_trusted(path)
     check(path, text)
-    write_atomically(path, text)
+    write_atomically(path, text, is_secret=_holds_key(tomllib.loads(text)))
     if trusted:
         allowed.allow(path, read_toml(path))
     return text
@@ -108,12 +114,22 @@ def check(path: Path, text: str) -> None:
         raise ConfigError(f"{error}: nothing was written", at=path) from error
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file, or create it with mode 0600. Raises `ConfigError`."""
+def _holds_key(value: Any, *, is_secret: bool = False) -> bool:
+    """Return whether there is a secret itself in a table, and not the variable that holds it."""
+    if isinstance(value, Mapping):
+        return any(_holds_key(each, is_secret=is_secret or name in SECRET) for name, each in value.items())
+    return is_secret and isinstance(value, str) and bool(value) and not value.startswith(_VARIABLE)
+
+
+def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
+    """Replace a file, or create it with mode 0600, as one that `is_secret` has then. Raises `ConfigError`."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.parent)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        mode = path.stat().st_mode & 0o777 if path.exists() else _PRIVATE
+        if is_secret and mode & ~_PRIVATE:
+            warn(f"{path} holds a key: from now on only you may read it (its mode was {mode:o}, and is 600)")
+            mode = _PRIVATE
         with opened(path.parent) as folder:
             folder.create(fresh.name, text.encode())
         try:

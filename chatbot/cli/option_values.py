@@ -21,6 +21,14 @@ def usd(text: str) -> float:
     return amount
 
 
+def amount(text: str) -> float:
+    """Parse an amount of money from 0."""
+    found = float(text)
+    if not 0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must not be negative")
+    return found
+
+
 def count(text: str) -> int:
     """Parse a whole number from 0."""
     number = int(text)

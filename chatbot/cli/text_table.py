@@ -33,7 +33,7 @@ def _room(widths: list[int]) -> int:
 
 
 def _narrowed(widths: list[int], room: int) -> list[int]:
-    """The widths, no more than `room` together: the last column gives way, then whichever is widest."""
+    """The widths, no more than `room` together: the last column shrinks first, then the widest."""
     *others, last = widths
     narrowed = [*others, min(last, max(room - sum(others), _room(widths)))]
     while sum(narrowed) > room and max(narrowed) > 1:

@@ -1,17 +1,22 @@
-"""`chatbot token`: add, list, revoke."""
+"""`chatbot token`: add, list, limit, revoke."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
+from chatbot.chat.budget import NO_QUOTA, Quota
+from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import age, say, say_json, say_table, warn
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
+from chatbot.memory.record import utc_now
 from chatbot.runtime import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens
+from chatbot.server.accounts import Account, Accounts
 from chatbot.stores.access import RIGHTS, Right
 
 
@@ -38,6 +43,8 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
             namespace=args.namespace,
             users=args.users,
             memory=args.memory,
+            quota=changed_quota(NO_QUOTA, args.day_usd, args.day_tokens),
+            user_quota=changed_quota(NO_QUOTA, args.user_day_usd, args.user_day_tokens),
         )
     )
     if args.json:
@@ -53,13 +60,27 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         warn(f"{token.id} is shown only once; it opens {opens}")
 
 
-async def _list(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
+async def _list(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     found = await asyncio.to_thread(tokens.all)
+    accounts = Accounts.of(setup.server_home)
+    spent = {each.id: await accounts.account(accounts.of_token(each.id, each.quota), utc_now()) for each in found}
     if args.json:
-        say_json([_told(token) for token in found])
+        say_json([_told(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
     elif found:
         say_table(
-            ("id", "label", "clearance", "rights", "namespace", "users", "memory", "per minute", "created", "opens"),
+            (
+                "id",
+                "label",
+                "clearance",
+                "rights",
+                "namespace",
+                "users",
+                "memory",
+                "per minute",
+                "today",
+                "created",
+                "opens",
+            ),
             [
                 [
                     each.id,
@@ -70,6 +91,7 @@ async def _list(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
                     each.users,
                     "–" if each.metrics else each.memory,
                     str(each.rate_per_minute or "–"),
+                    "–" if each.metrics else today(spent[each.id]),
                     age(each.created_at),
                     " ".join([*each.identities, *(["/metrics"] if each.metrics else [])]),
                 ]
@@ -78,6 +100,24 @@ async def _list(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         )
     else:
         say("No tokens yet: the server accepts only this machine")
+
+
+async def _limit(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
+    def limited(token: Token) -> Token:
+        return replace(
+            token,
+            quota=changed_quota(token.quota, args.day_usd, args.day_tokens),
+            user_quota=changed_quota(token.user_quota, args.user_day_usd, args.user_day_tokens),
+        )
+
+    token = await asyncio.to_thread(tokens.limit, args.token, limited)
+    accounts = Accounts.of(setup.server_home)
+    account = await accounts.account(accounts.of_token(token.id, token.quota), utc_now())
+    if args.json:
+        say_json(_told(token) | {"spent_today": account.spent.as_json()})
+    else:
+        each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
+        say(f"{token.id} {token.label}: {today(account)}{each}")
 
 
 async def _revoke(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
@@ -93,6 +133,23 @@ def rights_of(token: Token) -> list[Right]:
     return [each for each in RIGHTS if each in token.rights]
 
 
+def changed_quota(quota: Quota, day_usd: float | None, day_tokens: int | None) -> Quota:
+    """Return the quota with what was given."""
+    return Quota(quota.day_usd if day_usd is None else day_usd, quota.day_tokens if day_tokens is None else day_tokens)
+
+
+def today(account: Account) -> str:
+    """Return what was spent today, and of how much: `$0.12, 3,400 tokens of $0.50`."""
+    spent = account.spent
+    told = f"{cost_text(spent.cost_usd, is_known=not spent.calls_of_unknown_cost)}, {spent.tokens:,} tokens"
+    return told if account.quota == NO_QUOTA else f"{told} of {_limits(account.quota)}"
+
+
+def _limits(quota: Quota) -> str:
+    usd = [cost_text(quota.day_usd)] if quota.day_usd else []
+    return " and ".join([*usd, *([f"{quota.day_tokens:,} tokens"] if quota.day_tokens else [])]) or "no limit"
+
+
 def _rights(text: str) -> list[str]:
     """Parse `--rights`: `read,chat`, or `all`."""
     return list(RIGHTS) if text == "all" else [each.strip() for each in text.split(",") if each.strip()]
@@ -106,5 +163,6 @@ def _told(token: Token) -> dict[str, object]:
 _ACTIONS: dict[str, Callable[[Setup, Tokens, argparse.Namespace], Awaitable[None]]] = {
     "add": _add,
     "list": _list,
+    "limit": _limit,
     "revoke": _revoke,
 }

@@ -82,8 +82,8 @@ def exchange_draft(
 ) -> Draft | None:
     """Return what to remember of an exchange; None for small talk and mere repetition of what was `known`.
 
-    `before` is what the bot said last: if it ended with a question, that is kept beside the answer. A memory block that
-    somebody repeats is left out: what memory gave is never remembered as new.
+    `before` is what the bot said last: if it ended with a question, that is kept beside the answer. A memory block
+    in the text is left out: recalled text is never remembered as new.
     """
     text, reply, question = without_blocks(text), without_blocks(reply), question_in(without_blocks(before))
     if not gate.passes(gate.of_exchange(text, reply, known, question=question)):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from chatbot.memory.health import tells_of_health
 from chatbot.memory.profile_lines import (
     CATEGORY,
     HEALTH,
@@ -50,7 +51,7 @@ _THIRD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _FIRST = {"'s": "my", "is": "I'm", "was": "I was", "has": "I have", "does not": "I don't", "doesn't": "I don't"}
-"""How somebody says of themselves what is told of them; other verbs lose the ending of the third person."""
+"""First-person forms of verbs; other verbs lose the ending of the third person."""
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
 _LEFT = re.compile(r"\bleft\b", re.IGNORECASE)
@@ -59,6 +60,8 @@ _MAY_STATE = re.compile(r"\b(?:i|i['’]m|im|we|my|our|me)\b", re.IGNORECASE)
 
 async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]) -> list[AddResult]:
     """Fill the slots of the caller's profile that exchanges state, if the caller is the person who speaks in them.
+
+    Exchanges that tell of health become private.
 
     Tools have no right to chat, and imports and files are no talk: of these a statement is only evidence.
     """
@@ -70,6 +73,8 @@ async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]
             continue
         question = (draft.metadata or {}).get("question", "")
         if question or _MAY_STATE.search(draft.user_text):
+            if tells_of_health(draft.user_text, question):
+                await _keep_private(scope, row.id)
             done += await learn_from(scope, draft.user_text, question, row.id, draft.created_at)
     return done
 
@@ -96,7 +101,7 @@ async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: 
 
 
 def in_first_person(fact: str) -> str:
-    """Return "The user lives in Lisbon" as the person says it; empty for what is told of somebody else. Pure."""
+    """Return "The user lives in Lisbon" in the first person; empty if it is about another person. Pure."""
     told = _THIRD.match(fact.strip())
     if not told:
         return ""

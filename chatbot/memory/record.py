@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 __all__ = [
+    "CHOICES",
     "LONGEST_TITLE",
     "VERSION",
     "SessionRecord",
@@ -27,6 +28,9 @@ __all__ = [
     "parse_record",
     "utc_now",
 ]
+
+CHOICES = "choices"
+"""The key under which a session keeps its own model and persona, and whether memory is used."""
 
 
 def new_id() -> UUID:

@@ -19,6 +19,7 @@ from chatbot.stores.access import (
     EVERY_RIGHT,
     OWNER,
     Clearance,
+    Guard,
     Owned,
     Right,
     Sensitivity,
@@ -36,6 +37,7 @@ from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
+    from chatbot.memory.notices import Notices
     from chatbot.memory.origins import Mark
     from chatbot.memory.tombstones import Tombstones
 
@@ -93,6 +95,8 @@ class Holder:
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
+    notices: Notices | None = None
+    """What tells followers of the memory which rows were purged."""
     principal: str = OWNER
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
@@ -157,6 +161,7 @@ class Holder:
             observer=self.observer,
             untell=self.untell,
             tombstones=self.tombstones,
+            notices=self.notices,
             principal=self.principal,
             rights=self.rights,
         )
@@ -179,6 +184,7 @@ class Scope:
     observer: Observer | None = None
     untell: Untell | None = None
     tombstones: Tombstones | None = None
+    notices: Notices | None = None
     across: bool = False
     """True if rows of all namespaces are read, not only those of `namespace`."""
     principal: str = OWNER
@@ -253,14 +259,20 @@ class Scope:
         await bar(self.tombstones, marks, self.clock())
 
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
-        """Exchanges and captures among these rows are gone from memory: their sessions shall not tell of them again.
+        """Remove deleted exchanges and captures from the summaries of their sessions.
 
-        Of those that were erased, by their ids, nor shall receipts and titles.
+        Those in `erased` are also removed from receipts and titles.
         """
         said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in said if row.session_id is not None}
         if sessions and self.untell is not None:
             await self.untell(sessions, erased, {row.id for row in said if row.mention_count})
+
+    async def gone(self, guards: Mapping[str, Guard], erased: Collection[str]) -> None:
+        """Tell followers which of the rows that had these guards were erased. Durable on return."""
+        those = {each: guard for each, guard in guards.items() if each in erased}
+        if those and self.notices is not None:
+            await asyncio.to_thread(self.notices.of_purged, those)
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""

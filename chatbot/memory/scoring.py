@@ -50,8 +50,8 @@ HALF_MATCH = 0.5
 """The match that counts as a half."""
 CONFIRMATION = 5.0
 USE = 0.005
-"""What makes credible: that someone said that it is so, and hardly that it was found before. Else what was shown once
-would be shown again and again, in the place of what answers better."""
+"""Weight of a use in credibility, far below a confirmation. A greater weight would show a row again only because it
+was shown before."""
 Nearness = Mapping[str, Mapping[str, float]]
 """Cosines of rows with those that were added after them, by their ids."""
 OTHER = "other"

@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.memory import receipt_lines
+from chatbot.memory.notices import Notices
 from chatbot.memory.receipt_lines import Receipt
 from chatbot.memory.record import SessionRecord
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
@@ -29,8 +30,9 @@ class SessionCatalog(Closable):
     used_last: str | None = None
     """The session that was last noted as used here; it need not be noted again at once."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, notices: Notices) -> None:
         self._backend = backend
+        self._notices = notices
         self._sessions = backend.sessions
         self._another: str | None = None
 
@@ -40,7 +42,7 @@ class SessionCatalog(Closable):
         self.check_open()
         try:
             yield await asyncio.to_thread(self._sessions.begin, record)
-            await asyncio.to_thread(self._sessions.publish, record)
+            await asyncio.to_thread(self._publish, record)
         except BaseException:
             await asyncio.to_thread(self._sessions.abandon, record.id)
             raise
@@ -69,7 +71,7 @@ class SessionCatalog(Closable):
     async def change(self, session_id: str, change: Change) -> SessionRecord:
         """Change the record of a session, as it is by now, and return it. Raises like `get`."""
         with _translated():
-            return await asyncio.to_thread(self._sessions.change, session_id, change)
+            return await asyncio.to_thread(self._change, session_id, change)
 
     async def note_used(self, session_id: str, now: datetime) -> None:
         """Remember that a session was used; cheap, and lost without harm."""
@@ -82,10 +84,10 @@ class SessionCatalog(Closable):
         with _translated():
             await asyncio.to_thread(self._sessions.mend, session_id)
 
-    async def delete(self, session_id: str) -> None:
+    async def delete(self, record: SessionRecord) -> None:
         """Erase a session. Raises `SessionNotFound`."""
         with _translated():
-            await asyncio.to_thread(self._sessions.delete, session_id)
+            await asyncio.to_thread(self._delete, record)
 
     async def reorder(self) -> None:
         """Bring sessions that came in with a past of their own into the order of their last use."""
@@ -151,6 +153,27 @@ class SessionCatalog(Closable):
         await asyncio.to_thread(self._sessions.tidy)
         await asyncio.to_thread(self._backend.close)
 
+    def _publish(self, record: SessionRecord) -> None:
+        self._sessions.publish(record)
+        self._notices.of_session("session.added", record)
+
+    def _change(self, session_id: str, change: Change) -> SessionRecord:
+        told: list[object] = []
+
+        def changed(before: SessionRecord) -> SessionRecord:
+            after = change(before)
+            told[:] = map(_said_of, (before, after))
+            return after
+
+        record = self._sessions.change(session_id, changed)
+        if told[0] != told[1]:
+            self._notices.of_session("session.changed", record)
+        return record
+
+    def _delete(self, record: SessionRecord) -> None:
+        self._sessions.delete(record.id)
+        self._notices.of_session("session.deleted", record)
+
     def _receipts(self, session: SessionRef) -> Lines:
         return self._backend.place_of(session).lines(receipt_lines.LINES)
 
@@ -194,10 +217,13 @@ class SessionCatalog(Closable):
         for session in sessions:
             with suppress(MissingFolder, DamagedFile):
                 if self._sessions.get(session.id).title in titles:
-                    self._sessions.change(
-                        session.id, lambda record: record.renamed("") if record.title in titles else record
-                    )
+                    self._change(session.id, lambda record: record.renamed("") if record.title in titles else record)
         self._sessions.drop_former()
+
+
+def _said_of(record: SessionRecord) -> object:
+    """What lists say of a session, but for its last use."""
+    return record.title, record.archived_at, record.pinned_at
 
 
 @contextmanager

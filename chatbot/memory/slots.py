@@ -55,17 +55,28 @@ def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> l
         return []
     known = frozenset(each.casefold() for each in employers)
     found: dict[tuple[str, str], SlotStatement] = {}
-    sentences = list(_sentences(said))
     plain = said == said.lower()
-    for at, sentence in enumerate(sentences):
-        rest = " ".join(sentences[at:])
-        if sentence.endswith("?") or _TAKEN_BACK.search(rest):
-            continue
-        for each in _in_sentence(_straightened(sentence), plain=plain, message=said, known=known):
+    for sentence in _statements(said):
+        for each in _in_sentence(sentence, plain=plain, message=said, known=known):
             found[each.slot, each.value.casefold()] = each
     if question and not found:
         found = {(slot, value.casefold()): SlotStatement(slot, value) for slot, value in answered(said, question)}
     return list(found.values())
+
+
+def own_clauses(text: str) -> Iterator[str]:
+    """The clauses of a message in which its speaker states something of themselves, now."""
+    said = _without_quotes(text[:_LONGEST])
+    for sentence in _statements(said) if said is not None else ():
+        yield from _clauses(sentence)
+
+
+def _statements(said: str) -> Iterator[str]:
+    """The sentences that are no question, and are not taken back."""
+    sentences = list(_sentences(said))
+    for at, sentence in enumerate(sentences):
+        if not sentence.endswith("?") and not _TAKEN_BACK.search(" ".join(sentences[at:])):
+            yield _straightened(sentence)
 
 
 # --- what a message is made of ---------------------------------------------------------------------------------------
@@ -154,13 +165,7 @@ def _straightened(sentence: str) -> str:
 
 def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[str]) -> Iterator[SlotStatement]:
     corrects = _CORRECTS.search(message) is not None
-    for start in islice(_START.finditer(sentence), _MOST_CLAUSES):
-        if _SUPPOSED.search(sentence[: start.start()]):
-            return
-        filler = _FILLER.match(sentence, start.end())
-        clause = sentence[filler.end() if filler else start.end() :]
-        if not _FIRST_PERSON.match(clause):
-            continue
+    for clause in _clauses(sentence):
         for rule in _RULES:
             if match := rule.pattern.match(clause):
                 values = list(rule.read(_Read(clause, match, plain, sentence, known)))
@@ -168,6 +173,16 @@ def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[s
                     yield SlotStatement(slot, value, rule.ended, _since(sentence), corrects)
                 if values:
                     break
+
+
+def _clauses(sentence: str) -> Iterator[str]:
+    for start in islice(_START.finditer(sentence), _MOST_CLAUSES):
+        if _SUPPOSED.search(sentence[: start.start()]):
+            return
+        filler = _FILLER.match(sentence, start.end())
+        clause = sentence[filler.end() if filler else start.end() :]
+        if _FIRST_PERSON.match(clause):
+            yield clause
 
 
 _FIRST_PERSON = re.compile(

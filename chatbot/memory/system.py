@@ -18,12 +18,14 @@ from weakref import WeakValueDictionary
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.comparison import Comparison, compare
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
+from chatbot.memory.following import Following
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
+from chatbot.memory.notices import Notices
 from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
-from chatbot.memory.scope import Holder, Scope, Tell, bar
+from chatbot.memory.scope import PUBLIC, Holder, Scope, Sensitivities, Tell, bar
 from chatbot.memory.scoring import PROFILES, WEIGHT, ScoringProfile
 from chatbot.memory.session_catalog import SessionCatalog
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
@@ -110,6 +112,7 @@ class MemorySystem(Closable, Memory):
         """Stores that the creator of this object has named: a record on disk may have come from anybody."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
+        self.notices = Notices(self.backend, clock, new_id)
         self._caller = Holder(
             clearance,
             check_namespace(namespace, LONGEST_LINE),
@@ -121,6 +124,7 @@ class MemorySystem(Closable, Memory):
             observer,
             self._untell,
             self.tombstones,
+            self.notices,
             principal=usual_principal(namespace),
         )
         self._embedder = embedder
@@ -128,7 +132,7 @@ class MemorySystem(Closable, Memory):
         self._bill = bill
         self._meanings: dict[int, Meaning] = {}
         self._observations = observations or ("in_memory" if home is None else "observations")
-        self._catalog = SessionCatalog(self.backend)
+        self._catalog = SessionCatalog(self.backend, self.notices)
         self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
@@ -212,7 +216,7 @@ class MemorySystem(Closable, Memory):
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
         Nobody sees more through it than `clearance` allows, now or later. With `namespace` it is opened again by
-        `cleared_for(namespace=…)`, and by nobody outside of that namespace.
+        `cleared_for(namespace=…)`, and not from outside of that namespace.
         """
         names = _names(store_types)
         self._chosen.update(names)
@@ -494,13 +498,6 @@ class MemorySystem(Closable, Memory):
             raise SessionNotFound(f"there is no session {record.id}")
         return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
 
-    def unlimited(self) -> MemorySystem:
-        """Return the same memory with full clearance, to delete all of a namespace. It takes `erase`."""
-        self._caller.check("erase")
-        seen = copy(self)
-        seen._caller = replace(self._caller, clearance="full")  # noqa: SLF001 - it is one of us
-        return seen
-
     async def expired_sessions(self) -> list[SessionRecord]:
         """The sessions whose time to live is over and that are not erased yet, as far as the caller may know of them.
 
@@ -561,9 +558,21 @@ class MemorySystem(Closable, Memory):
             return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
         report = await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
+        if not dry_run:
+            await asyncio.to_thread(self.notices.tidy)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report
+
+    def following(self, agent_id: str = "", after: str | None = None, *, ask: Sensitivities = PUBLIC) -> Following:
+        """Return the caller's way through the changes of memories, sessions and users, from a position on.
+
+        "0" is the beginning, None what comes next. Raises `InvalidValue` for what is no position, `MissingRight`
+        without `read`.
+        """
+        scope = self.memory(agent_id).scope
+        scope.check("read")
+        return Following(scope, self.notices, after, ask=ask)
 
     def unobserved(self) -> Memory | None:
         """Return the memory of all namespaces without spans, to measure it; None before it was used."""
@@ -632,7 +641,7 @@ class MemorySystem(Closable, Memory):
         ref = self._catalog.ref(record.id)
         for store in self._stores_of(record).values():
             await store.forget_session(ref)
-        await self._catalog.delete(record.id)
+        await self._catalog.delete(record)
         await asyncio.to_thread(self._terms.forget, [record.id])
         if not keep_memory:  # a hook of its last turn may have remembered something meanwhile
             erased += [await erase(scope, Target(session=record.id)) for scope in self._scopes_of(record, caller)]
@@ -792,7 +801,7 @@ class MemorySystem(Closable, Memory):
                 logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
 
     async def _of_anyone(self, session_id: str) -> SessionHandle:
-        """A session of whichever namespace and principal, to set right what was derived from erased rows."""
+        """A session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
         caller = replace(self._owner_in(record.namespace), clearance=self._caller.clearance)
         stores = self._open_stores(record.store_types)
@@ -827,7 +836,7 @@ class MemorySystem(Closable, Memory):
         return Path(root).expanduser() if isinstance(root, str) and root else None
 
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
-        """The stores that a session uses. Raises `UnknownStore` for one that would run code that nobody has named."""
+        """The stores that a session uses. Raises `UnknownStore` for one whose code is not configured."""
         for name in record.store_types:
             if ":" in name and present_name(name) not in set(map(present_name, self._chosen)):
                 raise UnknownStore(

@@ -28,7 +28,7 @@ class TurnOrder:
         self._patience_s = patience_s
 
     def locked(self) -> bool:
-        """Return whether somebody in this process holds it, or waits for other processes."""
+        """Return whether this process holds it or waits for it."""
         return self.here.locked()
 
     async def __aenter__(self) -> None:

@@ -6,6 +6,7 @@ that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.errors import SessionNotFound
-from chatbot.memory.erasure import bar_derived
+from chatbot.memory.erasure import bar_derived, guards_of
 from chatbot.memory.namespaces import user_of
 from chatbot.memory.origins import marks_of, marks_of_fact
 from chatbot.memory.record import SessionRecord
@@ -109,16 +110,17 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
         with suppress(SessionNotFound):  # another process was faster
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
-        erased.update(await _erase_rows(memory.unlimited()))
+        erased.update(await _erase_rows(memory))
+    await asyncio.to_thread(memory.notices.of_erased_user, memory.namespace)
     return UserErasure(len(erased), tuple(record.id for record in records))
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:
-    """Erase the memories that belong to no session; return the ids. An import does not restore any of them.
+    """Erase the memories that belong to no session, of any clearance; return the ids. An import does not restore them.
 
     Facts are erased first: without its source a fact is invisible.
     """
-    scope = replace(memory.memories().scope, erasing=True)
+    scope = replace(memory.memories().scope, clearance="full", erasing=True)
     view, erased = scope.acting(SENSITIVITIES), list[str]()
     while facts := await scope.store.facts(view, FactFilter(), limit=MOST_AT_ONCE):
         await scope.bar([mark for fact in facts for mark in marks_of_fact(fact)])
@@ -127,7 +129,9 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
         await scope.bar([mark for row in rows for mark in marks_of(row)])
         await bar_derived(scope, [row.id for row in rows])
         with suppress(UnknownObservation):  # another process was faster
-            erased += await scope.store.purge(view, [row.id for row in rows])
+            gone = await scope.store.purge(view, [row.id for row in rows])
+            await scope.gone(guards_of(rows), gone)
+            erased += gone
     return erased
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from chatbot.memory.inputs import sets, takes
 from chatbot.memory.scope import Scope, Scoped
 from chatbot.redaction import redact_all
-from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
+from chatbot.stores.access import (
+    SENSITIVITIES,
+    Clearance,
+    Guard,
+    Sensitivity,
+    Visibility,
+    default_visibility,
+    is_stricter,
+)
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Type
@@ -203,6 +211,7 @@ class MemoryWrites(Scoped):
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
             erased = await scope.store.purge(view, [row.id for row in rows])
             gone += erased
+            await scope.gone({row.id: Guard.of(row) for row in rows}, erased)
             await scope.unsaid(rows, erased=erased)
         scope.changed("purge", gone)
         return gone

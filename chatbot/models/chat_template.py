@@ -76,7 +76,7 @@ class ChatTemplate:
         for attempt in (messages, merged, _in_turns(merged)):
             try:
                 text = self._template.render(messages=attempt, tools=None, add_generation_prompt=True, **self._tokens)
-            except Exception as error:  # noqa: BLE001 - a template is a stranger's program: it may fail in any way
+            except Exception as error:  # noqa: BLE001 - a template is foreign code: it may fail in any way
                 refusal = str(error) or type(error).__name__
                 continue
             if all(message["content"] in text for message in messages):

@@ -7,6 +7,7 @@ The environment and the configuration have priority; see `chatbot.models.provide
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,8 @@ SERVICE = "chatbot-runtime"
 """Name of our entries in the keyring; the user name of each is the provider."""
 _KEYRING = "keyring"
 _OTHERS = 0o077
+
+Entries = dict[str, dict[str, Any]]
 
 
 def stored_keys() -> dict[str, str]:
@@ -44,20 +47,19 @@ def store_key(provider: str, key: str) -> str:
     if keyring is not None:
         keyring.set_password(SERVICE, provider, key)
         entry = {_KEYRING: True}
-    _write(_read() | {provider: entry})
+    _change(lambda known: known | {provider: entry})
     return stored_keys()[provider]
 
 
 def remove_key(provider: str) -> bool:
     """Remove the key of a provider; False if none was stored."""
-    known = _read()
-    entry = known.pop(provider, None)
+    entry = _read().get(provider)
     if entry is None:
         return False
     keyring = _keyring()
     if _KEYRING in entry and keyring is not None and keyring.get_password(SERVICE, provider) is not None:
         keyring.delete_password(SERVICE, provider)
-    _write(known)
+    _change(lambda known: {name: each for name, each in known.items() if name != provider})
     return True
 
 
@@ -97,7 +99,7 @@ def _file() -> Path:
     return user_data_path("chatbot") / NAME
 
 
-def _read() -> dict[str, dict[str, Any]]:
+def _read() -> Entries:
     stamp = _stamp()
     return {} if stamp is None else dict(_parsed(stamp))
 
@@ -123,9 +125,10 @@ def _parsed(stamp: tuple[str, int, int, int]) -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 
 
-def _write(known: dict[str, dict[str, Any]]) -> None:
+def _change(change: Callable[[Entries], Entries]) -> None:
+    """Change the file as it is by now: another process may have written to it meanwhile."""
     folder = _file().parent
     make_folder(folder)
     _read_from_keyring.clear()
     with locked(folder) as place:
-        place.replace(NAME, (json.dumps(known, indent=2) + "\n").encode())
+        place.replace(NAME, (json.dumps(change(_read()), indent=2) + "\n").encode())

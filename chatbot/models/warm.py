@@ -230,7 +230,7 @@ def _start(path: Path, idle_s: float) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    process.returncode = 0  # it outlives us, so nobody waits for it
+    process.returncode = 0  # it outlives this process and is not waited for
 
 
 async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

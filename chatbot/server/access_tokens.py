@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from chatbot.chat.budget import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
 from chatbot.memory.namespaces import check_namespace
 from chatbot.memory.record import utc_now
+from chatbot.server.accounts import checked, quota_of
 from chatbot.server.callers import REMEMBERS, USERS, Caller, Remembers, Users
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.backend import Place
@@ -58,6 +60,10 @@ class Token:
     """Memory of users named in its requests: one each, or the token's."""
     memory: Remembers = "off"
     """True if calls of clients of OpenAI are remembered that name no session."""
+    quota: Quota = NO_QUOTA
+    """What it may spend on a day."""
+    user_quota: Quota = NO_QUOTA
+    """What each user named in its requests may spend on a day, unless they have a quota of their own."""
     has_chosen: bool = True
     """False for a token of an earlier release, which could not choose that."""
 
@@ -81,11 +87,14 @@ class Token:
             namespace=self.namespace,
             users=self.users,
             memory=self.memory,
+            token=self.id,
+            quota=self.quota,
+            user_quota=self.user_quota,
         )
 
 
 class Tokens:
-    """The tokens in a place. A change, by whichever process, holds from the next request on."""
+    """The tokens in a place. A change by any process applies from the next request."""
 
     def __init__(self, place: Place) -> None:
         self._document = place.document(NAME)
@@ -124,6 +133,8 @@ class Tokens:
         namespace: str = "",
         users: Users = "apart",
         memory: Remembers = "off",
+        quota: Quota = NO_QUOTA,
+        user_quota: Quota = NO_QUOTA,
     ) -> tuple[str, Token]:
         """Make a token; its text is known only now. Raises `InvalidValue`, also for a label that is taken.
 
@@ -148,6 +159,8 @@ class Tokens:
             namespace=check_namespace(namespace),
             users=users,
             memory=memory,
+            quota=checked(quota),
+            user_quota=checked(user_quota),
         )
         self._change(lambda tokens: _with(tokens, token))
         return text, token
@@ -165,17 +178,28 @@ class Tokens:
             )
         )
 
+    def limit(self, text: str, change: Callable[[Token], Token]) -> Token:
+        """Change the quotas of the token with that id or label, and return it. Durable on return.
+
+        Raises `UnknownToken` where none is, or several.
+        """
+        changed: list[Token] = []
+
+        def limited(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+            token = _called(tokens, text)
+            new = change(token)
+            changed[:] = [replace(token, quota=checked(new.quota), user_quota=checked(new.user_quota))]
+            return tuple(changed[0] if each is token else each for each in tokens)
+
+        self._change(limited)
+        return changed[0]
+
     def revoke(self, text: str) -> Token:
         """Take the token back whose id or label that is. Raises `UnknownToken` where none is, or several."""
         revoked: list[Token] = []
 
         def without(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-            revoked[:] = [token for token in tokens if token.id == text] or [
-                token for token in tokens if token.label == text
-            ]
-            if len(revoked) != 1:
-                count = len(revoked) or "no"
-                raise UnknownToken(f"{count} tokens are called {text!r:.80}: see `chatbot token list` for their ids")
+            revoked[:] = [_called(tokens, text)]
             return tuple(token for token in tokens if token is not revoked[0])
 
         self._change(without)
@@ -193,6 +217,15 @@ class Tokens:
 
     def _parsed(self, data: bytes | None) -> tuple[Token, ...]:
         return () if data is None else _parse(data, self._document.name)
+
+
+def _called(tokens: tuple[Token, ...], text: str) -> Token:
+    """Return the token with that id or label. Raises `UnknownToken`."""
+    found = [token for token in tokens if token.id == text] or [token for token in tokens if token.label == text]
+    if len(found) != 1:
+        count = len(found) or "no"
+        raise UnknownToken(f"{count} tokens are called {text!r:.80}: see `chatbot token list` for their ids")
+    return found[0]
 
 
 def _with(tokens: tuple[Token, ...], token: Token) -> tuple[Token, ...]:
@@ -249,5 +282,7 @@ def _parse_token(written: dict[str, Any]) -> Token:
         namespace=check_namespace(written.get("namespace", "")),
         users=users,
         memory=memory,
+        quota=quota_of(written.get("quota")),
+        user_quota=quota_of(written.get("user_quota")),
         has_chosen="memory" in written,
     )

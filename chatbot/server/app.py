@@ -67,7 +67,12 @@ def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | 
         requests=house.requests,
         is_known=lambda scope: any(route.matches(scope)[0] is Match.FULL for route in app.routes),
     )
-    app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
+    app.add_middleware(
+        Bodies,
+        most_bytes=settings.body_kb * 1024,
+        attached_bytes=settings.attachments_kb * 1024,
+        timeout_s=settings.request_timeout_s,
+    )
     if house.telemetry is not None:
         from chatbot.telemetry.joining import Joining  # needs the extra
 

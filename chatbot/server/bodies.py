@@ -6,6 +6,8 @@ The app gets a body when it is complete.
 from __future__ import annotations
 
 import asyncio
+import re
+from contextlib import suppress
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,14 +19,25 @@ _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _TAKEN = {"/v1/": _JSON, "/mcp": _JSON, "/i/": _FORM, "/log": _FORM}
 """Required media types by start of the path."""
+_WITH_FILES = re.compile(
+    r"/v1/(chat/completions|responses|sessions/[^/]+/chat)|/i/[^/]+/(say|c/[^/]+/say)",
+)
+"""Paths to which files may be sent."""
+_FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
+"""A `data:` URL in JSON or in a form; a text that only begins like one counts as text."""
+_READ_ON = 4
+"""Multiple of the bound up to which a request that is too large is read to its end."""
+_A_WHILE = 1 << 20
+"""Bytes for which the time to send a request is granted once more."""
 
 
 class Bodies:
     """ASGI middleware that reads the bodies of requests to the API, to the page and over MCP."""
 
-    def __init__(self, app: ASGIApp, *, most_bytes: int, timeout_s: float) -> None:
+    def __init__(self, app: ASGIApp, *, most_bytes: int, timeout_s: float, attached_bytes: int = 0) -> None:
         self._app = app
         self._most_bytes = most_bytes
+        self._attached_bytes = attached_bytes
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,26 +53,42 @@ class Bodies:
 
     async def _read(self, scope: Scope, receive: Receive, taken: str) -> bytes | Problem:
         headers = Headers(scope=scope)
+        takes_files = _WITH_FILES.fullmatch(scope["path"]) is not None
+        most = self._most_bytes + (self._attached_bytes if takes_files else 0)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._most_bytes:
-            return self._too_large()
+        if not length.isdecimal() or int(length) > most:
+            if takes_files and length.isdecimal() and int(length) < _READ_ON * most:
+                await self._read_on(receive)
+            return self._too_large(takes_files=takes_files)
         body = bytearray()
+        timeout_s = self._timeout_s * (1 + int(length) // _A_WHILE)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 while (message := await receive())["type"] == "http.request":
                     body += message.get("body", b"")
-                    if len(body) > self._most_bytes:
-                        return self._too_large()
+                    if len(body) > most:
+                        return self._too_large(takes_files=takes_files)
                     if not message.get("more_body"):
                         break
         except TimeoutError:
-            return _last(408, "request_timeout", f"the request did not arrive within {self._timeout_s:g} s")
+            return _last(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
+        if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
+            return self._too_large(takes_files=False)
         if body and scope["method"] not in _WITHOUT_BODY and _media_type(headers) != taken:
             return Problem(415, INVALID, "unsupported_media_type", f"the body must be sent as {taken}")
         return bytes(body)
 
-    def _too_large(self) -> Problem:
-        return _last(413, "body_too_large", f"a request may hold at most {self._most_bytes:,} bytes: see body_kb")
+    async def _read_on(self, receive: Receive) -> None:
+        """Read the rest into nothing: a client that is still sending would not see the answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                    pass
+
+    def _too_large(self, *, takes_files: bool) -> Problem:
+        files = f", and {self._attached_bytes:,} bytes of files in base64: see attachments_kb" if takes_files else ""
+        most = f"a request may hold at most {self._most_bytes:,} bytes: see body_kb{files}"
+        return _last(413, "body_too_large", most)
 
 
 def _last(status: int, code: str, message: str) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from chatbot.chat.budget import NO_QUOTA, Quota
 from chatbot.memory.namespaces import digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
@@ -44,6 +45,12 @@ class Caller:
     """True if their calls as a client of OpenAI are remembered where they name no session."""
     user: str | None = None
     """The user that the request names, where users are apart."""
+    token: str = ""
+    """Id of their token; empty for the owner, who needs none."""
+    quota: Quota = NO_QUOTA
+    """What the token may spend on a day."""
+    user_quota: Quota = NO_QUOTA
+    """What each of its users may, who has no quota of their own."""
 
     @property
     def is_owner(self) -> bool:

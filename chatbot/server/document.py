@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from chatbot.server.document_names import with_readable_names
 from chatbot.server.error_responses import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
 
@@ -73,6 +74,7 @@ def _name(paths: dict[str, dict[str, Any]]) -> None:
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
     _name(document["paths"])
+    document = with_readable_names(document)
     components = document["components"]
     components["securitySchemes"] = {
         "token": {

@@ -103,6 +103,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     app.KeyRefused: (502, UPSTREAM, "provider_denied_access"),
     app.ProviderFailed: (502, UPSTREAM, "provider_failed"),
     app.ModelError: (502, UPSTREAM, "model_failed"),
+    app.QuotaExceeded: (429, SLOW_DOWN, "quota_exceeded"),
     app.BudgetExceeded: (402, "budget_error", "budget_exceeded"),
     app.ToolError: (500, BROKEN, "tool_failed"),
     TurnStopped: (409, CONFLICT, "turn_stopped"),
@@ -166,4 +167,6 @@ def _is_access(error: Exception) -> bool:
 
 def _retry(error: Exception, status: int) -> dict[str, str]:
     wait = getattr(error, "retry_after_s", None) or (_RETRY_BUSY_S if isinstance(error, kept.StoreBusy) else None)
-    return {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
+    later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
+    # Clients of OpenAI would try again at once, for they wait no longer than a minute.
+    return later | ({"x-should-retry": "false"} if isinstance(error, app.QuotaExceeded) else {})

@@ -14,9 +14,11 @@ from chatbot.identity import FILE_NAME, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
+from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.earlier_requests import Requests
+from chatbot.server.followers import Followers
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.rates import SharedRates
 from chatbot.server.turns import Turns, cancelled
@@ -48,9 +50,11 @@ class Identities(AsyncResource):
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.server_home)
+        self.accounts = Accounts.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
         self.rates = SharedRates.of(self.setup.server_home)
         self.turns = Turns()
+        self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
         self._runtimes: dict[str, Runtime] = {}
@@ -61,6 +65,11 @@ class Identities(AsyncResource):
     def identities(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
         return [name for name in self._served() if caller.may_enter(name)]
+
+    def admits(self, caller: Caller) -> bool:
+        """Return whether the caller of a request that is still open would be let in now."""
+        tokens = self.tokens.all()
+        return any(token.id == caller.token for token in tokens) if caller.token else not tokens
 
     def may_read_metrics(self, caller: Caller) -> bool:
         """Return True for a caller who may see everything of every identity, or has a metrics token."""
@@ -80,14 +89,14 @@ class Identities(AsyncResource):
         name = self.setup.identity.name if identity is None else identity
         # An open identity needs no listing of all, which takes longer the more there are.
         if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
-            return IdentityAccess(caller, self._runtimes[name], self._chats, self.turns)
+            return IdentityAccess(caller, self._runtimes[name], self._chats, self.turns, self.accounts)
         known = self.identities(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
         name = known[0] if identity is None else identity
         if name not in known:
             raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
-        return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns)
+        return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
 
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `visit` makes that."""
@@ -129,6 +138,7 @@ class Identities(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
+        self.followers.end()
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
+from chatbot.chat.budget import Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
@@ -18,6 +19,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
+from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.elsewhere import Elsewhere
@@ -37,6 +39,12 @@ class IdentityAccess:
     runtime: Runtime
     chats: Chats
     turns: Turns
+    accounts: Accounts
+
+    @property
+    def payers(self) -> tuple[Payer, ...]:
+        """Those on whose account the caller's calls of models are. Raises like `Accounts.payers`."""
+        return self.accounts.payers(self.caller)
 
     @property
     def identity(self) -> str:
@@ -157,7 +165,7 @@ class IdentityAccess:
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        said = Saying(text, attachments, max_output_tokens, client)
+        said = Saying(text, attachments, max_output_tokens, replace(client, payers=self.payers))
         await self._elsewhere.listen()
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
@@ -166,7 +174,7 @@ class IdentityAccess:
         return await KeptTurn.of(await self.session(session_id), turn)
 
     async def forget_new(self, session: SessionHandle) -> None:
-        """Delete a session whose first turn has failed, if nobody asked to create it."""
+        """Delete a session whose first turn has failed, if it was created unasked."""
         await self.chats.leave(self.runtime, session.id)
         with suppress(SessionNotFound):
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)

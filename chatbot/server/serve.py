@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import uvicorn
@@ -30,4 +31,17 @@ async def serve(house: Identities, *, ready: Callable[[str], None] = lambda _: N
 
 def server_of(house: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    return uvicorn.Server(uvicorn_config(create_app(house), house.settings, farewell_s=_FAREWELL_S))
+    return _Server(house)
+
+
+class _Server(uvicorn.Server):
+    """Lets go of those who follow changes when it stops: they would never end by themselves."""
+
+    def __init__(self, house: Identities) -> None:
+        super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=_FAREWELL_S))
+        self._house = house
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Override `uvicorn.Server`."""
+        self._house.followers.end()
+        await super().shutdown(sockets)

@@ -1,4 +1,4 @@
-"""Make providers from settings: they send spans and metrics on threads that nobody waits for.
+"""Make providers from settings: they send spans and metrics on background threads.
 
 If a collector cannot be reached, its data is lost and one line is logged.
 """

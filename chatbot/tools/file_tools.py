@@ -1,11 +1,12 @@
 """Tools for the files of one folder that the user named: list, read, search and write. Each call is asked about first.
 
-What files say is data: it is redacted, framed as such, and bounded. Without somebody to ask, nothing is offered.
+What files say is data: it is redacted, framed as such, and bounded. Without a terminal to ask on, no tool is offered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from chatbot.errors import ConfigError, ToolError
+from chatbot.messages import ToolCall
 from chatbot.redaction import redact
-from chatbot.tools.folder import WorkFolder
+from chatbot.tools.folder import WorkFolder, plain_path
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import Effect, Tool
 
@@ -29,6 +31,30 @@ _WRITES = Effect(destroys=True, repeats_safely=True, reaches_out=False)
 
 FilePath = Annotated[str, Field(description="path within the folder", min_length=1, max_length=1_000)]
 FolderPath = Annotated[str, Field(description="folder within it; empty: all of it", max_length=1_000)]
+
+
+_READING = ("files_list", "files_read", "files_search")
+
+
+def lasting_consent(call: ToolCall) -> tuple[str, str]:
+    """Return what "for this session" allows of a call of any tool: a key for comparison, and its words.
+
+    It is no more than what the user sees: reading anywhere in the folder, writing this one file, or calling this tool.
+    """
+    if call.name in _READING:
+        return _READING[0], "list, read and search files in this folder"
+    if call.name == "files_write":
+        path = _named_path(call.arguments)
+        return f"{call.name} {path}", f"write {path}" if path else "repeat a call that names no file"
+    return call.name, f"call {call.name}"
+
+
+def _named_path(arguments: str) -> str:
+    """Return the path in the arguments of a call in its one form; empty if there is none."""
+    try:
+        return plain_path(json.loads(arguments)["path"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ToolError):
+        return ""
 
 
 def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:

@@ -110,6 +110,11 @@ class WorkFolder:
                 os.close(folder)
 
 
+def plain_path(path: str) -> str:
+    """Return a path in its one form. Raises `ToolError` for one that leads elsewhere."""
+    return "/".join(_parts(path))
+
+
 def _parts(path: str) -> list[str]:
     """Return the names in a path. Raises `ToolError` for one that leads elsewhere."""
     parts = [part for part in path.strip().split("/") if part not in {"", "."}]

@@ -51,7 +51,7 @@ def _made(name: str, found: Any, context: object) -> list[Tool]:
         return [_tool(each) for each in _several(found(context))]
     except (ChatbotError, StoreError) as error:
         raise ConfigError(f"the tools {name!r} cannot be made: {error}") from error
-    except (Exception, SystemExit) as error:  # a stranger's function may raise anything
+    except (Exception, SystemExit) as error:  # a plug-in may raise anything
         raise ConfigError(f"the tools {name!r} cannot be made: {told(error)}") from error
 
 

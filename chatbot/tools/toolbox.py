@@ -168,7 +168,7 @@ class Toolbox:
             return _failed(call, str(error))
         except StoreError as error:
             return _failed(call, without_folders(str(error)))
-        except (Exception, SystemExit) as error:  # a stranger's tool may raise anything; the model shall know it
+        except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must be told
             logger.exception("the tool %s failed", call.name)
             return _failed(call, f"the tool {call.name!r} failed: {without_folders(str(error))}")
 

@@ -27,14 +27,14 @@ from chatbot.memory.exchanges import exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import marks_of_fact
-from chatbot.memory.record import is_session_id
+from chatbot.memory.record import CHOICES, is_session_id
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
 from chatbot.transfer.bundle import BundleSession
 from chatbot.transfer.intake import PURGED, Intake
 from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip, as_json
@@ -50,7 +50,8 @@ class Importer:
     """Writer of imports into one memory for one agent. With `dry_run` it only reports what it would do.
 
     `gate` decides which exchanges are remembered; without it none are. Items that were purged here are skipped unless
-    `include_purged` is set.
+    `include_purged` is set. `trust` accepts the visibility of memories, and the model and persona that a session of a
+    bundle chose; `keep_users` leaves memories to the users and namespaces that they name, else they are the caller's.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Importer:
         gate: Memorability | None = None,
         dry_run: bool = False,
         include_purged: bool = False,
+        keep_users: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self._memory = memory
@@ -75,6 +77,7 @@ class Importer:
         self._remembers = remembers
         self._gate = gate if remembers else None
         self._dry_run = dry_run
+        self._keeps_users = keep_users
         self._tombstones = None if include_purged else memory.tombstones
         self._progress = progress or (lambda _done, _total: None)
         self._origins: dict[str, SessionRecord] = {}
@@ -115,7 +118,7 @@ class Importer:
         if isinstance(item, Skip):
             self._report.skipped.append(item)
         elif isinstance(item, MemoryItem):
-            self._waiting.append(item)
+            self._waiting.append(item if self._keeps_users else replace(item, namespace=""))
             if len(self._waiting) >= _BATCH:
                 await self._flush()
         elif isinstance(item, Conversation):
@@ -202,7 +205,10 @@ class Importer:
         if not item.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [receipt | {"session": record.id} for receipt in item.receipts]
-        parts = {"key_values": item.key_values, "receipts": receipts, "attachments": item.attachments}
+        values = item.key_values if self._trust else tuple(map(_without_orders, item.key_values))
+        if values != item.key_values:
+            self._report.skipped.append(Skip(f"model and persona of {given.id}", "accept them with --trust"))
+        parts = {"key_values": values, "receipts": receipts, "attachments": item.attachments}
         return await self._adopt(record, item.entries, told, **parts)
 
     async def _same_here(self, item: BundleSession) -> SessionRecord | None:
@@ -241,6 +247,8 @@ class Importer:
             what = f"memories of {old}" if old else "memories"
             self._report.skipped.append(Skip(what, "the agent keeps no memories"))
             return
+        if not self._keeps_users:
+            item = replace(item, observations=tuple(replace(row, namespace="") for row in item.observations))
         memories = self._memory.memories(self._agent, session_id=session_id)
         every = await memories.everywhere().every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
         here = {row.id for row in every}
@@ -310,6 +318,18 @@ class Importer:
 
 _OURS = frozenset({"source", "derived_from", "token_count"})
 """Fields that are not copied: an import is the source itself, ids differ here, and tokens are counted again."""
+
+
+def _without_orders(entry: KeyValue) -> KeyValue:
+    """Return the choices of a session without its model and persona, for who made the bundle may not choose those."""
+    if entry.key != CHOICES:
+        return entry
+    try:
+        chosen = json.loads(entry.value)
+        orders = any(chosen.get(name) for name in ("model", "persona"))
+        return replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False})) if orders else entry
+    except (ValueError, AttributeError, RecursionError):
+        return entry  # which chooses nothing
 
 
 def _digest(entries: Iterable[TranscriptEntry]) -> str:

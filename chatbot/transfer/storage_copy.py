@@ -32,7 +32,7 @@ from chatbot.stores.row_events import parse_event
 from chatbot.stores.session_record import SessionRecord
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
-_LINES = ("usage", "tombstones", "hook_failures")
+_LINES = ("usage", "tombstones", "changes", "hook_failures")
 _DOCUMENTS = ("tombstones.key", "maintenance.json")
 _AT_A_TIME = 500
 

@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(eq=False, slots=True)
 class UnpublishedSegment:
-    """Unused segment on the disk. Publish it: until then, nobody else may write."""
+    """Unused segment on the disk. Publish it: until then, no other writer may."""
 
     segment: Segment
     plan: Plan

@@ -54,6 +54,18 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.records import micros, moment
+from chatbot.stores.row_changes import (
+    BEGINNING,
+    Changes,
+    Key,
+    Line,
+    Position,
+    Reached,
+    before_time,
+    newest,
+    place_of,
+    told_from,
+)
 from chatbot.stores.row_events import (
     STATUS_AFTER,
     Event,
@@ -126,6 +138,8 @@ class Keeper:
         self._is_steady = False
         self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
+        self._written_anew = 0
+        """How often the log was another one than before: then all places in it are new."""
         self._shelf = shelf
         self._known_vectors: Vectors | None = None
         self.search = TextSearch(
@@ -186,13 +200,8 @@ class Keeper:
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall under one lock and one look at the files."""
-        with self._lock, self.search.steady():
-            self._catch_up()
-            self._is_steady = True  # one answer to all of its questions, and one look at the files
-            try:
-                return without_waiting(gathered(_AtOnce(self), view, question, wanted))
-            finally:
-                self._is_steady = False
+        with self._lock, self.search.steady(), self._steady():
+            return without_waiting(gathered(_AtOnce(self), view, question, wanted))
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """Count the visible rows that hold each term, from the text index."""
@@ -343,6 +352,19 @@ class Keeper:
             sees = naming(view, self._guard_of)
             return [version(self._row(number), self._events(number), view, sees) for number in line]
 
+    def changes(self, view: View, after: Position | Reached | None, *, limit: int) -> Changes:
+        """Return what happened to visible rows behind a position. Reads no line of any other row."""
+        limit = page_limit(limit)
+        with self._lock, self._steady():
+            end = (self._log.position - 1, len(self._table.starts))
+            begin = end if after is None else self._key_behind(after, view)
+            lines = self._lines_behind(begin, view) if begin < end else []
+            items, key = told_from(lines, self._dated, self._shown_to(view), view, limit=limit)
+            is_all = key is None or key == lines[-1][0]
+            position = items[-1].position if items else self._position(after, view)
+            key = end if is_all or key is None else key
+            return Changes(tuple(items), Reached(self._written_anew, key, self._rows_by(key), position), is_all)
+
     def facets(self, view: View, name: Labelled, *, limit: int) -> list[Facet]:
         """Count the visible rows by each value of a label, most frequent first."""
         with self._lock:
@@ -456,7 +478,7 @@ class Keeper:
                 return
         try:
             if not self._log.was_written():
-                return  # nobody wrote here: it is a copy, which is read and left as it is
+                return  # not written by this program: it is a copy, which is only read
             with self._lock:
                 self._snapshot_lines = self._table.lines
                 mark = self._log.mark()
@@ -550,6 +572,16 @@ class Keeper:
             self._lock.release()
         return True
 
+    @contextmanager
+    def _steady(self) -> Iterator[None]:
+        """Look at the files once, so that several questions get one answer. Needs our lock."""
+        self._catch_up()
+        self._is_steady = True
+        try:
+            yield
+        finally:
+            self._is_steady = False
+
     def _catch_up(self) -> None:
         if self._is_steady:
             return
@@ -567,6 +599,66 @@ class Keeper:
             event = event_of(line, self._log.name)
             if event is not None:
                 self._fold_safely(event, place)
+
+    def _key_behind(self, after: Position | Reached, view: View) -> Key:
+        """Return the place behind which a reader goes on."""
+        table = self._table
+        if isinstance(after, Reached):
+            if after.log == self._written_anew:
+                return after.key
+            known = next((number for number in range(after.rows - 1, -1, -1) if number not in table.ids.gone), -1)
+            rows = BEGINNING if known < 0 else (table.starts[known], known)
+            return max(rows, self._key_at(after.position, view) or BEGINNING)
+        if not after.at:
+            return BEGINNING
+        if (key := self._key_at(after, view)) is not None:
+            return key
+        key = before_time(after.at, reversed(self._lines_behind(BEGINNING, view)), self._dated)
+        return (self._log.position, 0) if key is None else key
+
+    def _rows_by(self, key: Key) -> int:
+        """Return how many rows were ever added up to a place."""
+        starts, gone = self._table.starts, self._table.ids.gone
+        known = (number for number in range(len(starts) - 1, -1, -1) if number not in gone and starts[number] <= key[0])
+        return next(known, -1) + 1
+
+    def _position(self, after: Position | Reached | None, view: View) -> Position:
+        """Return the position behind which a reader is who was told nothing new."""
+        if after is None:
+            return newest(reversed(self._lines_behind(BEGINNING, view)), self._dated, view)
+        return after.position if isinstance(after, Reached) else after
+
+    def _key_at(self, position: Position, view: View) -> Key | None:
+        """Return the place of a change, None where the caller sees no such row."""
+        if not position.id or self._table.number_seen(position.id, view) is None:
+            return None
+        return place_of(position, self._dated(position.id))
+
+    def _lines_behind(self, begin: Key, view: View) -> list[Line]:
+        """Return the lines about visible rows behind a place, in order."""
+        table = self._table
+        seen = self._seen(view, STATUSES)
+        found = [
+            (place[0], number) for number, places in table.later.items() for place in places if place[0] >= begin[0]
+        ]
+        for number in range(len(table.starts) - 1, -1, -1):
+            if number in table.ids.gone:
+                continue
+            if table.starts[number] < begin[0]:
+                break
+            found.append((table.starts[number], number))
+        return [(key, table.ids[key[1]]) for key in sorted(set(found)) if key > begin and seen[key[1]]]
+
+    def _dated(self, observation_id: str) -> list[tuple[Key, Event]]:
+        """Return the events of a row with their places."""
+        number = self._table.numbers[observation_id]
+        places = ((start, number) for start, _ in self._table.places(number))
+        return list(zip(places, self._events(number), strict=True))
+
+    def _shown_to(self, view: View) -> Callable[[str], Observation]:
+        """Return a function from an id to the row, for a caller who may see it."""
+        sees = naming(view, self._guard_of)
+        return lambda each: shown(self._row(self._table.numbers[each]), sees)
 
     def _vectors(self) -> Vectors:
         """The vectors, as they are by now."""
@@ -597,6 +689,7 @@ class Keeper:
             logger.warning("a snapshot that is of no use stays: %s", error)
 
     def _start_again(self) -> None:
+        self._written_anew += 1
         self._table = Table()
         self._bodies.clear()
         self.search.close()
@@ -771,6 +864,7 @@ class Keeper:
         table = self._table
         counts = table.counting(besides)
         moved = writing.rewrite(uncounted(change), counts)
+        self._written_anew += 1
         table.relocate(moved)
         table.lines = len(moved) + len(counts)
         table.use_lines = 0

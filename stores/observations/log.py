@@ -165,7 +165,7 @@ class FileLog(Log):
         return place
 
     def take_as_read(self, size: int) -> None:
-        """So many bytes of the file that is there now are ours. Needs the lock, so that nobody else can replace it."""
+        """So many bytes of the file that is there now are ours. Needs the lock, so that it cannot be replaced."""
         self._opened()
         self._position = size
 

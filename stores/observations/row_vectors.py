@@ -24,7 +24,7 @@ from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.observations.arrays import Arrays, Damaged, packed
 from chatbot.stores.observations.parts import PackedPart, Part, Parts
 from chatbot.stores.shelf import Shelf
-from chatbot.stores.vectors import Vector, check_model, cosines
+from chatbot.stores.vectors import Vector, check_model, cosines, rough_cosines
 
 NAME = "meaning"
 _LAYOUT = "vectors 2"
@@ -160,13 +160,20 @@ class Vectors:
     ) -> dict[int, tuple[list[int], list[float]]]:
         """For each of these rows that has a vector, what `nearest` finds for it among the wanted rows after it."""
         own = self._vectors_of(numbers, digests)
-        found = {}
-        for number, vector in own.items():
-            after = wanted.copy()
-            after[: number + 1] = False
-            rows, scores = self.nearest(vector, digests, after, limit)
-            found[number] = rows.tolist(), scores.tolist()
-        return found
+        found: dict[int, list[tuple[float, int]]] = {number: [] for number in own}
+        for part, used in self._used(digests, wanted).items() if own else ():
+            try:
+                roughly = rough_cosines([vector[part.columns] for vector in own.values()], part.values)
+            except Damaged as error:
+                self._parts.drop(part, error)
+                self.catch_up()
+                return self.later_alike(numbers, digests, wanted, limit)
+            for (number, vector), cosine in zip(own.items(), roughly, strict=True):
+                after = used & (part.numbers > number)
+                places, scores = cosines(vector[part.columns], part.values, limit, after, cosine)
+                found[number] += zip(scores.tolist(), part.numbers[places].tolist(), strict=True)
+        best = {number: sorted(each, reverse=True)[:limit] for number, each in found.items()}
+        return {number: ([row for _, row in each], [score for score, _ in each]) for number, each in best.items()}
 
     def _vectors_of(self, numbers: Sequence[int], digests: array[int]) -> dict[int, Vector]:
         asked = np.zeros(len(digests), bool)
@@ -184,7 +191,7 @@ class Vectors:
         self.catch_up()
 
     def _gather(self) -> None:
-        """Know the last vector of each row, in whichever part it is."""
+        """Know the last vector of each row, in any part."""
         self._known = self._parts.all = [
             part for part in self._parts.all if part.model == self._parts.all[0].model and len(part)
         ]

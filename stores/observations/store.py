@@ -39,6 +39,7 @@ from chatbot.stores.query import (
     VectorStats,
     Version,
 )
+from chatbot.stores.row_changes import Changes, Position, Reached
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.shelf import Shelf
@@ -171,6 +172,10 @@ class LoggedObservations(ObservationStore):
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """Replay the versions of a row from the log, in a thread."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)
+
+    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:
+        """Find the changes in the log, in a thread."""
+        return await asyncio.to_thread(self._keeper.changes, view, after, limit=limit)
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """Count the rows by a label, in a thread."""

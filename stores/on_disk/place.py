@@ -107,7 +107,7 @@ class FileLines(Lines):
             yield _FilePen(folder, self._name)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Add lines to the file; nobody waits for the disk meanwhile."""
+        """Add lines to the file without holding a lock during the sync."""
         self._place.append(self._name, b"".join(map(json_lines.encode, records)))
 
     def newest_first(self) -> Iterator[Record]:

@@ -2,7 +2,7 @@
 
 Each line carries a checksum, so that a damaged one is never taken for another session, or for none.
 
-Both are caches of the session folders, so nobody waits until they are on the disk. Each change adds one line to
+Both are caches of the session folders, so writes are not synced. Each change adds one line to
 `sessions.journal.jsonl`; when the journal has grown as large as `sessions.json` it is folded in, so that a change costs
 the same however many sessions there are.
 Sessions stand in the order of their last use, so the newest are read from the end of the files.
@@ -71,7 +71,7 @@ class SessionIndex:
             found = self._glance(wanted, limit, behind)
             if found is not None:
                 return found
-            time.sleep(_PAUSE_S * attempt)  # somebody may be in the midst of a change
+            time.sleep(_PAUSE_S * attempt)  # another process may be changing it
         records = self._read_folders()
         return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
 

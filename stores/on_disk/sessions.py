@@ -45,7 +45,7 @@ class FolderSessions(Sessions):
     """Sessions as folders under `home`, an identity's memory folder. Safe between processes."""
 
     def __init__(self, home: Path) -> None:
-        """Raises `UnsafePath` where one of its folders is a link: what came with a folder may lead anywhere."""
+        """Raises `UnsafePath` where one of its folders is a link: such a link could point anywhere."""
         self._home = home
         self._sessions = home / "sessions"
         self._drafts = home / ".drafts"
@@ -126,7 +126,7 @@ class FolderSessions(Sessions):
             with locked(self._folder(session_id)) as folder:
                 record = change(self._read(session_id))
                 draft = folder.draft(SESSION_NAME, _render(record))
-                with locked(self._home) as home:  # in which nobody waits for our disk
+                with locked(self._home) as home:  # held without waiting for the disk
                     self.index.freshen(home)
                     self.index.distrust()  # until the new record is noted: a kill in between must not go unnoticed
                     folder.rename(draft, SESSION_NAME, durable=False)
@@ -242,7 +242,7 @@ class FolderSessions(Sessions):
 
     def _new_draft(self, session_id: str) -> Path:
         make_folder(self._drafts)
-        with translated(self._drafts):  # nobody waits for the disk: a power cut may take a draft along
+        with translated(self._drafts):  # not synced: a power cut may lose a draft
             return Path(tempfile.mkdtemp(prefix=f"{session_id}.", dir=self._drafts))
 
     def _read(self, session_id: str) -> SessionRecord:

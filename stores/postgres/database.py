@@ -119,7 +119,7 @@ class Database:
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
 
-        Raises `StoreFailed` where the connection broke and nobody knows whether it was.
+        Raises `StoreFailed` where the connection broke and the result is unknown.
         """
         return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
 
@@ -290,7 +290,7 @@ class Begun(Work):
     def commit(self, *last: tuple[str, dict[str, Any]]) -> None:
         """Run the `last` statements and commit, in one round trip.
 
-        Raises `StoreFailed` where the connection broke and nobody knows whether it was.
+        Raises `StoreFailed` where the connection broke and the result is unknown.
         """
         if self._outer is not None:
             for statement, values in last:

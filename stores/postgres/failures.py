@@ -57,7 +57,7 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
 _HINTS = {
     "password authentication failed": "the password is wrong: correct url in [storage]",
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
-    "no pg_hba.conf entry": "the server lets nobody in from here: see its pg_hba.conf",
+    "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
     "could not translate host name": "no such host: correct url in [storage]",
     "failed to resolve host": "no such host: correct url in [storage]",
     "Name or service not known": "no such host: correct url in [storage]",

@@ -61,7 +61,7 @@ def migrate(url: str, *, role: str = "") -> list[str]:
                 _grant(connection, role)
                 return applied
         except (errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateSchema) as error:
-            if not left:  # somebody else was making the first table at the same moment
+            if not left:  # another process created the first table at the same time
                 raise explained(error, where) from error
         except errors.UndefinedObject as error:
             raise InvalidSettings(f"{where}: {error}".strip()) from error

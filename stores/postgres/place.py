@@ -239,7 +239,7 @@ def appending(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]
 
 
 def new_generation() -> int:
-    """Return a number that nobody has used."""
+    """Return an unused number."""
     return secrets.randbits(62) | 1
 
 

@@ -107,7 +107,7 @@ class PostgresSessions(Sessions):
             raise _missing(session_id)
 
     def _forget(self, session_id: str) -> bool:
-        """Delete a session, before its parts so that nobody adds to it; return whether it existed."""
+        """Delete a session, before its parts, so that nothing is added to it; return whether it existed."""
         place = self._place
         with place.database.transaction(place.identity, statements.DELETE_SESSION, id=session_id) as transaction:
             for statement in statements.DELETE_OF_SESSION:

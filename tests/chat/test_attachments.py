@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from chatbot.attachments.kinds import media_type
+from chatbot.attachments import extract
+from chatbot.attachments.kinds import DOCX, ODT, media_type
 from chatbot.attachments.links import Link, named, readable, split, with_links
 from chatbot.attachments.read import LARGEST, Upload, read
 from chatbot.chat import Chat, Event, Notice, Rules
@@ -50,6 +52,28 @@ def _dictionary(values: dict[str, NameObject]) -> DictionaryObject:
     return DictionaryObject({NameObject(name): value for name, value in values.items()})
 
 
+def docx(body: str, before: str = "") -> bytes:
+    """A document of Word with this body, and the name of the file in its archive."""
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" xmlns:m="urn:other"'
+    document = f"{before}<w:document {names}><w:body>{body}</w:body></w:document>"
+    return _archive({"[Content_Types].xml": "<Types/>", "word/document.xml": document})
+
+
+def odt(body: str, manifest: str = "<manifest/>") -> bytes:
+    """A text document of LibreOffice with this body."""
+    names = 'xmlns:text="urn:text" xmlns:table="urn:table" xmlns:office="urn:office"'
+    content = f"<office:body {names}>{body}</office:body>"
+    return _archive({"mimetype": ODT, "META-INF/manifest.xml": manifest, "content.xml": content})
+
+
+def _archive(files: dict[str, str]) -> bytes:
+    data = BytesIO()
+    with ZipFile(data, "w", ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text, compress_type=0 if name == "mimetype" else None)
+    return data.getvalue()
+
+
 @pytest.fixture
 async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
     async with MemorySystem(memory_home) as opened:
@@ -80,6 +104,8 @@ def _asked(prompt: Sequence[Message]) -> Message:
         (b"<svg onload=alert(1)>", "text/plain"),
         (b"<!doctype html><script>", "text/plain"),
         (b"PK\x03\x04\0\0", None),
+        (docx(""), DOCX),
+        (odt(""), ODT),
         (b"\xff\xfe\xff", None),
     ],
 )
@@ -162,14 +188,74 @@ async def test_a_model_that_cannot_see_is_not_sent_pictures(memory: MemorySystem
     ("data", "why"),
     [
         (b"", "is empty"),
-        (b"PK\x03\x04\0", "neither text, a PDF, nor"),
-        pytest.param(b"%PDF-1.7 nonsense", "cannot be read as a PDF", marks=pytest.mark.nightly),
+        (b"PK\x03\x04\0", "neither text, PDF, DOCX or ODT, nor"),
+        pytest.param(b"%PDF-1.7 nonsense", "cannot be read as PDF", marks=pytest.mark.nightly),
         (bytes(LARGEST + 1), "attach at most"),
         pytest.param(pdf(), "holds no text", marks=pytest.mark.nightly),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(data: bytes, why: str) -> None:
     with pytest.raises(InvalidValue, match=rf"file\.x .*{why}"):
+        read(Upload("file.x", data))
+
+
+WORD = """<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>Dear</w:t><w:tab/><w:t> Ada &amp; all</w:t></w:r></w:p>
+<w:tbl><w:tr><w:tc><w:p><w:r><w:t>tea</w:t></w:r></w:p></w:tc>
+<w:tc><w:p><w:r><w:t>4 EUR</w:t></w:r></w:p></w:tc></w:tr>
+</w:tbl><w:p><w:del><w:r><w:delText>gone</w:delText></w:r></w:del><m:Fallback><w:t>twice</w:t></m:Fallback></w:p>"""
+LIBRE = """<text:tracked-changes><text:p>gone</text:p></text:tracked-changes>
+<text:h>Dear<text:tab/> Ada &amp; all</text:h>
+<table:table-row><table:table-cell><text:p>tea</text:p></table:table-cell>
+<table:table-cell><text:p>4<text:s text:c="1"/>EUR</text:p></table:table-cell></table:table-row>"""
+
+
+@pytest.mark.parametrize("data", [docx(WORD), odt(LIBRE)], ids=["docx", "odt"])
+def test_the_text_of_an_office_document_is_read_with_its_tables_and_without_what_was_deleted(data: bytes) -> None:
+    read_in = extract._docx if media_type(data) == DOCX else extract._odt
+    told = "".join(read_in(data))
+    assert told.split("\n")[0] == "Dear\t Ada & all"
+    assert " ".join(told.split()) == "Dear Ada & all tea | 4 EUR |"
+
+
+BOMB = "<!DOCTYPE x [<!ENTITY a 'ha'><!ENTITY b '&a;&a;&a;'>]>"
+STRANGER = "<!DOCTYPE x [<!ENTITY b SYSTEM 'file:///etc/passwd'>]>"
+
+
+@pytest.mark.parametrize("before", [BOMB, STRANGER], ids=["a bomb", "another file"])
+def test_an_office_document_that_declares_entities_is_not_read(before: str) -> None:
+    with pytest.raises(ValueError, match="DOCTYPE"):
+        list(extract._docx(docx("<w:p><w:r><w:t>&b;</w:t></w:r></w:p>", before)))
+
+
+def test_an_office_document_is_unpacked_as_far_as_its_text_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = docx("<w:p>" + " " * 400_000 + "</w:p>")
+    assert len(large) < 5_000
+    monkeypatch.setattr(extract, "_MOST_UNPACKED", 200_000)
+    with pytest.raises(ValueError, match="too much XML"):
+        list(extract._docx(large))
+
+
+def test_a_document_of_word_is_read_in_a_process_and_its_secrets_are_taken_out() -> None:
+    found = read(Upload("letter.docx", docx(f"<w:p><w:r><w:t>The key is {KEY}</w:t></w:r></w:p>")))
+    assert found.media == DOCX
+    assert found.text is not None
+    assert found.text.startswith("The key is ")
+    assert KEY not in found.text
+    assert not found.data
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (odt("", "<manifest:encryption-data/>"), "is encrypted"),
+        (docx("<w:p>"), "cannot be read as DOCX"),
+        (docx("<w:p/>"), "holds no text"),
+        (docx("", BOMB), "cannot be read as DOCX"),
+    ],
+)
+def test_an_office_document_that_cannot_be_read_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(InvalidValue, match=why):
         read(Upload("file.x", data))
 
 
@@ -230,7 +316,7 @@ async def test_only_the_user_names_attachments(memory: MemorySystem) -> None:
 def test_few_documents_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, seen, may_end = threading.Semaphore(0), list[int](), threading.Event()
 
-    def extracted(_: bytes) -> subprocess.CompletedProcess[bytes]:
+    def extracted(_: bytes, __: str) -> subprocess.CompletedProcess[bytes]:
         seen.append(1)
         inside.release()
         assert may_end.wait(PATIENCE_S)

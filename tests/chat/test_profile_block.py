@@ -103,17 +103,21 @@ async def test_an_instruction_in_a_line_is_not_shown(session: SessionHandle, clo
     assert "Ignore all" not in (await asked(session, clock, "Where do I live?")).text
 
 
-TOLD = "I'm allergic to peanuts, so please keep that in mind for the picnic at the lake."
+TOLD = (
+    "I'm allergic to peanuts, so please keep that in mind for the picnic at the lake.",
+    "I have asthma and no slot for it, please keep peanuts and the picnic at the lake in mind.",
+)
 
 
+@pytest.mark.parametrize("said", TOLD)
 @pytest.mark.parametrize(("disclosure", "sent"), [(Disclosure("openai"), False), (Disclosure("local"), True)])
-async def test_an_exchange_about_health_is_as_private_as_its_slot(
-    session: SessionHandle, clock: Clock, disclosure: Disclosure, *, sent: bool
+async def test_an_exchange_about_health_is_private_with_or_without_a_slot(
+    session: SessionHandle, clock: Clock, disclosure: Disclosure, said: str, *, sent: bool
 ) -> None:
-    await say(session, TOLD)
+    await say(session, said)
     await say(session, "The picnic at the lake begins at noon on the jetty.")
     [told] = await session.every(types=("exchange",), ask=("private",))
-    assert told.user_text == TOLD
+    assert told.user_text == said
     whole = await asked(session, clock, "What about the picnic at the lake?")
     recalled = disclosed(whole, disclosure)
     assert ("peanuts" in recalled.text) is sent

@@ -412,7 +412,7 @@ async def test_a_budget_in_tokens_refuses_the_call_that_could_pass_it(
     model = ScriptedModel(["a reply"])
     chat = _chat(model, session, memory_home, budget=BudgetSettings(session_tokens=60))
     await chat.turn("hello")
-    with pytest.raises(BudgetExceeded, match="session_tokens is 60"):
+    with pytest.raises(BudgetExceeded, match="session_tokens = 60"):
         await _talk_on(chat)
     bill = await chat.bill()
     assert bill.tokens <= 60

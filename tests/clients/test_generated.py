@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +31,8 @@ def _try(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert made.returncode == 0, made.stdout + made.stderr
     names = {path.stem for path in (out / "models").glob("*.py")}
-    assert {"draft", "drafts", "context_asked", "held_messages", "memory"} <= names
-    assert [each for each in names if each.startswith(("draft_type", "purge_target_type"))] == []
+    assert {"draft", "drafts", "context_request", "held_messages", "memory_record", "sensitivity"} <= names
+    assert [each for each in names if re.search("type_?[0-9]|_[0-9]+$|^body_", each)] == []
     paths = json.loads(document.read_text(encoding="utf-8"))["paths"]
     routes = sum(method in {"get", "post", "put", "patch", "delete"} for each in paths.values() for method in each)
     functions = [path for path in (out / "api").rglob("*.py") if path.stem != "__init__"]
@@ -43,5 +44,5 @@ def _try(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     kept = remember.sync(client=client, body=models.Draft(title="Anna lives in Lisbon"))
     assert kept.outcome == "added"
     context = importlib.import_module("chatbot_client.api.memory.get_context")
-    asked = models.ContextAsked(messages=[models.PromptMessage(role="user", content="Where does Anna live?")])
+    asked = models.ContextRequest(messages=[models.PromptMessage(role="user", content="Where does Anna live?")])
     assert "Anna lives in Lisbon" in context.sync(client=client, body=asked).text

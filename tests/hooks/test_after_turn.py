@@ -151,7 +151,7 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
         await chat.turn(MOVED)
         assert await facts(runtime) == []
         receipt = await chat.turn(AGAIN)
-        assert any("budget_usd is 0.0001 USD" in notice for notice in receipt.notices)
+        assert any("budget_usd = 0.0001 USD" in notice for notice in receipt.notices)
         assert list((await chat.bill()).by_purpose) == ["chat"]
 
 

@@ -177,9 +177,9 @@ async def test_each_call_is_on_the_bill_under_its_purpose(
 @pytest.mark.parametrize(
     ("budget", "own", "words"),
     [
-        (BudgetSettings(day_usd=0.001), 0, r"day_usd is 0\.001 USD"),
-        (BudgetSettings(session_tokens=100), 0, "session_tokens is 100 tokens"),
-        (BudgetSettings(), 0.001, r"budget_usd is 0\.001 USD.*raise it in \[extraction\]"),
+        (BudgetSettings(day_usd=0.001), 0, r"day_usd = 0\.001 USD"),
+        (BudgetSettings(session_tokens=100), 0, "session_tokens = 100 tokens"),
+        (BudgetSettings(), 0.001, r"budget_usd = 0\.001 USD.*raise it in \[extraction\]"),
     ],
 )
 async def test_no_call_is_made_that_could_pass_a_limit(

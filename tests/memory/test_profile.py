@@ -1,18 +1,21 @@
 """What a person says of themselves fills typed slots, which keep their dates, their source and their history."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from chatbot.embedding import Embedded, Embedder
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
 from chatbot.memory.writing import Draft
+from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
 from chatbot.stores.observation import STATUSES
+from chatbot.stores.vectors import vector
 
 BEGIN = datetime(2025, 10, 3, 9, tzinfo=UTC)
 STORES = ("basic_session", "observations")
@@ -324,3 +327,30 @@ async def test_a_value_whose_successor_holds_since_before_it_never_held(session:
     assert berlin.valid_to == berlin.valid_from == day_of(100)
     assert told(await session.profile(as_of=day_of(110))) == {"home": "Lisbon"}
     assert told(await session.profile(known_at=day_of(110))) == {"home": "Berlin"}
+
+
+async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_first(tmp_path: Path, clock: Clock) -> None:
+    """Its words are not those of the question, and its meaning is not: it is near to what the question finds."""
+
+    class Encoder(Embedder):
+        name = "axes"
+        sends_away = False
+        dimension = 2
+
+        async def embed(self, texts: Sequence[str]) -> Embedded:
+            axes = {"How many cats": (1.0, 0.0), "We have two": (0.8, 0.6), "Moritz has": (0.0, 1.0)}
+            found = [
+                next((axis for text, axis in axes.items() if each.startswith(text)), (0.0, -1.0)) for each in texts
+            ]
+            return Embedded([vector(axis) for axis in found], Usage())
+
+    async with MemorySystem(tmp_path / "other", clock=clock, embedder=Encoder()) as system:
+        session = await system.create_session(["basic_session", "observations"], "chat")
+        old = await say(session, clock, 0, "We have two cats, Max and Moritz.")
+        for number in range(1, 9):
+            await say(session, clock, number, f"I walked {number} miles by the lake.")
+        new = await say(session, clock, 90, "Moritz has died, so it is Max alone now.")
+        await system.memories("chat").reindex(embed=True)
+        hits = (await session.recall("How many cats do I have?", limit=2)).hits
+        assert hits[0].id == new
+        assert old in [hit.id for hit in hits[1:]] or len(hits) == 1

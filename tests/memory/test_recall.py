@@ -189,3 +189,17 @@ async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_emb
         assert [hit.observation.user_text for hit in await memory.search("board games")] == [
             "On Sundays I play chess with my uncle."
         ]
+
+
+async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: MemorySystem) -> None:
+    """Neighbours and the session raise talk; they must not put a note about somebody else before the exact one."""
+    people = ("Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gil")
+    things = ("chess", "kayak", "printer", "garden", "violin", "boiler")
+    told_of = [(people[n * 3 % 7], things[n * 5 % 6]) for n in range(84)]
+    texts = [f"{who} talked about the {what} with number {n}." for n, (who, what) in enumerate(told_of)]
+    session = await memory.create_session(STORES, "chat")
+    await session.remember_all([Draft(type="note", narrative=text) for text in texts])
+    for who, what in sorted(set(told_of))[::3]:
+        [first, *_] = (await session.recall(f"What did {who} say about the {what}?")).hits
+        assert first.observation is not None
+        assert {who, what} <= set(first.observation.narrative.split())

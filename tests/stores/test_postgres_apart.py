@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatbot.memory import MemorySystem
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
 from chatbot.stores.home import Address
+from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import TABLES, distribution, migrate, migrations
@@ -103,6 +105,24 @@ def test_the_views_say_what_people_ask_for(tmp_path: Path) -> None:
     assert rows == [("the garden \ufffd of Ada", "chat")]
     rows = backend.rows("SELECT day::text, calls, input_tokens, cost_usd::float FROM chatbot.cost_by_day")
     assert rows == [("2026-03-04", 2, 3, 0.5)]
+    backend.close()
+
+
+async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> None:
+    where = address(tmp_path)
+    async with MemorySystem(f"{where.url}#{where.identity}") as system:
+        memories = system.memories("chat")
+        hives = [(await memories.remember(f"the {n} hive")).id for n in ("red", "blue", "old", "new")]
+        await memories.update(hives[0], title="the green hive")
+        await memories.forget(hives[1], hives[2])
+        await memories.restore(hives[2])
+        newer = (await memories.remember("the newest hive", supersedes=hives[3])).id
+        kept = {each.id: (each.status, each.title) for each in await memories.every(statuses=STATUSES)}
+    backend = open_backend(tmp_path)
+    rows = backend.rows("SELECT id, status, title FROM chatbot.memories")
+    assert {each: tuple(rest) for each, *rest in rows} == kept
+    assert kept[hives[0]][1] == "the green hive"
+    assert backend.rows("SELECT superseded_by FROM chatbot.memories WHERE status = 'superseded'") == [(newer,)]
     backend.close()
 
 

@@ -1,14 +1,18 @@
 """What is lost, and what is said, when a server or the database dies: nothing that was acknowledged."""
 
+import asyncio
 import atexit
 import os
+import random
 import signal
+import subprocess
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -24,19 +28,24 @@ from chatbot.stores.home import Address
 from chatbot.stores.postgres import database
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
+from chatbot.stores.postgres.sessions_store import PostgresSessionStore
+from chatbot.stores.records import SessionRef, TranscriptEntry
+from chatbot.stores.testing_backend import record
 from chatbot.stores.testing_processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import open_backend
 
 pytestmark = pytest.mark.nightly
 WRITERS = 4
+MINUTES = float(os.environ.get("CHATBOT_KILL_MINUTES", "0.5"))
+"""How long the database is killed at random."""
 
 
 class Server:
     """A database server of one test alone, which is killed and started again."""
 
-    def __init__(self) -> None:
-        self._folder = Path(mkdtemp(prefix="chatbot-killed-"))
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or Path(mkdtemp(prefix="chatbot-killed-"))
         self._running: Any = None
         self.start()
         self.url = f"postgresql://postgres@/postgres?host={quote(str(self._folder))}"
@@ -106,6 +115,100 @@ def test_a_database_that_is_killed_under_load_loses_nothing_that_was_acknowledge
         assert found == sorted(found)
     assert backend.document("count").read() is not None
     backend.close()
+
+
+def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(server: Server) -> None:
+    where = Address(server.url, "ada")
+    backend = PostgresBackend(where)
+    told = [Written() for _ in range(WRITERS)]
+    sessions = [record(number) for number in range(WRITERS)]
+    for each in sessions:
+        backend.sessions.begin(each)
+        backend.sessions.publish(each)
+    enough = threading.Event()
+    threads = [
+        threading.Thread(target=asyncio.run, args=(_say(where, session.id, written, enough),))
+        for session, written in zip(sessions, told, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    chance, kills, end = random.Random(20), 0, time.monotonic() + MINUTES * 60
+    while time.monotonic() < end or not kills:
+        _progress(told)
+        time.sleep(chance.uniform(0, 3))
+        server.kill()
+        kills += 1
+        time.sleep(chance.uniform(0, 1))
+        server.start()
+    _progress(told)
+    enough.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    store = PostgresSessionStore(where)
+    for session, written in zip(sessions, told, strict=True):
+        entries = asyncio.run(store.transcript_read_last(backend.sessions.ref(session.id), 1_000_000))
+        found = [int(entry.content) for entry in entries]
+        assert found == sorted(set(found))
+        assert set(written.acknowledged) <= set(found) <= {*written.acknowledged, *written.unknown}
+    print(f"{kills} kills, {sum(len(each.acknowledged) for each in told)} messages")  # noqa: T201 - with -s
+    asyncio.run(store.aclose())
+    backend.close()
+
+
+async def _say(where: Address, session: str, told: Written, enough: threading.Event) -> None:
+    store, number = PostgresSessionStore(where), 0
+    while not enough.is_set():
+        number += 1
+        try:
+            await store.transcript_append(
+                SessionRef(session, Path()), [TranscriptEntry("user", str(number), datetime.now(UTC))]
+            )
+            told.acknowledged.append(number)
+        except StoreError:
+            told.unknown.append(number)
+    await store.aclose()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk with little room, which only root may mount."""
+    disk = Path(mkdtemp(prefix="chatbot-small-"))
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=192m", "none", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mounting, check=False).returncode:
+        disk.rmdir()
+        pytest.skip("no disk may be mounted here")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+    disk.rmdir()
+
+
+def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path) -> None:
+    data, ballast = small_disk / "data", small_disk / "ballast"
+    data.mkdir()
+    server = Server(data)
+    migrate(server.url)
+    backend = PostgresBackend(Address(server.url, "ada"))
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+    acknowledged: list[int] = []
+
+    def fill() -> None:
+        for number in range(200):
+            backend.lines("usage").append([{"n": number, "text": os.urandom(200_000).hex()}])
+            acknowledged.append(number)
+
+    with pytest.raises(StoreError, match=r"no room|connection broke|no PostgreSQL answers|starting|shutting"):
+        fill()
+    ballast.unlink()
+    server.start()  # for a server whose log has no room stops
+    backend.lines("usage").append([{"n": 1_000}])
+    found = [each["n"] for each in backend.lines("usage").all()]
+    assert set(acknowledged) <= set(found)
+    assert found == sorted(set(found))
+    backend.close()
+    database.Database.close_all()
+    server.stop()
 
 
 def _write(backend: PostgresBackend, writer: int, told: Written, enough: threading.Event) -> None:

@@ -17,6 +17,7 @@ from chatbot.cli.repl.completing import SlashCompleter
 from chatbot.cli.repl.consent import Consent, _shown
 from chatbot.messages import ToolCall
 from chatbot.stores.errors import InvalidValue
+from chatbot.tools.file_tools import lasting_consent
 from tests import command
 
 
@@ -72,7 +73,11 @@ async def test_tab_completes_a_path_behind_an_at_sign() -> None:
 
 
 async def test_a_call_is_allowed_once_or_for_this_session_or_denied() -> None:
-    read, write = ToolCall("a", "files_read", "{}"), ToolCall("b", "files_write", "{}")
+    read, search = ToolCall("a", "files_read", "{}"), ToolCall("b", "files_search", '{"text": "tea"}')
+    write, same, other = (
+        ToolCall("c", "files_write", json.dumps({"path": path, "text": text}))
+        for path, text in (("a.md", "one"), ("./a.md", "two"), ("b.md", "one"))
+    )
     consent = Consent()
     consent.session = "one"
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
@@ -86,9 +91,26 @@ async def test_a_call_is_allowed_once_or_for_this_session_or_denied() -> None:
         assert await ask(read, "nonsense\r") == "denied"
         assert await ask(read, "s\r") == "session"
         assert await consent(read) == "session"  # it is not asked again
-        assert await ask(write, "n\r") == "denied"
+        assert await consent(search) == "session"  # reading is one permission
+        assert await ask(write, "s\r") == "session"
+        assert await consent(same) == "session"
+        assert await ask(other, "n\r") == "denied"  # writing is one for each file
         consent.session = "two"
         assert await ask(read, "n\r") == "denied"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "what"),
+    [
+        ("files_list", "{}", "list, read and search files in this folder"),
+        ("files_write", '{"path": "notes//./a.md", "text": ""}', "write notes/a.md"),
+        ("files_write", '{"path": "../a.md"}', "repeat a call that names no file"),
+        ("files_write", "[1]", "repeat a call that names no file"),
+        ("mail__send", '{"path": "a.md"}', "call mail__send"),
+    ],
+)
+def test_the_question_says_what_is_allowed_for_the_session(name: str, arguments: str, what: str) -> None:
+    assert lasting_consent(ToolCall("a", name, arguments))[1] == what
 
 
 @pytest.mark.parametrize("written", [{"text": "x" * 5_000, "path": "run.sh"}, {"path": "run.sh", "text": "x" * 5_000}])

@@ -114,7 +114,7 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
 def test_a_budget_refuses_before_anything_is_spent() -> None:
     done = run("ask", "hello", CHATBOT_BUDGET__SESSION_TOKENS="10")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "session_tokens is 10" in done.stderr
+    assert "session_tokens = 10" in done.stderr
     assert from_json("usage")["calls"] == 0
 
 

@@ -89,6 +89,7 @@ DAMAGES: list[tuple[str, Damage, str]] = [
     ("receipt", lambda session: add(session / "receipts.jsonl", b'{"half'), "damaged lines"),
     ("journal", lambda _: cut(MEMORY / "observations.jsonl", 9), "damaged lines"),
     ("bill", lambda _: add(MEMORY / "usage.jsonl", b'{"at": 7}\n'), "damaged lines"),
+    ("reserved", lambda _: add(MEMORY / "reservations.json", b'{"half'), "reservations.json is damaged"),
     ("index", lambda _: (MEMORY / "sessions.json").write_bytes(b'{"version": 1'), "sessions.json"),
     ("modes", lambda session: (session / "transcript.md").chmod(0o644), "is readable by other users"),
     ("tokens", lambda _: tokens().chmod(0o644), "tokens.json"),

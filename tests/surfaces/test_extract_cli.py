@@ -71,7 +71,7 @@ def test_what_cannot_be_done_is_said(arguments: list[str], stdin: bytes, code: i
 def test_a_budget_refuses_the_call() -> None:
     _configure(REPLIES["valid"], "[budget]\nday_tokens = 50\n")
     done = command.run("memory", "extract", "notes.txt")
-    assert (done.returncode, "day_tokens is 50 tokens" in done.stderr) == (6, True)
+    assert (done.returncode, "day_tokens = 50 tokens" in done.stderr) == (6, True)
 
 
 def test_a_long_text_is_read_in_parts() -> None:

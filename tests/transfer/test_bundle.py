@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.record import CHOICES
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
@@ -298,6 +299,20 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         assert len(report.skipped) == 4  # the broken lines, the private fact, the secret row, the one that is unknown
         loaded = await inner.load_session(kept.id, "chat")
         assert [receipt["session"] for receipt in await loaded.receipts()] == [kept.id]
+
+
+async def test_a_bundled_session_brings_its_own_model_and_persona_only_if_it_is_trusted(
+    memory: MemorySystem, session: SessionHandle, tmp_path: Path
+) -> None:
+    await session.kv_set(CHOICES, json.dumps({"model": "gpt-5", "persona": "Obey.", "memory": False}))
+    bundle = await _bundle(memory, tmp_path / "one.zip", session.id)
+    for trust, chosen in ((False, {"memory": False}), (True, {"model": "gpt-5", "persona": "Obey.", "memory": False})):
+        async with MemorySystem(tmp_path / f"trust {trust}") as other:
+            report = await _import(other, bundle, trust=trust)
+            assert [each.why for each in report.skipped] == ([] if trust else ["accept them with --trust"])
+            [record] = await other.list_sessions()
+            kept = await (await other.load_session(record.id, any_agent=True)).kv_get(CHOICES)
+            assert json.loads(kept or "") == chosen
 
 
 async def test_a_bundle_that_is_trusted_keeps_who_may_see_it(

@@ -201,13 +201,22 @@ async def test_the_caller_can_say_that_it_is_delicate(memory: MemorySystem, tmp_
     assert len(await memory.memories().search("tea", ask=["secret"])) == 1
 
 
+async def test_memories_belong_to_who_imports_them_unless_their_users_are_kept(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    facts = [exports.memstore_fact(1, "likes tea", namespace="user:alice")]
+    await _import(memory, _file(tmp_path / "facts.json", facts))
+    [row] = await memory.memories().within(across=True).every()
+    assert row.namespace == ""
+
+
 async def test_namespaces_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [exports.memstore_fact(1, "likes tea"), exports.memstore_fact(2, "hates tea", namespace="work")]
-    await _import(memory, _file(tmp_path / "facts.json", facts))
+    await _import(memory, _file(tmp_path / "facts.json", facts), keep_users=True)
     memories = memory.memories()
     assert [hit.observation.title for hit in await memories.search("tea")] == ["likes tea"]
     assert [hit.observation.title for hit in await memories.within(namespace="work").search("tea")] == ["hates tea"]
-    again = await _import(memory, tmp_path / "facts.json")
+    again = await _import(memory, tmp_path / "facts.json", keep_users=True)
     assert (again.memories, again.already) == (0, 2)
 
 
@@ -293,10 +302,10 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     file.write_text(render(exported, "jsonl"), encoding="utf-8")
     assert (await _import(memory, file)).already == 4
     async with MemorySystem(tmp_path / "elsewhere") as other:
-        assert (await _import(other, file, dry_run=True)).memories == 4
-        report = await _import(other, file)
+        assert (await _import(other, file, dry_run=True, keep_users=True)).memories == 4
+        report = await _import(other, file, keep_users=True)
         assert (report.kind, report.memories, report.facts, report.skipped) == ("memories", 4, 2, [])
-        again = await _import(other, file)
+        again = await _import(other, file, keep_users=True)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
         came = {
             row.title: row for row in await other.memories("chat").within(across=True).every(ask=EXPORTED_SENSITIVITIES)

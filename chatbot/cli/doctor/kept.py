@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from shlex import quote
 
+from chatbot.chat.ledger import examine_reservations
 from chatbot.chat.usage import parse_call
 from chatbot.cli.doctor.finding import Finding
 from chatbot.memory.record import SessionRecord
@@ -33,6 +34,8 @@ async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     for flaw in await asyncio.to_thread(lambda: list(backend.examine(wish))):
         yield Finding.of(flaw)
     backend.close()
+    if (reserved := await asyncio.to_thread(examine_reservations, setup.home)) is not None:
+        yield Finding.of(reserved)
 
 
 def above(setup: Setup) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
             sessions = [backend.sessions.ref(record.id) for record in records if name in record.store_types]
             told = [part async for part in _asked(store, sessions)]
             flaws = await store.examine(verify=verify)
-    except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         yield Finding("stores", "bad", f"the store {name!r} fails: {type(error).__name__}: {error}", edit)
         return
     yield Finding("stores", "ok", f"{name}: {', '.join(told)}")

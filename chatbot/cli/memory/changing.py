@@ -58,7 +58,7 @@ async def restore_memory(desk: VerbRun) -> None:
 
 
 async def forget_memory(desk: VerbRun) -> None:
-    """Hide memories; several once that is agreed to, where there is somebody to ask."""
+    """Hide memories; several only after confirmation, on a terminal."""
     args = desk.args
     ids = await _those(desk, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_SHOWN = 600
 _SHORTEST_SHOWN = 120
+_LONGEST_GRANT = 300
 _MOST_SHOWN = 20
 """Characters of a call, characters of each argument at least, and arguments."""
 _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
@@ -27,7 +28,8 @@ _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "sess
 class Consent:
     """Asks in the terminal, one question after the other; `reply` is what is being drawn there meanwhile.
 
-    Every call is shown. What is allowed for a session is asked no more in that session, of that tool.
+    Every call is shown. What is allowed for a session is asked no more in that session, and the question says what
+    that is.
     """
 
     def __init__(self) -> None:
@@ -40,15 +42,19 @@ class Consent:
 
     async def __call__(self, call: ToolCall) -> Answer:
         """Return the user's answer; anything but a clear yes is a no."""
+        from chatbot.tools.file_tools import lasting_consent
+
+        key, what = lasting_consent(call)
         async with self._order:
             with nullcontext() if self.reply is None else self.reply.paused():
                 self.before()
-                if (self.session, call.name) in self._allowed:
+                if (self.session, key) in self._allowed:
                     print_formatted_text(f"the model calls {_shown(call)}: allowed for this session")
                     return "session"
-                answer = await _answer(f"may the model call {_shown(call)}? [y/N, s: for this session] ")
+                lasting = _cut(printable(what), _LONGEST_GRANT)
+                answer = await _answer(f"may the model call {_shown(call)}? [y/N, s: {lasting}, for this session] ")
         if answer == "session":
-            self._allowed.add((self.session, call.name))
+            self._allowed.add((self.session, key))
         return answer
 
 

@@ -26,7 +26,7 @@ class Typeahead:
         self._waiting: list[KeyPress] = []
 
     def gather(self, terminal: Input) -> None:
-        """Take over the keys that nobody has read yet, so that a question that comes now is not answered by them."""
+        """Take over unread keys, so that they do not answer a question asked now."""
         self._waiting += get_typeahead(terminal)
         self._waiting += _keys_in(_unread())
 

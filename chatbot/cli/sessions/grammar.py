@@ -46,7 +46,14 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         help="do not remember exchanges: they can be searched, and are not recalled",
     )
     parser.add_argument("--include-purged", action="store_true", help="also import what was deleted permanently here")
-    parser.add_argument("--trust", action="store_true", help="keep the visibility that a bundle gives its memories")
+    parser.add_argument(
+        "--keep-users",
+        action="store_true",
+        help="leave memories to the users they name (default: you)",
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="keep visibilities, models and personas that a bundle names"
+    )
 
 
 def add_bulk(parser: argparse.ArgumentParser) -> None:

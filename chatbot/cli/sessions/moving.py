@@ -69,6 +69,7 @@ async def import_(run: VerbRun) -> None:
                 sensitivity=args.sensitivity,
                 trust=args.trust,
                 include_purged=args.include_purged,
+                keep_users=args.keep_users,
                 remembers=remembers,
                 gate=setup.exchange_gate() if args.exchanges else None,
                 dry_run=args.dry_run,

@@ -1,6 +1,6 @@
 """Remember the facts of an exchange: extract, compare with what is known, add, and replace what is outdated.
 
-`plan` asks models and changes nothing; `apply` asks nobody and changes everything at once. A target that changed in
+`plan` asks models and changes nothing; `apply` makes all changes at once without a model. A target that changed in
 between is left alone, and its fact is added. A model decides neither who sees a row nor how sensitive it is. Facts of
 an exchange that was taken back, forgotten or hidden meanwhile are dropped.
 """
@@ -99,7 +99,7 @@ async def learn_from(
         return extracted, ()
     origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at)
     steps = await plan(extracted.facts, session, calls, origin, settings)
-    async with session.turn_order:  # nobody takes the exchange back while its facts are written
+    async with session.turn_order:  # the exchange cannot be undone while its facts are written
         if await _source(turn, session, ask) is None:
             return extracted, ()
         outcomes = await uncancelled(apply(steps, session, origin))

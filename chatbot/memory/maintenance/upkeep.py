@@ -73,7 +73,7 @@ class UpkeepFile:
         return self._of(part).is_due(now, every)
 
     async def read(self, part: Part) -> Upkeep:
-        """Read the state that the last run of that part left behind, in whichever process."""
+        """Read the state of the last run of that part, in any process."""
         self._kept = await asyncio.to_thread(_read, self._document)
         return self._of(part)
 
@@ -103,7 +103,7 @@ class UpkeepFile:
 
 
 async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> MaintenanceReport:
-    """One run, or as many as it takes, unless somebody is at it or was; see `MemorySystem.maintain`."""
+    """One run, or as many as needed, unless another process runs or ran it; see `MemorySystem.maintain`."""
     try:
         if not (await file.read(wish.part)).is_due(scope.clock(), wish.unless_within):
             return not_due(dry_run=wish.dry_run)

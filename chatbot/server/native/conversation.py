@@ -58,7 +58,7 @@ class SentFile(RequestBody):
     name: str = Field(min_length=1, max_length=255)
     """Name."""
     data: str = Field(pattern="^data:")
-    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, or a text. Its content tells which it is."""
+    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, DOCX, ODT, or a text. Its content decides."""
 
 
 class UserMessage(RequestBody):
@@ -200,7 +200,7 @@ async def _events(
         yield sse.event(await _told(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")
-    except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the client shall know
+    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
         yield sse.event(unexpected(error).as_json(), "error")
 
 

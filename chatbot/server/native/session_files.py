@@ -23,7 +23,7 @@ _AS_A_DOWNLOAD = {
     "content-security-policy": "default-src 'none'; sandbox",
     "cache-control": "no-store",
 }
-"""Nothing that somebody sent is opened as a page of ours."""
+"""Uploaded content is never opened as a page of this server."""
 
 
 class StoredFile(Shape):

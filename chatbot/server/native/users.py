@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Query
+from pydantic import Field
 
+from chatbot.chat.budget import Quota
 from chatbot.memory.namespaces import LONGEST_LABEL
+from chatbot.memory.record import utc_now
 from chatbot.memory.users import export_user, users_in
-from chatbot.server.dependencies import HouseHere, VisitHere
-from chatbot.server.error_responses import OF_MEMORY
+from chatbot.server.accounts import Account
+from chatbot.server.callers import Caller
+from chatbot.server.dependencies import CallerHere, HouseHere, VisitHere
+from chatbot.server.error_responses import EVERYWHERE, OF_MEMORY
 from chatbot.server.errors import CONFLICT, Problem, Refused
+from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
-from chatbot.server.shapes import Shape
+from chatbot.server.shapes import RequestBody, Shape
+from chatbot.stores.access import check_may
 
 router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
+
+usage_router = APIRouter()
 
 Named = Annotated[str, Query(min_length=1, max_length=LONGEST_LABEL, description="The user, as requests name them.")]
 
@@ -63,6 +72,51 @@ class Export(Shape):
     """Each with its messages, values, receipts, and the names of its files."""
 
 
+class QuotaGiven(RequestBody):
+    """What a user may spend on a day, in UTC."""
+
+    day_usd: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0
+    """Most US dollars; 0: no limit."""
+    day_tokens: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+    """Most tokens; 0: no limit."""
+
+
+class AccountShown(Shape):
+    """What somebody has spent today, in UTC, and may spend."""
+
+    day_usd: float
+    """Most US dollars a day; 0: no limit."""
+    day_tokens: int
+    """Most tokens a day; 0: no limit."""
+    spent_usd: float
+    """US dollars that were spent today."""
+    spent_tokens: int
+    """Tokens that were used today."""
+    resets_at: datetime
+    """When the next day begins."""
+
+    @classmethod
+    def of(cls, item: Account) -> Self:
+        """Override `Shape`."""
+        quota, spent = item.quota, item.spent
+        return cls(
+            day_usd=quota.day_usd,
+            day_tokens=quota.day_tokens,
+            spent_usd=spent.cost_usd,
+            spent_tokens=spent.tokens,
+            resets_at=item.resets_at,
+        )
+
+
+class UsageToday(Shape):
+    """What you have spent today, in all identities together."""
+
+    token: AccountShown | None
+    """With your token; null where you need none."""
+    user: AccountShown | None
+    """As the user that the request names; null for none."""
+
+
 @router.get("", summary="List users")
 async def list_users(visit: VisitHere) -> Page[User]:
     """Those inside your token's namespace. Needs the right `curate`."""
@@ -80,8 +134,51 @@ async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> UserEr
     """Memories, facts, sessions with their files and receipts, and records of requests. Needs the right `erase`."""
     theirs = _of_user(visit, user)
     erased = await theirs.erase_user()
+    await asyncio.to_thread(house.accounts.set_quota, theirs.caller.namespace, None)
     requests = await asyncio.to_thread(house.requests.forget, theirs.caller.namespace)
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
+
+
+@router.get("/quota", summary="See what a user may spend")
+async def get_quota(visit: VisitHere, house: HouseHere, user: Named) -> AccountShown:
+    """The quota of the user, or of the token for each of its users, and what is spent of it. Needs `curate`."""
+    check_may(visit.memory, "curate")
+    return await _account(house, _of_user(visit, user).caller)
+
+
+@router.put("/quota", summary="Set what a user may spend")
+async def set_quota(
+    visit: VisitHere, house: HouseHere, user: Named, quota: Annotated[QuotaGiven, Body()]
+) -> AccountShown:
+    """A quota of their own, instead of the token's for each user. Holds from the next call on. Needs `curate`."""
+    check_may(visit.memory, "curate")
+    theirs = _of_user(visit, user).caller
+    await asyncio.to_thread(house.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
+    return await _account(house, theirs)
+
+
+@router.delete("/quota", summary="Take a user's own quota away")
+async def delete_quota(visit: VisitHere, house: HouseHere, user: Named) -> AccountShown:
+    """The token's quota for each user holds again. Needs `curate`."""
+    check_may(visit.memory, "curate")
+    theirs = _of_user(visit, user).caller
+    await asyncio.to_thread(house.accounts.set_quota, theirs.namespace, None)
+    return await _account(house, theirs)
+
+
+@usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
+async def get_usage(house: HouseHere, caller: CallerHere) -> UsageToday:
+    """What was spent with your token and as the user whom you name, their limits, and when they are free again."""
+    token = house.accounts.of_token(caller.token, caller.quota) if caller.token else None
+    return UsageToday(
+        token=AccountShown.of(await house.accounts.account(token, utc_now())) if token else None,
+        user=None if caller.user is None else await _account(house, caller),
+    )
+
+
+async def _account(house: Identities, caller: Caller) -> AccountShown:
+    payer = house.accounts.of_user(caller.namespace, caller.user_quota)
+    return AccountShown.of(await house.accounts.account(payer, utc_now()))
 
 
 def _of_user(visit: IdentityAccess, user: str) -> IdentityAccess:

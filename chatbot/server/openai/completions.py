@@ -123,7 +123,7 @@ class _Reply:
                 yield event
         except (ChatbotError, StoreError) as error:
             yield sse.event(problem_of(error, caller).as_json())
-        except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the client shall know
+        except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
             yield sse.event(unexpected(error).as_json())
         yield sse.event("[DONE]")
 

@@ -88,7 +88,7 @@ async def embed(asked: Annotated[AskedEmbeddings, Body()], house: HouseHere, cal
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
     visit = await visit_of(house, caller, asked.model, asked.identity)
     visit.check_chat()
-    name, found = await visit.runtime.embed(asked.input)
+    name, found = await visit.runtime.embed(asked.input, payers=visit.payers)
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")

@@ -39,8 +39,8 @@ class ReplyPlace:
     session: SessionHandle | None = None
     """None if nothing is kept."""
     before: tuple[Message, ...] | None = None
-    """What came before, as the client sent it or, where nothing is kept, as the session holds it; None: the session's
-    own transcript goes on."""
+    """Earlier messages, as the client sent them or, where nothing is stored, as the session holds them; None: the
+    session's own transcript continues."""
     is_whole: bool = False
     """True if the client holds the whole conversation and may send it again to find the session."""
     is_new: bool = False
@@ -111,7 +111,7 @@ def unknown_response(response: str) -> Refused:
 class _Named:
     session: SessionHandle
     entries: int | None = None
-    """What it is followed from; None: its end."""
+    """Number of entries to continue after; None: all."""
 
 
 async def _named(ask: Ask, visit: IdentityAccess) -> _Named | None:

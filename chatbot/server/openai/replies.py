@@ -111,7 +111,9 @@ def answered(visit: IdentityAccess, ask: Ask, before: Sequence[Message] | None) 
 async def _answered(visit: IdentityAccess, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
     """Leaving the iterator stops the model."""
     messages = await inlined(messages)
-    stream = visit.runtime.answer(messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options)
+    stream = visit.runtime.answer(
+        messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options, payers=visit.payers
+    )
     async with aclosing(stream) as deltas:
         async for delta in deltas:
             yield End(delta.reason, delta.usage) if isinstance(delta, Finished) else delta

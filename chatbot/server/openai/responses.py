@@ -168,7 +168,7 @@ class _Response:
             yield telling.event(f"response.{told['status']}", response=told)
         except (ChatbotError, StoreError) as error:
             yield telling.event("response.failed", response=self._failed(problem_of(error, caller)))
-        except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the client shall know
+        except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
             yield telling.event("response.failed", response=self._failed(unexpected(error)))
 
     def _failed(self, problem: Problem) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class FileItem(Lenient):
     filename: str = "file"
     """Name."""
     file_data: Annotated[str, AfterValidator(file_url)]
-    """A `data:` URL of a PDF, a text or a picture."""
+    """A `data:` URL of a PDF, a DOCX, an ODT, a text or a picture."""
 
 
 class RefusalItem(Lenient):

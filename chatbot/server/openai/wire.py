@@ -1,6 +1,6 @@
 """The shapes of `/v1/chat/completions`, as OpenAI documents them, and what we add: `session_id` and `identity`.
 
-A field that nobody knows is passed over, as new fields come with every release of every client; one that looks like a
+An unknown field is ignored, because clients add fields with every release; one that looks like a
 slip of one of ours is an error, for it could lose a conversation. A known field with a wrong value is an error, too.
 """
 
@@ -151,7 +151,7 @@ class FileData(Lenient):
     filename: str = "file"
     """Name."""
     file_data: Annotated[str, AfterValidator(file_url)]
-    """A `data:` URL of a PDF, a text or a picture."""
+    """A `data:` URL of a PDF, a DOCX, an ODT, a text or a picture."""
 
 
 class FilePart(Lenient):

@@ -225,5 +225,5 @@ async def _result(visit: IdentityAccess, turn: RunningTurn) -> tuple[str, str]:
         return "", str((await turn.ended()).receipt["at"])
     except (ChatbotError, StoreError) as error:
         return problem_of(error, visit.caller).message, ""
-    except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the reader shall know
+    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be told
         return unexpected(error).message, ""

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 
 from chatbot.chat import ClientRequest
 from chatbot.memory import SessionHandle
+from chatbot.memory.record import CHOICES
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.stores.base import KeyValueStore
-
-KEY = "choices"
-"""The key under which a session keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Choices:
 
 async def choices_of(session: SessionHandle) -> Choices:
     """Return the choices of a session; the default ones where it keeps none that can be read."""
-    kept = await session.kv_get(KEY) if session.supports(KeyValueStore) else None
+    kept = await session.kv_get(CHOICES) if session.supports(KeyValueStore) else None
     try:
         table = json.loads(kept or "{}")
         return Choices(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
@@ -46,7 +44,7 @@ async def choose(visit: IdentityAccess, session: SessionHandle, fields: Mapping[
     if after == before or not session.supports(KeyValueStore):
         return
     await visit.runtime.model_named(after.model)
-    await session.kv_set(KEY, json.dumps(asdict(after)))
+    await session.kv_set(CHOICES, json.dumps(asdict(after)))
 
 
 async def request_of(visit: IdentityAccess, session_id: str) -> ClientRequest:

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.activity import Activity, Day
-from chatbot.chat.usage import Bill, bill_of, calls_in, merged
+from chatbot.chat.usage import Bill, bill_of, calls_in, cost_text, merged
 from chatbot.memory.record import utc_now
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
@@ -39,6 +39,7 @@ async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(
     records = await visit.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
     shown = records[:_ON_A_PAGE]
     bills = await visit.bills()
+    days = await _days(visit)
     return sheet(
         request,
         "cost.html",
@@ -46,7 +47,8 @@ async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(
         here="cost",
         bills=[(record, bills.get(record.id, Bill())) for record in shown],
         total=merged(bills.values()),
-        bars=_bars(await _days(visit)),
+        bars=_bars(days),
+        peak=_peak(days),
         budget=visit.runtime.config.budget,
         following=cursor_of(shown[-1]) if len(records) > _ON_A_PAGE else "",
     )
@@ -75,6 +77,13 @@ async def _days(visit: IdentityAccess) -> Sequence[Day]:
     activity = Activity.of_last(_DAYS, utc_now())
     activity.add_calls(await visit.runtime.ledger.calls_since(activity.since))
     return activity.days
+
+
+def _peak(days: Sequence[Day]) -> str:
+    """Return the value of the highest bar."""
+    cost = max((day.cost_usd for day in days), default=0.0)
+    tokens = max((day.input_tokens + day.output_tokens for day in days), default=0)
+    return cost_text(cost) if cost else f"{tokens:,} tokens"
 
 
 def _bars(days: Sequence[Day]) -> list[Bar]:

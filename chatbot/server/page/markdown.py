@@ -201,7 +201,7 @@ def _place(address: str) -> str:
 
 
 def _clean(html: str) -> Markup:
-    return Markup(  # noqa: S704 - this is the one place that makes HTML of a stranger's text
+    return Markup(  # noqa: S704 - this is the one place that makes HTML of untrusted text
         nh3.clean(
             html,
             tags=_TAGS,

@@ -68,17 +68,17 @@ def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
     model = SettingField(
         ("model", "name"), "text", "Model", "As LiteLLM names it, such as openai/gpt-5 or ollama/llama3.2"
     )
-    per_session = SettingField(("budget", "session_usd"), "number", "Most US dollars per session", "0: no limit")
-    per_day = SettingField(("budget", "day_usd"), "number", "Most US dollars per day", "0: no limit")
+    per_session = SettingField(("budget", "session_usd"), "number", "Maximum US dollars per session", "0: no limit")
+    per_day = SettingField(("budget", "day_usd"), "number", "Maximum US dollars per day", "0: no limit")
     keeps = SettingField(
         (*of_agent, "remember_exchanges"),
         "yes",
         "Remember conversations",
-        "New messages only; what is remembered stays",
+        "For new messages; existing memories stay",
     )
-    rows = SettingField((*of_agent, "recall_rows"), "whole", "Most memories in a prompt", "0: recall nothing")
+    rows = SettingField((*of_agent, "recall_rows"), "whole", "Maximum memories in a prompt", "0: recall nothing")
     ttl = SettingField(
-        ("sessions", "ttl_days"), "number", "Days after its last use until a session is deleted", "0: never"
+        ("sessions", "ttl_days"), "number", "Delete a session after this many days without use", "0: never"
     )
     decay = SettingField(
         ("maintenance", "decay_per_day"),

@@ -43,7 +43,7 @@ class Connection(AsyncResource):
             why = f"it did not start within {self._settings.start_timeout_s:g} s"
         except ConfigError as error:
             why = str(error)
-        except Exception as error:  # noqa: BLE001 - a stranger's program and its transport may raise anything
+        except Exception as error:  # noqa: BLE001 - a foreign program and its transport may raise anything
             why = _innermost(error)
         except asyncio.CancelledError:
             await self.aclose()

@@ -109,7 +109,7 @@ class Server(AsyncResource):
         for _ in range(_MOST_PAGES):
             try:
                 page = await client.list_tools(cursor=cursor)
-            except Exception as error:  # a stranger's list may be anything
+            except Exception as error:  # a foreign server may send anything
                 raise ToolError(f"the tools of {self.name!r} cannot be listed: {error!s:.300}") from error
             for tool in page.tools:
                 yield tool

@@ -6,11 +6,11 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.model import Price
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, done, go, open_memory, open_menu, remember, say, slow
+from tests.surfaces.page.actions import answers, go, open_memory, open_menu, remember, say, slow
 
 Tab = Callable[..., Page]
 
@@ -58,13 +58,14 @@ def test_the_first_visit_says_what_is_kept_where_and_offers_three_things_to_try(
 
 
 def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, served: Served) -> None:
-    page.locator("#files").set_input_files({"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL})
+    chosen: FilePayload = {"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL}
+    page.locator("#files").set_input_files(chosen)
     expect(page.locator("#attached li")).to_have_count(1)
     page.evaluate(PASTE, base64.b64encode(PIXEL).decode())
     expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "pasted.png✕"])
     page.get_by_label("Message", exact=True).fill("Look at these")
     page.get_by_role("button", name="Send", exact=True).click()
-    done(page)
+    expect(answers(page)).to_have_count(1)
     for name in ("chosen.png", "pasted.png"):
         picture = page.get_by_role("img", name=name)
         picture.scroll_into_view_if_needed()
@@ -133,19 +134,19 @@ def test_many_memories_are_hidden_at_once_and_brought_back(page: Page, served: S
             remember(client, title)
     go(page, "Memory")
     rows = page.locator(".row-title")
-    expect(page.get_by_role("button", name="Never recall the chosen ones")).to_be_hidden()
-    page.get_by_label("Choose: Tea is at four").check()
-    page.get_by_label("Choose: Kim lives in Graz").check()
-    page.get_by_role("button", name="Never recall the chosen ones").click()
+    expect(page.get_by_role("button", name="Never recall the selected ones")).to_be_hidden()
+    page.get_by_label("Select: Tea is at four").check()
+    page.get_by_label("Select: Kim lives in Graz").check()
+    page.get_by_role("button", name="Never recall the selected ones").click()
     expect(page.get_by_role("status").first).to_contain_text("2 memories are hidden")
     expect(rows).to_have_text(["The key is under the mat"])
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("status").first).to_have_text("Restored.")
     expect(rows).to_have_count(3)
-    page.get_by_label("Choose: Tea is at four").check()
-    page.get_by_label("Choose all on this page").check()
-    page.get_by_role("button", name="Never recall the chosen ones").click()
-    expect(page.locator(".rows")).to_have_text("No memories yet")
+    page.get_by_label("Select: Tea is at four").check()
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("button", name="Never recall the selected ones").click()
+    expect(page.locator(".rows")).to_contain_text("No memories yet")
 
 
 def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:
@@ -172,10 +173,10 @@ def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: 
 def test_settings_are_changed_and_hold_for_the_next_message(page: Page, served: Served) -> None:
     go(page, "Settings")
     page.get_by_label("Instructions that ada follows").fill("You are a gardener.")
-    page.get_by_label("Most US dollars per day").fill("2.5")
+    page.get_by_label("Maximum US dollars per day").fill("2.5")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status").first).to_have_text("Saved. The next message uses the new settings.")
-    expect(page.get_by_label("Most US dollars per day")).to_have_value("2.5")
+    expect(page.get_by_label("Maximum US dollars per day")).to_have_value("2.5")
     go(page, "New chat")
     say(page, "hello there")
     assert "You are a gardener." in str(served.models["ada"].prompts[-1][0].content)

@@ -50,8 +50,9 @@ def places(served: Served, tab: Tab) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(scheme: str, served: Served, places: list[str], tab: Tab) -> None:
-    page = tab(served.url, color_scheme=scheme)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing(width: int, scheme: str, served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url, color_scheme=scheme, viewport={"width": width, "height": 844}, has_touch=width < 900)
     for place in places:
         page.goto(place)
         for details in page.locator("main details").all():
@@ -88,7 +89,7 @@ def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
         "New chat",
         "Sessions",
         "Memory",
-        "Light or dark",
+        "Theme",
         "More",
         "Retry",
         "Edit",
@@ -134,11 +135,11 @@ def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(ser
     light = _ground(page)
     assert sum(dark) < 150
     assert sum(light) > 600
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Theme").click()
     assert _ground(page) == dark
     go(page, "Memory")
     assert _ground(page) == dark
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Theme").click()
     page.emulate_media(color_scheme="dark")
     page.reload()
     assert _ground(page) == light

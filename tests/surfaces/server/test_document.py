@@ -1,6 +1,7 @@
 """The OpenAPI document: what it promises holds for whatever is sent."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,10 +103,12 @@ def test_an_operation_tells_of_the_errors_that_it_can_have_and_of_no_others(docu
         if not path.startswith("/v1/"):
             assert errors in (doors, set()), path
             continue
-        expected = doors | (everyone if path not in {"/v1/models", "/v1/models/{name}"} else set())
+        expected = doors | (everyone if path not in {"/v1/models", "/v1/models/{name}", "/v1/usage"} else set())
         expected |= {404} if path == "/v1/models/{name}" else set()
         expected |= (
-            {409} if path.split("/")[2] in {"memories", "tasks", "facts", "people", "users", "profile"} else set()
+            {409}
+            if path.split("/")[2] in {"memories", "tasks", "facts", "people", "users", "profile", "events"}
+            else set()
         )
         expected |= {409, 415} if method != "get" else set()
         expected |= {412} if path.startswith("/v1/memories/") and method in {"put", "patch"} else set()
@@ -165,6 +168,7 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 400, 404, 409]"]
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/profile/[^/]+$"\ninclude-method = "PUT"']
     lines += ["[operations.checks.positive_data_acceptance]", 'expected-statuses = ["2xx", 404, 409, 422]']
+    lines += ['[[operations]]\ninclude-path-regex = "^/v1/events$"', "[operations.parameters]", "follow = false"]
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
     return "\n".join(lines)
@@ -184,3 +188,35 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             yield path, method, operation
+
+
+def test_names_read_well_in_generated_clients(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    for name, schema in schemas.items():
+        assert re.fullmatch("[A-Z][A-Za-z]+", name), name
+        assert not re.search("^Body|Input$|Output$", name), name
+        assert schema["title"] == name
+    for place, enum in _enums(document, ""):
+        assert re.fullmatch("[A-Z][A-Za-z]+", enum["title"]), place
+    words = {
+        "Clearance",
+        "MemoryStatus",
+        "MemoryType",
+        "Priority",
+        "Sensitivity",
+        "TaskScope",
+        "TaskStatus",
+        "Visibility",
+    }
+    assert words <= schemas.keys()
+
+
+def _enums(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("enum"), list):
+            yield place, schema
+        for name, each in schema.items():
+            yield from _enums(each, f"{place}/{name}")
+    elif isinstance(schema, list):
+        for number, each in enumerate(schema):
+            yield from _enums(each, f"{place}/{number}")

@@ -87,6 +87,11 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/users"): None,
     ("GET", "/v1/users/export"): None,
     ("DELETE", "/v1/users"): None,
+    ("GET", "/v1/users/quota"): None,
+    ("PUT", "/v1/users/quota"): {"day_usd": 1},
+    ("DELETE", "/v1/users/quota"): None,
+    ("GET", "/v1/usage"): None,
+    ("GET", "/v1/events"): None,
 }
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
@@ -95,6 +100,10 @@ QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("GET", "/v1/users/export"): {"user": "alice"},
     ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
     ("DELETE", "/v1/users"): {"user": "alice"},
+    ("GET", "/v1/users/quota"): {"user": "alice"},
+    ("PUT", "/v1/users/quota"): {"user": "alice"},
+    ("DELETE", "/v1/users/quota"): {"user": "alice"},
+    ("GET", "/v1/events"): {"follow": "false", "after": "0"},
 }
 """Parameters that a route needs; ids stand in braces."""
 
@@ -107,7 +116,7 @@ NAMING = [
     and route not in {("PUT", "/v1/profile/{slot}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
 """Routes that name a session, a response, or something remembered."""
-NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
+NOWHERE = {"/openapi.json", "/v1/usage", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
 PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
 

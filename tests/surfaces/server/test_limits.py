@@ -1,6 +1,7 @@
 """What is too large, too slow, too much or broken is refused, and harms nobody else."""
 
 import asyncio
+import base64
 import json
 import socket
 import time
@@ -47,6 +48,24 @@ def test_a_body_that_is_too_large_is_refused_whether_its_length_is_told_or_not(s
         for answer in (told, untold):
             assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
         assert client.post("/v1/memories", json={"title": "x" * 500}).status_code == 201
+
+
+def _photo(kilobytes: int) -> dict[str, object]:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(kilobytes * 1024)).decode()
+    return {"text": "what is this?", "attachments": [{"name": "a.png", "data": f"data:image/png;base64,{data}"}]}
+
+
+def test_files_have_a_bound_of_their_own_that_the_error_names(http: Serve) -> None:
+    served = http(config="[server]\nbody_kb = 4\nattachments_kb = 40\n")
+    with served.client() as client:
+        chat = f"/v1/sessions/{client.post('/v1/sessions', json={}).json()['id']}/chat"
+        assert client.post(chat, json=_photo(20)).status_code == 200
+        large = client.post(chat, json=_photo(40))
+        text = client.post(chat, json={"text": "data:;base64 " + "word " * 4_000})
+        elsewhere = client.post("/v1/memories", json={"title": "x", "narrative": "data:;base64," + "a" * 20_000})
+        assert [each.status_code for each in (large, text, elsewhere)] == [413] * 3
+        assert "40,960 bytes of files" in large.json()["error"]["message"]
+        assert "attachments_kb" not in text.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("size", [31 * 1024, 33 * 1024, 40 * 1024, 63 * 1024])
