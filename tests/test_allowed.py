@@ -395,6 +395,7 @@ def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew()
     assert is_allowed(Path("config.toml"), table)
 
 
+@pytest.mark.nightly
 def test_many_processes_that_allow_at_once_lose_nothing(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib, chatbot.allowed as t; t.allow(pathlib.Path(sys.argv[1]), {'model': {'api_base': 'x'}})"

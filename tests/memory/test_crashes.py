@@ -32,7 +32,7 @@ CUTS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "create", "compact", "delete"))
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "create", "delete"))
 def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work

@@ -500,6 +500,7 @@ async def test_a_memory_that_writes_nothing_is_maintained_too() -> None:
         assert sorted(row.status for row in page.rows) == ["active", "compressed", "compressed", "compressed"]
 
 
+@pytest.mark.nightly
 async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Maintained, tmp_path: Path) -> None:
     ids = [each for n in range(5) for each in await _family(memory, n)]
     script = (

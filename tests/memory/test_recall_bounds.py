@@ -18,6 +18,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observations.keeper import Keeper
 from chatbot.stores.observations.visible import VisibleRows
 from tests.clock import Clock
+from tests.effort import rounds
 
 WEDNESDAY = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
@@ -197,7 +198,7 @@ async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path
         made = random.Random(7)
         settings = {"observations": {"cache": str(tmp_path / "cache")}}
         async with MemorySystem(home, clock=clock, settings=settings) as memory:
-            for _ in range(6):
+            for _ in range(rounds(8, least=2)):
                 said = [exchange(" ".join(made.choices(words, k=5)), days=made.randrange(9)) for _ in range(20)]
                 await say(await opened(memory), *said)
             asking = await opened(memory)

@@ -38,6 +38,7 @@ def test_other_languages_are_told_by_script_or_function_words(text: str) -> None
     assert not is_english(text)
 
 
+@pytest.mark.nightly
 async def test_a_text_fills_the_part_of_its_language_alone() -> None:
     async with LocalEmbedder() as embedder:
         english, german = (await embedder.embed(["I live in Berlin", "Ich wohne in Berlin"])).vectors
@@ -46,6 +47,7 @@ async def test_a_text_fills_the_part_of_its_language_alone() -> None:
     assert not any(german[:DIMENSION])
 
 
+@pytest.mark.nightly
 async def test_an_english_question_finds_rows_of_other_languages_where_there_are_some() -> None:
     rows = ["Ich wohne in Berlin", "Meine Katze heißt Miso", "我父亲的生日是在5月14日。", "I work at night"]
     wanted = {"Where do I live?": 0, "What is my cat called?": 1, "When is my father's birthday?": 2}

@@ -123,6 +123,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_before_it_is_read() -> None
             await reply_of(model, [Message("user", "word " * 100)])
 
 
+@pytest.mark.nightly
 async def test_a_reply_ends_where_the_window_ends() -> None:
     async with local(context_window=64) as model:
         _, end = await reply_of(model, STORY, max_output_tokens=1000)
@@ -161,6 +162,7 @@ async def _seconds(work: Awaitable[object]) -> float:
     return time.monotonic() - begun
 
 
+@pytest.mark.nightly
 async def test_replies_are_given_one_after_the_other() -> None:
     async with local() as model:
         questions = [[Message("user", f"What is {number} plus {number}?")] for number in range(4)]

@@ -53,6 +53,7 @@ async def test_it_costs_nothing_and_counts_tokens() -> None:
     assert (usage.input_tokens, usage.cost_usd, usage.estimated) == (4, 0.0, False)
 
 
+@pytest.mark.nightly
 async def test_cancelling_returns_at_once_and_the_embedder_goes_on_working() -> None:
     async with MiniLMEmbedder() as embedder:
         await embedder.embed(["warm"])

@@ -29,7 +29,7 @@ KILLS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "remember", "purge", "snapshot", "correct"))
+@pytest.mark.parametrize("scenario", by_day(KILLS, "remember", "purge"))
 def test_a_killed_process_loses_no_memory_and_brings_none_back(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     command = [sys.executable, str(DRIVER), "kill", scenario, str(tries), str(tmp_path)]

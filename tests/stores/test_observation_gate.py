@@ -193,6 +193,14 @@ async def _nearest(zoo: Zoo, view: View) -> None:
     assert {match.id for match in found} == zoo.seen(view, ["active"])
 
 
+async def _later_alike(zoo: Zoo, view: View) -> None:
+    await _fill_vectors(zoo)
+    seen = zoo.seen(view, ["active"])
+    found = await zoo.store.later_alike(view, [row.id for row in zoo.rows], Filter(), model="m", limit=100)
+    assert found.keys() <= seen
+    assert {match.id for matches in found.values() for match in matches} <= seen
+
+
 async def _missing_vectors(zoo: Zoo, view: View) -> None:
     await _fill_vectors(zoo)
     assert await zoo.store.missing_vectors(view, model="m", limit=1000) == []
@@ -329,6 +337,7 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "states": _states,
     "sessions_about": _sessions_about,
     "nearest": _nearest,
+    "later_alike": _later_alike,
     "missing_vectors": _missing_vectors,
     "vector_stats": _vector_stats,
     "history": _history,

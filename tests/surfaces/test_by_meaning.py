@@ -28,6 +28,7 @@ def injected(question: str) -> list[str]:
     return list(receipt["memory"]["injected"])
 
 
+@pytest.mark.nightly
 def test_what_was_asked_once_is_found_in_other_words_by_the_next_command() -> None:
     ok("ask", "I signed up at the climbing hall on Main Street yesterday.")
     [row] = json.loads(ok("memory", "list", "--json"))

@@ -249,6 +249,7 @@ def test_what_is_forgotten_can_be_restored() -> None:
     assert titles("list") == ["Tea"]
 
 
+@pytest.mark.nightly
 def test_several_are_forgotten_once_that_is_agreed_to_where_there_is_a_terminal() -> None:
     ids = [add(f"number {number}") for number in range(2)]
     assert ok("forget", *ids, "--dry-run") == "".join(f"would be forgotten {each}\n" for each in ids)

@@ -10,6 +10,7 @@ import pytest
 
 from chatbot.cli.repl.commands import Commands
 from tests.command import ok
+from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal
 
 UP = "\x1b[A"
@@ -202,6 +203,7 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
 
 
+@pytest.mark.nightly
 def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_one_of_an_earlier_sitting(
     start: Start,
 ) -> None:
@@ -292,6 +294,7 @@ def test_a_reply_is_copied_and_saved(start: Start) -> None:
     assert Path("out.py").read_text(encoding="utf-8") == "print(1)\n"
 
 
+@pytest.mark.nightly
 def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(start: Start) -> None:
     chat = start()
     chat.say("/setup")
@@ -359,6 +362,7 @@ def test_a_bare_resume_lists_the_sessions(start: Start) -> None:
     chat.leave()
 
 
+@pytest.mark.nightly
 def test_a_new_session_is_begun_when_asked_for(start: Start) -> None:
     for title in ("one", "two"):
         chat = start("--new")
@@ -642,6 +646,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.leave()
 
 
+@pytest.mark.nightly
 def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "sed -i s/tea/coffee/")
     chat = remembering()
@@ -753,7 +758,7 @@ main([])
 """
 
 
-@pytest.mark.parametrize("breaks", ["yes", ""])
+@pytest.mark.parametrize("breaks", by_day(["yes", ""], "yes"))
 def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
     start: Start, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:

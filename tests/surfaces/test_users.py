@@ -25,6 +25,7 @@ from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import STATUSES
 from tests.effort import NIGHTLY
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, http
 from tests.servers.memory_server import listening
 from tests.surfaces.test_mcp import call
@@ -201,8 +202,8 @@ async def _look_around(client: httpx.AsyncClient) -> None:
 async def test_users_of_the_mcp_server_are_apart() -> None:
     async def play(url: str, number: int) -> None:
         async with (
-            httpx2.AsyncClient(headers={b"X-Chatbot-User": LABELS[number].encode()}) as own,
-            Client(streamable_http_client(url, http_client=own), read_timeout_seconds=60) as client,
+            httpx2.AsyncClient(headers={b"X-Chatbot-User": LABELS[number].encode()}, timeout=PATIENCE_S) as own,
+            Client(streamable_http_client(url, http_client=own), read_timeout_seconds=PATIENCE_S) as client,
         ):
             await call(client, "memory_write", title=said(number), related_people=[f"Maria {secret(number)}"])
             await call(client, "task_add", title=f"Change {secret(number)}")
@@ -224,6 +225,8 @@ async def test_users_of_the_mcp_server_are_apart() -> None:
             resources = [resource.model_dump_json() for resource in (await client.list_resources()).resources]
             assert others_in("".join(resources), number) == []
 
+    limits = f"[server]\nrequest_timeout_s = {PATIENCE_S}\nrate_per_minute = 0\n"
+    Path("config.toml").write_text(CONFIG + limits, encoding="utf-8")
     kept: list[int] = []
     everybody = asyncio.Event()
     async with listening() as url:

@@ -188,6 +188,7 @@ def test_without_the_extra_the_one_command_that_brings_it_is_told() -> None:
     assert "pip install 'chatbot-runtime[web]'" in done.stderr
 
 
+@pytest.mark.nightly
 def test_tokens_made_by_many_processes_at_once_are_all_kept() -> None:
     makers = [
         subprocess.Popen([sys.executable, "-m", "chatbot", "token", "add", f"n{n}", "--clearance", "public"],
