@@ -26,25 +26,28 @@ _HAIL = (
 _COURTESY = (
     r"how are you(?: doing)?(?: today)?|how do you do|what's up|nice to meet you|i hope you are well|thanks?(?: you)?"
 )
-_ANYBODY = r"there|all|everyone|again"
-_COMPANY = rf"{_ANYBODY}|team|folks|mate|buddy|pal|guys|(?:my )?(?:friend|dear|bot|chatbot)s?(?=\s*(?:[,.!?]|$))"
+_COMPANY = (
+    r"there|all|everyone|again|team|folks|mate|buddy|pal|guys|(?:my )?(?:friend|dear|bot|chatbot)s?(?=\s*(?:[,.!?]|$))"
+)
 _PAUSE = r"[\s,.!?;:…–—。，！？、-]*"
 _GREETING = re.compile(
     rf"(?:(?:{_HAIL})(?!\w)(?:,?\s+(?:{_COMPANY})(?!\w))*(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
     rf"|(?:{_COURTESY})(?!\w)){_PAUSE}",
     re.IGNORECASE,
 )
-_MERE_HAIL = re.compile(rf"(?:{_HAIL})(?!\w)(?:,?\s+(?:{_ANYBODY})(?!\w))*{_PAUSE}", re.IGNORECASE)
 _QUOTES = "\"'“”„«»‘’`*_# "
 
 
 def title_of(text: str) -> str:
-    """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long."""
+    """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
+
+    A text that only greets is its own title, until a later one says more.
+    """
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     sentences = [_MARKS.sub("", part) for part in _SENTENCE.split("\n".join(lines))]
     told = (_without(_GREETING, " ".join(sentence.split())) for sentence in sentences)
     whole = " ".join(text.split())
-    return _cut(next(filter(_says_something, [*told, _without(_MERE_HAIL, whole)]), whole))
+    return _cut(next(filter(_says_something, told), whole))
 
 
 def is_greeting(text: str) -> bool:

@@ -28,10 +28,10 @@ from chatbot.models import ScriptedModel
         ("こんにちは。東京の天気は？", "東京の天気は？"),
         ("hello", "hello"),
         ("hello there", "hello there"),
-        ("hello there mate", "mate"),
-        ("Hey, mate!", "mate!"),
-        ("Hi Sam", "Sam"),
-        ("hi again, how are you?", "how are you?"),
+        ("hello there mate", "hello there mate"),
+        ("Hey, mate!", "Hey, mate!"),
+        ("Hi Sam", "Hi Sam"),
+        ("hi again, how are you?", "hi again, how are you?"),
         ("hello there mate, the shed leaks", "the shed leaks"),
         ("yodel for beginners", "yodel for beginners"),
         ("???", "???"),
@@ -66,7 +66,7 @@ async def _title(chat: Chat) -> str:
     return chat.session.record.title
 
 
-@pytest.mark.parametrize(("greeting", "title"), [("hello", "hello"), ("hello there mate", "mate")])
+@pytest.mark.parametrize(("greeting", "title"), [("hello", "hello"), ("hello there mate", "hello there mate")])
 async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path, greeting: str, title: str) -> None:
     async with MemorySystem(memory_home) as memory:
         chat = await _chat(memory, memory_home, ScriptedModel())
