@@ -34,7 +34,7 @@ _ERRORS = {f"{each.__module__}.{each.__name__}": each for each in ERRORS}
 _GONE = "the worker that ran this turn ended: what arrived until then is kept"
 
 
-class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+class SiblingQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """One request between workers."""
 
     kind: str
@@ -43,7 +43,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """A place, a turn's id, an identity, or caller and key of a request."""
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class SiblingAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A value, an event by the name of its class, or how a turn ended."""
 
     value: Any = None
@@ -64,7 +64,7 @@ class SiblingTurn:
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
-        async with aclosing(_asked(self._path, Question("events", (self._name,)))) as answers:
+        async with aclosing(_asked(self._path, SiblingQuestion("events", (self._name,)))) as answers:
             async for answer in answers:
                 if answer.event:
                     event: Event = msgspec.convert(answer.value, _EVENTS[answer.event])
@@ -83,9 +83,9 @@ class SiblingTurn:
 
     async def stop(self) -> None:
         """Stop the model; the text so far is kept."""
-        await _first(self._path, Question("stop", (self._name,)))
+        await _first(self._path, SiblingQuestion("stop", (self._name,)))
 
-    def _take_end(self, answer: Answer) -> None:
+    def _take_end(self, answer: SiblingAnswer) -> None:
         if answer.error:
             self._error = _ERRORS.get(answer.error, ChatbotError)(str(answer.value))
         else:
@@ -103,7 +103,7 @@ class Siblings(AsyncResource):
         """Caller and key of each request with an `Idempotency-Key` that is under way here."""
 
     async def listen(self, turns: Turns, reopen: Callable[[str], Awaitable[None]]) -> None:
-        """Answer the other workers from now on."""
+        """SiblingAnswer the other workers from now on."""
         if self._own is None:
             return
         self._own.unlink(missing_ok=True)  # of the worker that this one replaces
@@ -112,7 +112,7 @@ class Siblings(AsyncResource):
 
     async def turns(self, place: SessionKey, *, lately: bool = False) -> list[LiveTurn]:
         """Return the turns of a session that others run, or `lately` ran."""
-        answers = await self._all(Question("lately" if lately else "turns", place))
+        answers = await self._all(SiblingQuestion("lately" if lately else "turns", place))
         return [
             SiblingTurn(path, told["id"], told["text"], parse_time(told["begun_at"]))
             for path, answer in answers
@@ -121,22 +121,22 @@ class Siblings(AsyncResource):
 
     async def are_busy(self, identity: str) -> bool:
         """Return whether another worker answers for the identity."""
-        return any(busy for _, busy in await self._all(Question("is_busy", (identity,))))
+        return any(busy for _, busy in await self._all(SiblingQuestion("is_busy", (identity,))))
 
     async def are_writing(self, name: tuple[str, str]) -> bool:
         """Return whether another worker is at the request of that caller and key."""
-        return any(writes for _, writes in await self._all(Question("writes", name)))
+        return any(writes for _, writes in await self._all(SiblingQuestion("writes", name)))
 
     async def reopen(self, identity: str) -> None:
         """Have the others open the identity with its settings as they are now, once it is at rest there."""
-        await self._all(Question("reopen", (identity,)))
+        await self._all(SiblingQuestion("reopen", (identity,)))
 
     async def aclose(self) -> None:
-        """Answer no more."""
+        """SiblingAnswer no more."""
         if self._server is not None:
             self._server.close()
 
-    async def _all(self, question: Question) -> list[tuple[Path, Any]]:
+    async def _all(self, question: SiblingQuestion) -> list[tuple[Path, Any]]:
         answers = await asyncio.gather(*(_first(path, question) for path in self._others))
         return list(zip(self._others, answers, strict=True))
 
@@ -151,54 +151,54 @@ class _Answerer:
         self._reopening: set[asyncio.Task[None]] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
+        """SiblingAnswer one request."""
         with suppress(OSError, EOFError, msgspec.MsgspecError, InvalidValue):  # the other one has left
             try:
                 if is_own(writer.get_extra_info("socket")):
-                    question = msgspec.json.decode(await read_frame(reader), type=Question)
+                    question = msgspec.json.decode(await read_frame(reader), type=SiblingQuestion)
                     async for answer in self._answers(question):
                         await write_frame(writer, msgspec.json.encode(answer))
             finally:
                 writer.close()
 
-    async def _answers(self, question: Question) -> AsyncGenerator[Answer, None]:
+    async def _answers(self, question: SiblingQuestion) -> AsyncGenerator[SiblingAnswer, None]:
         name = question.name
         match question.kind:
             case "events":
                 async for answer in self._events(*name):
                     yield answer
             case "turns":
-                yield Answer(_listed(self._turns.under_way((name[0], name[1]))))
+                yield SiblingAnswer(_listed(self._turns.under_way((name[0], name[1]))))
             case "lately":
-                yield Answer(_listed(self._turns.lately((name[0], name[1]))))
+                yield SiblingAnswer(_listed(self._turns.lately((name[0], name[1]))))
             case "is_busy":
-                yield Answer(bool(self._turns.of_identity(*name)))
+                yield SiblingAnswer(bool(self._turns.of_identity(*name)))
             case "writes":
-                yield Answer(name in self._writing)
+                yield SiblingAnswer(name in self._writing)
             case "stop":
                 if turn := self._turns.named(*name):
                     await turn.stop()
-                yield Answer()
+                yield SiblingAnswer()
             case "reopen":
                 task = asyncio.create_task(self._reopened(*name))
                 self._reopening.add(task)
                 task.add_done_callback(self._reopening.discard)
-                yield Answer()
+                yield SiblingAnswer()
 
-    async def _events(self, name: str) -> AsyncGenerator[Answer, None]:
+    async def _events(self, name: str) -> AsyncGenerator[SiblingAnswer, None]:
         turn = self._turns.named(name)
         if turn is None:
             return
         async for event in turn.events():
-            yield Answer(event, event=type(event).__name__)
+            yield SiblingAnswer(event, event=type(event).__name__)
         try:
             ended = await turn.ended()
-            yield Answer({"reply": ended.reply, "receipt": ended.receipt})
+            yield SiblingAnswer({"reply": ended.reply, "receipt": ended.receipt})
         except (ChatbotError, StoreError) as error:
             known = next(kind for kind in type(error).__mro__ if kind in ERRORS)
-            yield Answer(str(error), error=f"{known.__module__}.{known.__name__}")
+            yield SiblingAnswer(str(error), error=f"{known.__module__}.{known.__name__}")
         except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; the listener gets no more of it
-            yield Answer(f"the turn failed: {type(error).__name__}", error=f"{__name__}.{type(error).__name__}")
+            yield SiblingAnswer(f"the turn failed: {type(error).__name__}", error=f"{__name__}.{type(error).__name__}")
 
     async def _reopened(self, identity: str) -> None:
         while running := self._turns.of_identity(identity):
@@ -218,7 +218,7 @@ def _listed(turns: Sequence[Any]) -> list[dict[str, str]]:
     return [{"id": turn.name, "text": turn.text, "begun_at": format_time(turn.begun_at)} for turn in turns]
 
 
-async def _first(path: Path, question: Question) -> Any:
+async def _first(path: Path, question: SiblingQuestion) -> Any:
     """Return the value of the first answer; None where that worker says nothing."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_S), aclosing(_asked(path, question)) as answers:
@@ -227,13 +227,13 @@ async def _first(path: Path, question: Question) -> Any:
     return None
 
 
-async def _asked(path: Path, question: Question) -> AsyncGenerator[Answer, None]:
+async def _asked(path: Path, question: SiblingQuestion) -> AsyncGenerator[SiblingAnswer, None]:
     """Yield the answers of a worker, until it ends."""
     with suppress(OSError, EOFError):
         reader, writer = await connected(path)
         try:
             await write_frame(writer, msgspec.json.encode(question))
             while True:
-                yield msgspec.json.decode(await read_frame(reader), type=Answer)
+                yield msgspec.json.decode(await read_frame(reader), type=SiblingAnswer)
         finally:
             writer.close()

@@ -68,6 +68,14 @@ async def test_replies_tools_options_and_prices_are_those_of_a_call_from_here(he
         assert any(isinstance(delta, ToolCallDelta) for delta in called), called
 
 
+@pytest.mark.parametrize(
+    ("name", "helped"), [("ollama_chat/x", True), ("lm_studio/x", True), ("hosted_vllm/x", True), ("bedrock/x", False)]
+)
+def test_servers_without_a_key_are_helped_and_logins_by_the_environment_are_not(name: str, *, helped: bool) -> None:
+    settings = convert({"name": name, "api_base": "", "keep_warm_s": IDLE_S}, ModelSettings)
+    assert WarmModel(settings)._can_be_helped() is helped
+
+
 async def test_errors_are_those_of_a_call_from_here_and_hold_no_key(helper: Path, openai_url: str) -> None:
     async with model_at(openai_url, "denies") as model:
         with pytest.raises(KeyRefused) as caught:

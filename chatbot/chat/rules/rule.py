@@ -1,4 +1,4 @@
-"""Form of a rule, and the search of a text for many rules at once.
+"""RuleForm of a rule, and the search of a text for many rules at once.
 
 A phrase is written in words: `forget|ignore WORDS{0,3}? rules`. The words before its first space are its heads, one of
 which begins it; a space stands for anything that is no word between two words, ` ?` for that or nothing, and `WORDS`
@@ -61,7 +61,7 @@ class Phrase:
 
 
 @dataclass(frozen=True)
-class Form:
+class RuleForm:
     """Signs and words as they stand in a text; `script` holds the ranges of letters of which it must have one."""
 
     text: str
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
 
     name: str
     phrases: tuple[Phrase, ...] = ()
-    form: Form | None = None
+    form: RuleForm | None = None
 
 
 class RuleTable:
@@ -127,7 +127,7 @@ def form(name: str, *patterns: str, script: str = "") -> Rule:
 
     `script` holds the ranges of its letters: a text without any of them is not searched.
     """
-    return Rule(name, (), Form("|".join(patterns), script))
+    return Rule(name, (), RuleForm("|".join(patterns), script))
 
 
 def _phrase(pattern: str) -> Phrase:
