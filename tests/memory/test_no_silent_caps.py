@@ -141,12 +141,14 @@ async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
             assert len(await found) == ROWS, name
         assert await store.facts(view, FactFilter(), limit=EVERY) == []
         assert await store.nearest(view, [1.0], Filter(), model="", limit=EVERY) == []
+        assert await store.later_alike(view, [rows[0].id], Filter(), model="", limit=EVERY) == {}
         limited = {
             name
             for name, operation in inspect.getmembers(ObservationStore, inspect.iscoroutinefunction)
             if "limit" in inspect.signature(operation).parameters
         }
-        assert limited == {*lists, "facts", "nearest", "find"}
+        paged = {"find", "changes"}
+        assert limited == {*lists, "facts", "nearest", "later_alike", *paged}
 
 
 def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -> None:
