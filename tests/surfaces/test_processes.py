@@ -108,9 +108,11 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "token": (2, "token"),
     "token add": (0, "token add phone --clearance public"),
     "token list": (0, "token list"),
+    "token limit": (4, "token limit phone --day-usd 1"),
     "token revoke": (4, "token revoke phone"),
     "users": (2, "users"),
     "users list": (0, "users list --json"),
+    "users limit": (0, "users limit alice --day-usd 1"),
     "users export": (4, "users export alice"),
     "users erase": (4, "users erase alice --yes"),
     "config": (0, "config"),
@@ -145,6 +147,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("HOME", str(folder))
         patch.chdir(folder)
+        patch.delenv("CHATBOT_NIGHTLY", raising=False)
         command.project(CONFIG)
         Path("CLAUDE.md").write_text("# Style\n\nTabs, not spaces.\n", encoding="utf-8")
         for path in (Path("identities"), Path("identities/ada"), Path("identities/ada/identity.toml")):
