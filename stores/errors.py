@@ -17,7 +17,7 @@ StoreError
 ├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
 │   └── MissingRight       an operation that needs a right which the caller lacks
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
-├── Closed                 an operation after `aclose`                 (RuntimeError)
+├── ClosedResource         an operation after `aclose`                 (RuntimeError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
     └── ReadOnlyFolder     the folder can be read but not written
 
@@ -115,7 +115,7 @@ class ReadOnlyFolder(StoreFailed):
     """The folder may be read, and not be written: it is a backup, or on a disk that is mounted read-only."""
 
 
-class Closed(StoreError, RuntimeError):
+class ClosedResource(StoreError, RuntimeError):
     """An operation on a memory, session or store after its `aclose`."""
 
 

@@ -34,7 +34,7 @@ from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, Unk
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
-from chatbot.stores.row_changes import Change, Changes, Position, Reached
+from chatbot.stores.row_changes import Change, ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import packed, unit
@@ -994,7 +994,7 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return product / math.hypot(*one) / math.hypot(*other)
 
 
-async def changes_after(store: ObservationStore, view: View, after: Position | Reached | None) -> Changes:
+async def changes_after(store: ObservationStore, view: View, after: Position | ChangeCursor | None) -> Changes:
     """All changes behind `after`."""
     return await store.changes(view, after, limit=1_000)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import PUBLIC, Scope, Scoped, Sensitivities
+from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
 from chatbot.memory.scoring import RowScore
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import (
@@ -145,7 +145,7 @@ class Every(Filter):
     ask: Sensitivities = PUBLIC
 
 
-class MemoryReads(Scoped):
+class MemoryReads(ScopedOperations):
     """Every answer holds only what the caller may see; the gate is passed before limits, counts and uses.
 
     `ask` names the sensitivities wanted: `private` and `secret` rows are returned to who asks for them, `unknown` ones

@@ -49,7 +49,7 @@ from chatbot.stores.span import Observer, count, observed, span
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from chatbot.embedding import Embedded, Embedder
+    from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.maintenance.policy import Part, Policy
     from chatbot.memory.maintenance.report import MaintenanceReport
     from chatbot.memory.maintenance.upkeep import UpkeepFile
@@ -150,7 +150,7 @@ class MemorySystem(Closable, Memory):
         """Clearance of the caller: the limit of what they may see."""
         return self._caller.clearance
 
-    async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
+    async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
         """The name of the memory's own embedder, and its vectors of these texts; billed as those of memories are.
 
         Raises `UnsupportedOperation` where there is none, or whatever `ModelError` it raises.
@@ -599,7 +599,7 @@ class MemorySystem(Closable, Memory):
         await self._catalog.aclose()
 
     def check_open(self) -> None:
-        """Raise `Closed` after `aclose`, also of the memory that this one is a lesser view of."""
+        """Raise `ClosedResource` after `aclose`, also of the memory that this one is a lesser view of."""
         super().check_open()
         self._catalog.check_open()
 

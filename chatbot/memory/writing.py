@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import sets, takes
-from chatbot.memory.scope import Scope, Scoped
+from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.redaction import redact_all
 from chatbot.stores.access import (
     SENSITIVITIES,
@@ -73,7 +73,7 @@ class AddResult:
     warning: str = ""
 
 
-class MemoryWrites(Scoped):
+class MemoryWrites(ScopedOperations):
     """Operations that change memories: durable on return, and refused for rows that the caller could not see."""
 
     __slots__ = ()

@@ -130,7 +130,7 @@ class IdentityAccess:
         )
 
     async def fork(self, session_id: str, title: str = "", *, at: int | None = None) -> SessionHandle:
-        """A copy of a session, or of its first `at` entries, to go on another way. Raises like `session`."""
+        """A copy of a session, or of its first `at` entries, to continue it differently. Raises like `session`."""
         session = await self.session(session_id)
         copy = await self.memory.fork_session(session.id, title=title, at=at)
         return await self.session(copy.id)

@@ -119,7 +119,7 @@ class MemoryRecord(Shape):
     narrative: str
     """The whole of it."""
     facts: list[str]
-    """Single statements, each complete in itself."""
+    """Complete statements."""
     user_text: str
     """Of an exchange: what the person said."""
     assistant_text: str

@@ -16,7 +16,7 @@ _TAG = re.compile(r'(W/)?"([^"*]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class IfMatch:
     """The versions of which a memory must have one to be changed; None expects nothing, not even a memory."""
 
     versions: frozenset[str] | None
@@ -29,7 +29,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IfNoneMatch:
     """The versions that a client has already."""
 
     versions: frozenset[str]
@@ -47,17 +47,17 @@ class Held:
 
 async def _expected(
     if_match: Annotated[str | None, Header(description="Change only the version with this `ETag`.")] = None,
-) -> Expected:
+) -> IfMatch:
     if if_match is None:
-        return Expected(None)
-    return Expected(frozenset(tag for weak, tag in _tags(if_match) if not weak))
+        return IfMatch(None)
+    return IfMatch(frozenset(tag for weak, tag in _tags(if_match) if not weak))
 
 
 async def _held(
     response: Response,
     if_none_match: Annotated[str | None, Header(description="The `ETag` of the version that you have.")] = None,
-) -> Held:
-    return Held(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
+) -> IfNoneMatch:
+    return IfNoneMatch(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
 
 
 def _tags(header: str) -> list[tuple[str, str]]:
@@ -65,5 +65,5 @@ def _tags(header: str) -> list[tuple[str, str]]:
     return [("", _ANY)] if header.strip() == _ANY else _TAG.findall(header)
 
 
-ExpectedHere = Annotated[Expected, Depends(_expected)]
-HeldHere = Annotated[Held, Depends(_held)]
+IfMatchHere = Annotated[IfMatch, Depends(_expected)]
+IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]

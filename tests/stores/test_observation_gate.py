@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
@@ -405,8 +405,8 @@ class AllAlike(Embedder):
     def dimension(self) -> int:
         return 2
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        return Embedded([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        return EmbeddingResult([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
 
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
