@@ -116,7 +116,7 @@ class Context:
             )
         except hidden:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"there is no session {shown}") from None
+            raise SessionNotFound(f"no session has the id {shown}") from None
 
 
 class MemoryFilter(TypedDict, total=False):
@@ -231,7 +231,7 @@ async def search_memories(
     context: Context,
     query: Annotated[Query, About("words to look for; without any, the newest", cli="text", http="q")] = "",
     *,
-    limit: Annotated[Limit, About("number of results; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
+    limit: Annotated[Limit, About("maximum results; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     max_tokens: Annotated[Tokens | None, About("end the list after this many tokens", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
@@ -271,7 +271,7 @@ async def recall_memories(
     context: Context,
     query: Annotated[Query, About("the message to recall for", cli="text", http="q")],
     *,
-    limit: Annotated[Limit, About("number of results", least=1, most=50)] = 5,
+    limit: Annotated[Limit, About("maximum results", least=1, most=50)] = 5,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
@@ -302,7 +302,7 @@ async def list_memories(
         Sequence[Status], About("of these statuses (default active)", tool=None, cli="status", http="status")
     ] = ("active",),
     order: Annotated[Order, About("sort by this time")] = "updated",
-    limit: Annotated[Limit, About("number of results (0: all)", least=1, most=50)] = 20,
+    limit: Annotated[Limit, About("maximum results (0: all)", least=1, most=50)] = 20,
     cursor: Annotated[IdCursor | None, About("start after this id")] = None,
     ask: Ask = (),
     **wanted: Unpack[MemoryFilter],
@@ -590,9 +590,7 @@ async def list_people(
     context: Context,
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
     *,
-    limit: Annotated[
-        Limit, About("number of results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)
-    ] = 0,
+    limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
     cursor: Annotated[NameCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Person]:
@@ -648,7 +646,7 @@ async def list_tasks(
     project: Annotated[Line | None, About("of this project", cli=None)] = None,
     surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
-    limit: Annotated[Limit, About("number of results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
+    limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Task]:
@@ -728,9 +726,7 @@ async def list_facts(
     subject: Annotated[Line | None, About("with exactly that subject")] = None,
     predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
-    limit: Annotated[
-        Limit, About("number of results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)
-    ] = 100,
+    limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
@@ -873,7 +869,7 @@ async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
 async def list_sessions(
     context: Context,
     *,
-    limit: Annotated[Limit, About("number of results", least=1)] = 20,
+    limit: Annotated[Limit, About("maximum results", least=1)] = 20,
     cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionRecord]:
@@ -906,7 +902,7 @@ async def search_sessions(
     context: Context,
     query: Annotated[Query, About("words to look for", cli="text", http="q", usual={"http": ""})],
     *,
-    limit: Annotated[Limit, About("number of results", usual={"tool": 5}, least=1, most=20)] = 10,
+    limit: Annotated[Limit, About("maximum results", usual={"tool": 5}, least=1, most=20)] = 10,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionHit]:

@@ -181,7 +181,7 @@ class Setup:
                 return name
         stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))
         raise ConfigError(
-            f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
+            f"no store of the agent {self.agent!r} keeps memories: set [agents.{self.agent}] memory = [{stores}]"
         )
 
     def why_lost(self, stores: Sequence[str]) -> str:

@@ -80,7 +80,7 @@ class UnknownObservation(StoreError, LookupError):
         """The error that names these ids, of many the first ones."""
         named = list(ids)
         others = f" or {len(named) - _NAMED:,} others" if len(named) > _NAMED else ""
-        return cls(f"there is no observation {', '.join(named[:_NAMED])}{others}")
+        return cls(f"no memory has the id {', '.join(named[:_NAMED])}{others}")
 
 
 class ConflictingChange(StoreError, ValueError):

@@ -133,7 +133,7 @@ class InMemoryObservations(ObservationStore):
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
             if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
-                raise UnknownObservation(f"there is no observation {after}")
+                raise UnknownObservation(f"no memory has the id {after}")
             begin = self._position(self._rows[after], order)
             rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
         rows.sort(key=lambda row: self._position(row, order), reverse=not ascending)

@@ -164,7 +164,7 @@ class Observation(Content[tuple[str, ...]], Row):
     def __post_init__(self) -> None:
         _check(self)
         if not (self.title or self.narrative or self.facts or self.user_text or self.assistant_text):
-            raise NothingSaid("an observation needs a title, a narrative or a fact")
+            raise NothingSaid("a memory needs a title, a narrative or a fact")
         if self.token_count < 1:
             _set(self, "token_count", estimate_tokens(self.text()))
         _set(self, "hash", content_hash(self))

@@ -674,7 +674,7 @@ class ObservationStoreContract:
             change = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"derived_from": [_IDS[1]]})
             outcomes = await store.commit(OWNER, [*adding(late), change])
             assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
-            assert {outcome.reason for outcome in outcomes} == {f"there is no observation {_IDS[1]}"}
+            assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {_IDS[1]}"}
 
         if self.run(tmp_path, write):
             self.run(tmp_path, check)

@@ -170,7 +170,7 @@ class OperationTool(Tool):
         rows = await self._context.memories.get(ids, count_use=False) if ids else []
         found = {row.id for row in rows}
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
-            raise ToolError(f"there is no observation {', '.join(missing)}")
+            raise ToolError(f"no memory has the id {', '.join(missing)}")
         return rows
 
 

@@ -15,7 +15,7 @@ def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to
     """`--limit` and `--page-after` of a list in which the places are counted."""
     usual = str(limit) if limit else "all"
     parser.add_argument(
-        "--limit", type=count, default=limit, metavar="N", help=f"number of results (default {usual}; 0: {zero})"
+        "--limit", type=count, default=limit, metavar="N", help=f"maximum results (default {usual}; 0: {zero})"
     )
     add_page_after(parser)
 

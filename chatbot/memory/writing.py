@@ -78,7 +78,7 @@ class MemoryWrites(ScopedOperations):
 
     __slots__ = ()
 
-    @takes(Draft, "an observation has no field")
+    @takes(Draft, "a memory has no field")
     async def remember(self, draft: Draft) -> AddResult:
         """Keep one thing; the parameters are the fields of `Draft`, the title first.
 
@@ -269,7 +269,7 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
     leaving = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
-        warning = f"{given['type']!r} is no type of observation: kept as a note"
+        warning = f"{given['type']!r} is not a known type: kept as a note"
         given["type"] = "note"
     row = Observation(
         id=str(scope.new_id()),

@@ -118,7 +118,7 @@ class IdentityAccess:
             )
         except SessionNotFound:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"there is no session {shown}") from None
+            raise SessionNotFound(f"no session has the id {shown}") from None
 
     async def new_session(self, title: str = "") -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""

@@ -23,7 +23,7 @@ _TIME = "[0-9]{1,16}"
 RANK = "^[0-9]{1,3}$"
 """The cursor of a list by rank: how many came before."""
 
-Limit = Annotated[request_values.Limit, Query(description="Highest number of results.")]
+Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
 
 
 IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]

@@ -551,7 +551,7 @@ class Keeper:
         flags = self._seen(view, wanted.statuses)
         table = self._table
         if after is not None and table.number_seen(after, view.asking_all()) is None:
-            raise UnknownObservation(f"there is no observation {after}")
+            raise UnknownObservation(f"no memory has the id {after}")
         numbers, fits = table.fitting(wanted), table.test(wanted)
         if numbers is None and is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
@@ -588,7 +588,7 @@ class Keeper:
         if self._is_steady:
             return
         if self._is_closed:
-            raise ClosedResource("the store of observations is closed")
+            raise ClosedResource("the store of memories is closed")
         OPEN.used(id(self), self._rest)
         if not self._is_open:
             self._open()

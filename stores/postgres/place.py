@@ -73,7 +73,7 @@ class PostgresPlace(Place):
 
     def missing(self) -> MissingFolder:
         """Return the error for a session that is gone."""
-        return MissingFolder(f"there is no session {self.session}")
+        return MissingFolder(f"no session has the id {self.session}")
 
 
 class PostgresLines(Lines):

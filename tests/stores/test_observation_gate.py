@@ -297,7 +297,7 @@ async def _stats(zoo: Zoo, view: View) -> None:
 
 async def _purge(zoo: Zoo, view: View) -> None:
     for row in zoo.hidden(view)[::40]:
-        with pytest.raises(UnknownObservation, match=f"there is no observation {row.id}"):
+        with pytest.raises(UnknownObservation, match=f"no memory has the id {row.id}"):
             await zoo.store.purge(view, [row.id])
 
 

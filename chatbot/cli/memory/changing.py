@@ -134,7 +134,7 @@ async def reindex(run: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
         number = await run.memories.reindex(told, embed=run.args.embed, anew=run.args.all)
-    run.tell({"observations": number}, f"indexed {number:,} observations")
+    run.tell({"observations": number}, f"indexed {number:,} memories")
 
 
 def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:

@@ -120,7 +120,7 @@ def _of(line: list[Version], memory_id: str) -> Observation:
 
 def _checked(memory_id: str) -> str:
     if not is_observation_id(memory_id):
-        raise UnknownObservation(f"there is no observation {memory_id!r:.80}")
+        raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
     return memory_id
 
 
