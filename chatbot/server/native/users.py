@@ -17,7 +17,7 @@ from chatbot.server.accounts import Account
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere
 from chatbot.server.error_responses import EVERYWHERE, OF_MEMORY
-from chatbot.server.errors import CONFLICT, Problem, ProblemError
+from chatbot.server.errors import CONFLICT, UNKNOWN, Problem, ProblemError
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
@@ -169,6 +169,8 @@ async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Nam
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
 async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToday:
     """Usage of your token and of the user that you name, their limits, and when they reset."""
+    if caller.reads_metrics and not caller.identities:
+        raise ProblemError(Problem(404, UNKNOWN, "not_found", "a token for metrics can spend nothing"))
     token = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
         token=AccountReport.of(await identities.accounts.account(token, utc_now())) if token else None,

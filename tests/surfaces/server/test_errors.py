@@ -52,6 +52,7 @@ EXPECTED = {
 }
 TELLS_OF_FILES = {
     "ConfigError",
+    "QuotaExceeded",
     "BudgetExceeded",  # where the bill cannot be read
     "DamagedSession",
     "UnknownStore",
