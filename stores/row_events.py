@@ -480,7 +480,7 @@ def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
 def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     triple = event.triple
     if triple is None:
-        raise InvalidValue("there is no fact to keep")
+        raise InvalidValue("the event holds no fact")
     _check_new(triple, view)
     if known.triple(triple.id) is not None:
         raise ConflictingChange(f"fact {triple.id} already exists")
@@ -497,7 +497,7 @@ def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], 
     found = [known.triple(each) for each in event.ids]
     seen = [triple for triple in found if triple is not None and may_name(triple, view, known)]
     if not seen:
-        raise UnknownObservation(f"there is no fact {', '.join(event.ids)}")
+        raise UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
     _check_each(seen, view)
     return _kept(event, [triple.id for triple in seen], "deleted")
 

@@ -88,7 +88,7 @@ class Facts(ScopedOperations):
         """Erase a fact permanently, from every file. Raises `UnknownObservation` if there is none of that id."""
         scope = self._scope()
         scope.check("erase")
-        unknown = UnknownObservation(f"there is no fact {fact_id}")
+        unknown = UnknownObservation(f"no fact has the id {fact_id}")
         if await scope.store.history(scope.acting(SENSITIVITIES), fact_id):
             raise unknown  # it is an observation
         try:

@@ -172,7 +172,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         for row in await self.profile_proposals():
             if row.id == proposal_id:
                 return row
-        raise UnknownObservation(f"there is no proposal {proposal_id}")
+        raise UnknownObservation(f"no proposal has the id {proposal_id}")
 
     async def _lines_of(self, slot: str) -> list[Line]:
         slot = slot.casefold()

@@ -395,7 +395,7 @@ async def test_a_task_is_written_down_brought_up_and_ticked_off(use: Use, sessio
     assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["sleep"]
     assert (await use("task_list", statuses=["completed"]))["total"] == 1
     no_task = (await use("memory_write", title="a note"))["id"]
-    assert "there is no task" in (await use("task_update", task_id=no_task, status="completed"))["error"]
+    assert "no task has the id" in (await use("task_update", task_id=no_task, status="completed"))["error"]
 
 
 async def test_an_answer_fits_a_prompt_and_says_what_is_missing(use: Use, session: SessionHandle) -> None:

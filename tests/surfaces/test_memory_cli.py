@@ -343,7 +343,7 @@ def test_tasks_are_written_down_and_ticked_off() -> None:
     assert from_json("tasks", "cancel", low)["status"] == "cancelled"
     assert ok("tasks") == "No open tasks\n"
     assert [task["status"] for task in from_json("tasks", "--all")] == ["completed", "cancelled"]
-    fails(4, "there is no task", "tasks", "done", add("no task"))
+    fails(4, "no task has the id", "tasks", "done", add("no task"))
 
 
 def test_facts_are_stated_asked_for_and_taken_back() -> None:
@@ -353,7 +353,7 @@ def test_facts_are_stated_asked_for_and_taken_back() -> None:
     assert len(from_json("facts", "--subject", "ada", "--object", "london")) == 1
     assert from_json("facts", "--predicate", "likes") == []
     assert "Ada · lives in · London" in ok("facts")
-    fails(4, "there is no fact", "facts", "remove", "ffff")
+    fails(4, "no fact has the id", "facts", "remove", "ffff")
     assert from_json("facts", "remove", fact["id"][:13]) == {"removed": fact["id"]}
     assert ok("facts") == "No facts yet\n"
 
@@ -367,15 +367,15 @@ def test_a_fact_is_erased_for_good_once_that_is_agreed_to() -> None:
     assert ("Ljubljana" in shown, f"would be purged: {fact['id']}" in shown) == (True, True)
     assert from_json("facts", "purge", fact["id"], "--dry-run") == {"purged": [fact["id"]], "dry_run": True}
     fails(2, "--yes", "facts", "purge", fact["id"])
-    fails(4, "there is no fact", "facts", "purge", "ffff", "--yes")
+    fails(4, "no fact has the id", "facts", "purge", "ffff", "--yes")
     for how in ("--yes", "--dry-run"):
-        fails(4, "there is no fact", "facts", "purge", noted, how)
+        fails(4, "no fact has the id", "facts", "purge", noted, how)
     assert b"Ljubljana" in journal.read_bytes()
     assert from_json("facts", "purge", fact["id"][:13], "--yes") == {"purged": [fact["id"]], "dry_run": False}
     assert b"Ljubljana" not in b"".join(path.read_bytes() for path in journal.parent.rglob("*") if path.is_file())
     assert [each["object"] for each in from_json("facts")] == ["tea"]
     assert from_json("get", noted)[0]["title"] == "Ada moved"
-    fails(4, "there is no fact", "facts", "purge", fact["id"], "--yes")
+    fails(4, "no fact has the id", "facts", "purge", fact["id"], "--yes")
 
 
 def test_what_there_is_is_counted_and_indexed_again() -> None:

@@ -181,11 +181,11 @@ async def test_the_same_mistakes_give_the_same_errors() -> None:
                 assert allowed in refusal.message.replace(",", ""), (name, refusal.message)
                 assert "Traceback" not in refusal.message
             assert await way_in.search("moon") == [], name
-    what = {step: "session" if "session" in step else "fact" if "fact" in step else "observation" for step in kinds}
+    what = {step: "session" if "session" in step else "fact" if "fact" in step else "memory" for step in kinds}
     assert kinds == {
         step: {"SessionNotFound" if each == "session" else "UnknownObservation"} for step, each in what.items()
     }
-    assert words == {step: {f"there is no {each} {NO_ID}"} for step, each in what.items()}
+    assert words == {step: {f"no {each} has the id {NO_ID}"} for step, each in what.items()}
 
 
 def _missing(observation_id: str) -> str:

@@ -107,7 +107,7 @@ async def purge_fact(run: VerbRun) -> None:
     every = [] if args.yes and not args.dry_run else await run.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
     shown = [fact for fact in every if fact.id == found]
     if args.dry_run and not shown:
-        raise UnknownObservation(f"there is no fact {found}")
+        raise UnknownObservation(f"no fact has the id {found}")
     if shown and not args.json:
         say_facts(shown)
     if not (args.dry_run or args.yes or is_sure("delete permanently?")):

@@ -122,7 +122,7 @@ async def _line(access: IdentityAccess, slot: str, line_id: str) -> Line:
     for line in await access.memories.profile_history(slot):  # it may have ended before
         if line.id == line_id:
             return Line.model_validate(line)
-    raise UnknownObservation(f"there is no line {line_id}")
+    raise UnknownObservation(f"no line has the id {line_id}")
 
 
 def _told(lines: list[Known]) -> Profile:
