@@ -125,7 +125,7 @@ SCRIPT = (
     ("Hi! I live in Bergen, and I am allergic to peanuts.", "Noted.*scripted ·", 4.0),
     ("/new", "a new session.*a new session", 1.5),
     ("Where do I live?", "in Bergen.*scripted ·.*scripted ·", 4.0),
-    ("/why", "model calls", 14.0),
+    ("/why", "model call", 14.0),
     ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
     ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 11.0),
     ("/memory profile", "allergy|allergies", 10.0),
@@ -188,7 +188,7 @@ def main() -> None:
             [
                 ("/recall heating", "heating is serviced"),
                 ("/context And the heating?", "of a window of"),
-                ("/why", "model calls"),
+                ("/why", "model call"),
                 ("/compact", "summarized"),
                 ("/tasks add Book the heating service", "completes one"),
             ]

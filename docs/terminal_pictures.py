@@ -13,7 +13,16 @@ from typing import Any
 Row = tuple[tuple[str, str], ...]
 """Runs of text in a line, each with its style."""
 _WIDTH, _HEIGHT, _PAD = 8.4, 18, 16
-_COLOURS = {"red": "r", "brown": "y", "yellow": "y", "cyan": "c", "green": "g", "blue": "b", "magenta": "m"}
+_COLOURS = {
+    "black": "d",
+    "red": "r",
+    "brown": "y",
+    "yellow": "y",
+    "cyan": "c",
+    "green": "g",
+    "blue": "b",
+    "magenta": "m",
+}
 _STYLE = """
 .t{background:#0d1117}text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d1d9e0;white-space:pre}
 .o{font-weight:bold}.d{fill:#7d8590}.r{fill:#ff7b72}.y{fill:#d29922}.c{fill:#39c5cf}.g{fill:#3fb950}.b{fill:#58a6ff}.m{fill:#bc8cff}

@@ -18,6 +18,15 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+class _Screen(pyte.HistoryScreen):
+    """A screen that shows faint text, which pyte does not know, as bright black."""
+
+    def select_graphic_rendition(self, *attributes: int) -> None:
+        """Override `HistoryScreen`."""
+        shown = [90 if each == 2 and attributes[:1] not in ((38,), (48,)) else each for each in attributes]
+        super().select_graphic_rendition(*shown)
+
+
 class Terminal:
     """A terminal of 80 columns with `chatbot` running in it."""
 
@@ -31,7 +40,7 @@ class Terminal:
     ) -> None:
         self.raw = b""
         """Everything that was written to the terminal."""
-        self.screen = pyte.HistoryScreen(columns, LINES, history=1000)
+        self.screen = _Screen(columns, LINES, history=1000)
         self._stream = pyte.ByteStream(self.screen)
         command = command or [sys.executable, *([program] if program else ["-m", "chatbot", *arguments])]
         self._process = pexpect.spawn(

@@ -127,7 +127,7 @@ class LiveReply:
             return Text(text)
         from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
 
-        return Markdown(text)
+        return _Block(Markdown(text))
 
 
 class _Drawn(LiveRender):
@@ -181,6 +181,20 @@ class _Status:
         line.truncate(options.max_width - 4, overflow="ellipsis")
         self._spinner.update(text=line)
         yield self._spinner
+
+
+class _Block:
+    """Markdown without the empty line that rich puts before a list, even if it is the first thing."""
+
+    def __init__(self, markdown: RenderableType) -> None:
+        self._markdown = markdown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        parts = iter(console.render(self._markdown, options))
+        first = next(parts, None)
+        if first is not None and first.text != "\n":
+            yield first
+        yield from parts
 
 
 def complete_blocks(text: str) -> int:

@@ -56,11 +56,22 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
     return found[0]
 
 
+def _minute(moment: object) -> str:
+    """A time of a receipt, such as 2026-01-31T09:30:00.000000Z, to the minute."""
+    text = str(moment)
+    return f"{text[:10]} {text[11:16]} UTC"
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
-    finish = receipt["finish"] + (" · undone" if receipt.get("taken_back") else "")
-    say_marked(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {finish}")
+    finish = f" · {receipt['finish']}" if receipt["finish"] != "stop" else ""
+    finish += " · undone" if receipt.get("taken_back") else ""
+    say_marked(f"turn {receipt['turn']} · {_minute(receipt['at'])} · {receipt['model']}{finish}")
     if memory.get("query"):
         also = f" (and {before} earlier messages)" if (before := memory.get("looked_back")) else ""
         say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
@@ -77,14 +88,16 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     tokens = receipt.get("tokens", {})
     say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
-    say_marked(f"window: {window.get('entries', 0)} entries from {window.get('from')} to {window.get('to')}")
+    if entries := window.get("entries", 0):
+        since, until = (_minute(window.get(end)) for end in ("from", "to"))
+        say_marked(f"window: {_number(entries, 'entry', 'entries')} from {since} to {until}")
     for each in receipt.get("attachments", ()):
         say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_read_of(each)}")
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     calls = receipt.get("calls", [])
     cost = sum(call.get("cost_usd") or 0 for call in calls)
-    say(f"{len(calls)} model calls · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
+    say(f"{_number(len(calls), 'model call', 'model calls')} · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
 

@@ -236,7 +236,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("Ida is to pay the fee.", "You said: Ida"),
         ("/undo", "took back 'Ida is"),
         ("Which boat is mine?", "You said: Which"),
-        ("/why", "model calls"),
+        ("/why", "model call"),
         ("/remember The mooring fee is due in March", "hides it again"),
         ("/recall mooring", "1 .*due in March"),
         ("/history 1", r"\(active\).*add"),
