@@ -329,7 +329,7 @@ class Runtime(AsyncResource):
         self.setup.check_tools()
         self.setup.check_hooks()
         for advice in self.setup.advice:
-            _warn_once(advice)
+            warn_once(advice)
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
@@ -716,7 +716,7 @@ def _advice(former: FormerKeys) -> str:
 
 
 @cache
-def _warn_once(advice: str) -> None:
+def warn_once(advice: str) -> None:
     """Warn once: a server opens many identities by one configuration."""
     logger.warning("%s", advice)
 

@@ -1001,7 +1001,7 @@ async def changes_after(store: ObservationStore, view: View, after: Position | R
 
 def tells_changes(store: ObservationStore) -> bool:
     """True if the store reports changes, which is optional."""
-    return type(store).changes is not ObservationStore.changes
+    return getattr(type(store), "changes", None) is not ObservationStore.changes
 
 
 def keeps_vectors(store: ObservationStore) -> bool:

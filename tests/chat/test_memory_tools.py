@@ -136,7 +136,7 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_forget", {"ids": [NO_ID]}, "there is no observation"),
         ("memory_supersede", {"old": NO_ID, "new": NO_ID}, "there is no observation"),
         ("task_update", {"task_id": NO_ID, "status": "completed"}, "there is no observation"),
-        ("task_update", {"task_id": NO_ID}, "nothing to change: give one of priority"),
+        ("task_update", {"task_id": NO_ID}, "no change given: give one of priority"),
         ("session_read", {"session_id": NO_ID}, "there is no session"),
         ("memory_serch", {}, "did you mean 'memory_search'?"),
     ],

@@ -26,6 +26,7 @@ EXPECTED = {
     "ModelTimeout": Exit.MODEL,
     "ProviderFailed": Exit.MODEL,
     "BudgetExceeded": Exit.BUDGET,
+    "QuotaExceeded": Exit.BUDGET,
     "ToolError": Exit.FAILED,
     "UnsupportedOperation": Exit.FAILED,
     "UnknownObservation": Exit.NOT_FOUND,

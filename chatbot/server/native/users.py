@@ -17,7 +17,7 @@ from chatbot.server.accounts import Account
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere, VisitHere
 from chatbot.server.error_responses import EVERYWHERE, OF_MEMORY
-from chatbot.server.errors import CONFLICT, Problem, Refused
+from chatbot.server.errors import CONFLICT, UNKNOWN, Problem, Refused
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
@@ -169,6 +169,8 @@ async def delete_quota(visit: VisitHere, house: HouseHere, user: Named) -> Accou
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
 async def get_usage(house: HouseHere, caller: CallerHere) -> UsageToday:
     """Usage of your token and of the user that you name, their limits, and when they reset."""
+    if caller.reads_metrics and not caller.identities:
+        raise Refused(Problem(404, UNKNOWN, "not_found", "a token for metrics can spend nothing"))
     token = house.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
         token=AccountShown.of(await house.accounts.account(token, utc_now())) if token else None,

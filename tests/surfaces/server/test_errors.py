@@ -28,6 +28,7 @@ EXPECTED = {
     "ModelTimeout": (504, "model_timeout"),
     "ProviderFailed": (502, "provider_failed"),
     "BudgetExceeded": (402, "budget_exceeded"),
+    "QuotaExceeded": (429, "quota_exceeded"),
     "ToolError": (500, "tool_failed"),
     "UnsupportedOperation": (409, "unsupported_operation"),
     "UnknownStore": (500, "configuration"),
@@ -51,6 +52,7 @@ EXPECTED = {
 }
 TELLS_OF_FILES = {
     "ConfigError",
+    "QuotaExceeded",
     "BudgetExceeded",  # where the bill cannot be read
     "DamagedSession",
     "UnknownStore",
