@@ -89,6 +89,8 @@ STATUS_AFTER: dict[str, Status] = {
     "restore": "active",
 }
 """Events that change the state of a row and none of its content."""
+_UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
+"""Events whose outcome has no row: they make no version of one."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
@@ -185,6 +187,13 @@ class Outcome:
     id: str = ""
     reason: str = ""
     error: StoreError | None = None
+    row: Observation | None = field(default=None, compare=False, repr=False)
+    """The observation as this change left it, whatever came later; None for facts, and after many ids or a use."""
+
+    @property
+    def version(self) -> str:
+        """The version of `row`; empty without one."""
+        return version_of(self.row) if self.row is not None else ""
 
 
 class PriorState(Protocol):
@@ -291,9 +300,21 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
         _check_asked(event)
         named = event.ids[0] if event.ids else named
         check_expected([*event.ids, *filter(None, (event.supersedes, event.forgets))], view, known)
-        return _DECISIONS[event.kind](event, view, known)
+        kept, outcome = _DECISIONS[event.kind](event, view, known)
+        return kept, outcome if event.kind in _UNSHOWN or len(event.ids) > 1 else _with_row(outcome, kept, known)
     except StoreError as error:
         return [], Outcome("skipped", named, str(error), error)
+
+
+def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Outcome:
+    """The outcome with the row that it is about, after the events."""
+    row = known.observation(outcome.id)
+    for event in kept:
+        if event.row is not None:
+            row = event.row
+        elif row is not None and row.id in event.ids:
+            row = applied(row, event)
+    return replace(outcome, row=row)
 
 
 def _check_asked(event: Event) -> None:

@@ -32,7 +32,7 @@ from chatbot.stores.candidates import Question
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import STATUSES, Observation, Status, Triple
+from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
 from chatbot.stores.row_changes import Change, ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
@@ -189,6 +189,28 @@ class ObservationStoreContract:
                 line = await store.history(OWNER, each)
                 assert [version.observation.id for version in line] == _IDS[1:3]
                 assert [event.kind for event in line[0].events] == ["add", "supersede"]
+
+        self.run(tmp_path, check)
+
+    def test_a_change_tells_the_version_that_it_made_not_that_of_a_later_one(self, tmp_path: Path) -> None:
+        tea, mate = ({"title": title} for title in ("tea", "mate"))
+
+        def changing(number: int) -> list[Event]:
+            ids = (_IDS[number],)
+            changes = [Event(kind="update", at=NOW, ids=ids, fields=fields) for fields in (tea, tea, mate)]
+            return [*changes, *(Event(kind=kind, at=NOW, ids=ids) for kind in ("delete", "restore", "confirm"))]
+
+        async def check(store: ObservationStore) -> None:
+            told = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
+            left = [(outcome.row.title, outcome.row.status) for outcome in told if outcome.row]
+            mates = [("mate", status) for status in ("active", "deleted", "active", "active")]
+            assert left == [("milk", "active"), ("tea", "active"), ("tea", "active"), *mates]
+            assert len({outcome.version for outcome in told}) == 4
+            await store.commit(OWNER, adding(observation(2, title="milk")))
+            for event in changing(2):
+                [outcome] = await store.commit(OWNER, [event])
+                [version] = await store.history(OWNER, _IDS[2])
+                assert outcome.version == version_of(version.observation)
 
         self.run(tmp_path, check)
 

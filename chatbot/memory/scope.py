@@ -193,6 +193,8 @@ class Scope:
     """True to find rows without a class and facts of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
     """Expected version, as in `View.expects`."""
+    made: dict[str, str] | None = None
+    """Filled with the version of each memory as a write left it, by id; None notes none."""
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""
@@ -289,9 +291,16 @@ class Scope:
         if self.tell is not None:
             self.tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
 
+    async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
+        """Make the changes that are allowed, and note the versions that they make."""
+        outcomes = await self.store.commit(self.acting().asking_all(), events)
+        if self.made is not None:
+            self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
+        return outcomes
+
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; raises the error of the first that was refused."""
-        outcomes = await self.store.commit(self.acting().asking_all(), events)
+        outcomes = await self.attempt(events)
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error

@@ -240,7 +240,7 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
             if not keep_going:
                 raise
             answers[number] = AddResult("skipped", "", str(error))
-    outcomes = await scope.store.commit(scope.acting().asking_all(), [event for event, *_ in events.values()])
+    outcomes = await scope.attempt([event for event, *_ in events.values()])
     for (number, (_, redacted, warning)), outcome in zip(events.items(), outcomes, strict=True):
         if outcome.error is not None and not keep_going:
             raise outcome.error

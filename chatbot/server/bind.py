@@ -21,8 +21,8 @@ from chatbot.server.error_responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, O
 from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, Page, gone
-from chatbot.server.shapes import SHAPES, MemoryRecord, RequestBody, Shape
-from chatbot.server.versions import IfMatch, IfMatchHere, IfNoneMatch, IfNoneMatchHere
+from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
+from chatbot.server.versions import IfMatch, IfMatchHere, IfNoneMatch, IfNoneMatchHere, NewVersionHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 
@@ -220,10 +220,15 @@ def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
         answer = shown.answer(result)
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)
+        if expected is not None:
+            expected.tell(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
         return answer if held is None else held.answer(result[0], answer)
 
     parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
-    parameters += [_parameter("expected", IfMatchHere)] if _expects(operation) else []
+    if _expects(operation):
+        parameters.append(_parameter("expected", IfMatchHere))
+    elif shown.model is AddResult:
+        parameters.append(_parameter("expected", NewVersionHere))
     parameters += [_parameter("held", IfNoneMatchHere)] if _has_version(operation, shown) else []
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
