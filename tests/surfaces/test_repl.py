@@ -86,7 +86,7 @@ def test_the_commands_do_what_they_say(start: Start) -> None:
     chat.say("/usage")
     chat.see("purpose +calls")
     chat.say("/hlep")
-    chat.see("there is no /hlep: did you mean '/help'")
+    chat.see("no command /hlep: did you mean '/help'")
     chat.say("/exit")
     chat.ended()
 
@@ -462,7 +462,7 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -
     chat.say("//help")
     chat.see("(seen.*){5}")
     chat.say("/nosuch thing")
-    chat.see("there is no /nosuch.*//nosuch says it")
+    chat.see("no command /nosuch.*type //nosuch to send it")
     chat.say("/help")
     chat.see("A path, or a block")
     chat.leave()

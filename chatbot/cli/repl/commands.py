@@ -217,8 +217,8 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         if len(found) == 1:
             return found[0]
         could = f"{name} could be {', '.join(found)}"
-        known = could if found else f"there is no {name}{did_you_mean(name, self.all())} (/{name} says it)"
-        self._screen.say(known, "yellow")
+        unknown = f"no command {name}{did_you_mean(name, self.all())} (type /{name} to send it as text)"
+        self._screen.say(could if found else unknown, "yellow")
         return None
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
