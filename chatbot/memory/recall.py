@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from chatbot.memory.ordinals import rows_of_named_sessions
@@ -161,15 +162,15 @@ def judged(
     floor = profile.relative_floor * best
     if best < UNSURE and not any(row.holds_words for row in rows):
         limit = min(limit, MOST_UNSURE)
-    said = [
+    said = (
         row
         for row in rows
         if row.match.id not in exclude
         and not _is_summary(row)
         and not row.is_below(profile.absolute_floor)
         and row.evidence >= floor
-    ]
-    in_full = {row.match.session_id for row in said[:limit]} - {None}
+    )
+    in_full = {row.match.session_id for row in islice(said, limit)} - {None}
     verdicts = []
     recalled = 0
     for row in rows:
@@ -243,7 +244,11 @@ def latest_first(
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
     asked = [each for _, each in found[: limit + _COMPARED]]
-    later = outdated(asked, [each for _, each in found[len(asked) :]], now, nearness)
+    others = [each for _, each in found[len(asked) :]]
+    first = {each.id for each in asked[:limit]}
+    later = outdated(asked, others, now, nearness, among=first)
+    newest = {new.by.id for new in later.values()} - first  # they may be outdated, too
+    later |= outdated(asked, others, now, nearness, among=newest)
     by_id = {each.id: (row, each) for row, each in found}
     when = {old: said_at(new.by) for old, new in later.items()} | dict(changed)
     perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
