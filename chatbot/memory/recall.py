@@ -37,8 +37,6 @@ _NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
 _LATER = 4
 """How many later rows are looked at for each that is recalled."""
-_BESIDE = 2
-"""How many of the best rows are told beside a later one that only may have changed them."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
@@ -237,7 +235,7 @@ def latest_first(
     The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
     outdated, with the time of the change. Where there is no room for both, what is certainly outdated is left out; a
     row that names the date that was asked for keeps its place. What only may have changed a row leaves the order of
-    the matches alone: it comes last, in place of the least match, and only for the best ones.
+    the matches alone: it comes last, in place of the least match, and only for the best one.
     """
     from chatbot.memory.changes import outdated, said_at  # hundreds of patterns, which no prompt waits for
 
@@ -264,11 +262,9 @@ def latest_first(
             order.append(each.id)
     left = behind[::-1][: max(0, len(order) - limit)]
     chosen = [each for each in order if each not in left][:limit]
-    beside = [
-        later[each.id].by.id for row, each in found[: min(_BESIDE, limit)] if each.id in perhaps and not row.dated
-    ]
-    if extra := [each for each in beside if each not in chosen][:1]:
-        chosen = [*chosen[: max(1, limit - 1)], *extra][:limit]
+    best = next((each.id for row, each in found[:1] if not row.dated and each.id in perhaps), "")
+    if best and (beside := later[best].by.id) not in chosen:
+        chosen = [*chosen[: limit - 1], beside] if limit > 1 else chosen
     return [
         RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
         for each in (*chosen, *left)
