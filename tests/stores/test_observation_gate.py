@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
@@ -304,7 +304,7 @@ async def _stats(zoo: Zoo, view: View) -> None:
 
 async def _purge(zoo: Zoo, view: View) -> None:
     for row in zoo.hidden(view)[::40]:
-        with pytest.raises(UnknownObservation, match=f"there is no observation {row.id}"):
+        with pytest.raises(UnknownObservation, match=f"no memory has the id {row.id}"):
             await zoo.store.purge(view, [row.id])
 
 
@@ -413,8 +413,8 @@ class AllAlike(Embedder):
     def dimension(self) -> int:
         return 2
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        return Embedded([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        return EmbeddingResult([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
 
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:

@@ -46,7 +46,7 @@ EXPECTED = {
     "StoreBusy": Exit.STORAGE,
     "StoreFailed": Exit.STORAGE,
     "ReadOnlyFolder": Exit.STORAGE,
-    "Closed": Exit.STORAGE,
+    "ClosedResource": Exit.STORAGE,
 }
 
 

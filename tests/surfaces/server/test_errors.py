@@ -48,7 +48,7 @@ EXPECTED = {
     "StoreBusy": (503, "busy"),
     "StoreFailed": (500, "storage_failed"),
     "ReadOnlyFolder": (500, "storage_failed"),
-    "Closed": (500, "storage_failed"),
+    "ClosedResource": (500, "storage_failed"),
 }
 TELLS_OF_FILES = {
     "ConfigError",
@@ -66,7 +66,7 @@ TELLS_OF_FILES = {
     "StoreBusy",
     "StoreFailed",
     "ReadOnlyFolder",
-    "Closed",
+    "ClosedResource",
 }
 GUEST = Caller("tk_1", frozenset({"ada"}), "full")
 LEAVES = [*leaves(ChatbotError), *leaves(StoreError)]
