@@ -9,7 +9,7 @@ what was said. What is said of another person, of another time, or besides, chan
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -71,17 +71,22 @@ class Change:
 
 
 def outdated(
-    rows: Sequence[Observation], others: Sequence[Observation], now: datetime, nearness: Nearness
+    rows: Sequence[Observation],
+    others: Sequence[Observation],
+    now: datetime,
+    nearness: Nearness,
+    *,
+    among: Container[str],
 ) -> dict[str, Change]:
-    """The rows that a later one among them or the others has changed, by id, each with the last one that did.
+    """The rows that a later one of them or of the others has changed, by id, each with the last one that did.
 
-    Others count for the rows that they are near to. Only the same principal changes what was said, and nothing that is
-    dated in the future changes anything.
+    Only rows whose ids are `among` those given are judged. Others count for the rows that they are near to. Only the
+    same principal changes what was said, and nothing that is dated in the future changes anything.
     """
     told = [row for row in rows if spoken(row) and row.created_at <= now]
     near_ones = [row for row in others if spoken(row) and row.created_at <= now]
     found: dict[str, Change] = {}
-    for earlier in told:
+    for earlier in (row for row in told if row.id in among):
         near = nearness.get(earlier.id, {})
         later = [*told, *(row for row in near_ones if row.id in near)]
         later = [row for row in later if said_at(row) > said_at(earlier) and _speaks_for(row, earlier)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from chatbot.memory.ordinals import rows_of_named_sessions
@@ -36,8 +37,6 @@ _NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
 _LATER = 4
 """How many later rows are looked at for each that is recalled."""
-_BESIDE = 2
-"""How many of the best rows are told beside a later one that only may have changed them."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
@@ -161,15 +160,15 @@ def judged(
     floor = profile.relative_floor * best
     if best < UNSURE and not any(row.holds_words for row in rows):
         limit = min(limit, MOST_UNSURE)
-    said = [
+    said = (
         row
         for row in rows
         if row.match.id not in exclude
         and not _is_summary(row)
         and not row.is_below(profile.absolute_floor)
         and row.evidence >= floor
-    ]
-    in_full = {row.match.session_id for row in said[:limit]} - {None}
+    )
+    in_full = {row.match.session_id for row in islice(said, limit)} - {None}
     verdicts = []
     recalled = 0
     for row in rows:
@@ -236,14 +235,18 @@ def latest_first(
     The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
     outdated, with the time of the change. Where there is no room for both, what is certainly outdated is left out; a
     row that names the date that was asked for keeps its place. What only may have changed a row leaves the order of
-    the matches alone: it comes last, in place of the least match, and only for the best ones.
+    the matches alone: it comes last, in place of the least match, and only for the best one.
     """
     from chatbot.memory.changes import outdated, said_at  # hundreds of patterns, which no prompt waits for
 
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
     asked = [each for _, each in found[: limit + _COMPARED]]
-    later = outdated(asked, [each for _, each in found[len(asked) :]], now, nearness)
+    others = [each for _, each in found[len(asked) :]]
+    first = {each.id for each in asked[:limit]}
+    later = outdated(asked, others, now, nearness, among=first)
+    newest = {new.by.id for new in later.values()} - first  # they may be outdated, too
+    later |= outdated(asked, others, now, nearness, among=newest)
     by_id = {each.id: (row, each) for row, each in found}
     when = {old: said_at(new.by) for old, new in later.items()} | dict(changed)
     perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
@@ -259,11 +262,9 @@ def latest_first(
             order.append(each.id)
     left = behind[::-1][: max(0, len(order) - limit)]
     chosen = [each for each in order if each not in left][:limit]
-    beside = [
-        later[each.id].by.id for row, each in found[: min(_BESIDE, limit)] if each.id in perhaps and not row.dated
-    ]
-    if extra := [each for each in beside if each not in chosen][:1]:
-        chosen = [*chosen[: max(1, limit - 1)], *extra][:limit]
+    best = next((each.id for row, each in found[:1] if not row.dated and each.id in perhaps), "")
+    if best and (beside := later[best].by.id) not in chosen:
+        chosen = [*chosen[: limit - 1], beside] if limit > 1 else chosen
     return [
         RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
         for each in (*chosen, *left)

@@ -8,9 +8,13 @@ import pytest
 
 from chatbot.embedding import EmbeddingResult
 from chatbot.memory import MemorySystem
+from chatbot.memory.recall import latest_first
+from chatbot.memory.scoring import PROFILES, scored
 from chatbot.memory.writing import Draft
 from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.stores.candidates import Candidates
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.query import Match
 from tests.clock import Clock
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)
@@ -121,6 +125,26 @@ async def test_what_the_receipt_needs_is_told(memory: MemorySystem) -> None:
     verdicts = {each.id: each.verdict for each in found.considered}
     assert verdicts == {ids[0]: "seen already", ids[1]: "recalled"}
     assert {"match", "recency", "lexical", "spill", "session"} <= found.hits[0].parts.keys()
+
+
+async def test_what_only_may_have_changed_the_best_row_comes_last_and_leaves_the_order_of_the_matches(
+    memory: MemorySystem,
+) -> None:
+    said = ["I commute by tram every day.", "The tram was late.", "The tram is red.", "We bought a car at last."]
+    ids = await told(memory, *said, days_ago=9)
+    kept = {row.id: row for row in await memory.every()}
+    rows = scored(Candidates({each: Match.of(kept[each]) for each in ids}), PROFILES["inject"], START)
+    rows = sorted(rows, key=lambda row: ids.index(row.match.id))
+
+    def arranged(limit: int, cosine: float) -> list[tuple[str, bool]]:
+        near = {ids[0]: {ids[3]: cosine}}
+        found = latest_first(rows, kept, limit, changed={}, nearness=near, now=START)
+        return [(kept[each.id].user_text, each.changed_at is not None) for each in found]
+
+    assert arranged(3, 0.6) == [(said[0], True), (said[1], False), (said[3], False)]
+    assert arranged(3, 0.2) == [(text, False) for text in said[:3]]
+    assert arranged(4, 0.6) == [(said[0], True), *((text, False) for text in said[1:])]
+    assert arranged(1, 0.6) == [(said[0], True)]
 
 
 async def test_stop_words_alone_fall_back_to_what_is_newest(memory: MemorySystem) -> None:
