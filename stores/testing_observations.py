@@ -34,7 +34,7 @@ from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, Unk
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
-from chatbot.stores.row_changes import Change, Changes, Position, Reached
+from chatbot.stores.row_changes import Change, ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import packed, unit
@@ -696,7 +696,7 @@ class ObservationStoreContract:
             change = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"derived_from": [_IDS[1]]})
             outcomes = await store.commit(OWNER, [*adding(late), change])
             assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
-            assert {outcome.reason for outcome in outcomes} == {f"there is no observation {_IDS[1]}"}
+            assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {_IDS[1]}"}
 
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
@@ -1016,14 +1016,14 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return product / math.hypot(*one) / math.hypot(*other)
 
 
-async def changes_after(store: ObservationStore, view: View, after: Position | Reached | None) -> Changes:
+async def changes_after(store: ObservationStore, view: View, after: Position | ChangeCursor | None) -> Changes:
     """All changes behind `after`."""
     return await store.changes(view, after, limit=1_000)
 
 
 def tells_changes(store: ObservationStore) -> bool:
     """True if the store reports changes, which is optional."""
-    return type(store).changes is not ObservationStore.changes
+    return getattr(type(store), "changes", None) is not ObservationStore.changes
 
 
 def keeps_vectors(store: ObservationStore) -> bool:

@@ -20,7 +20,7 @@ from chatbot.stores.access import (
     OWNER,
     Clearance,
     Guard,
-    Owned,
+    OwnedRow,
     Right,
     Sensitivity,
     View,
@@ -101,7 +101,7 @@ class Holder:
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
 
-    def check(self, right: Right, row: Owned | None = None) -> None:
+    def check(self, right: Right, row: OwnedRow | None = None) -> None:
         """Raise `MissingRight` where they may not do that with the row."""
         check_may(self, right, row)
 
@@ -318,7 +318,7 @@ async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime
         logger.warning("an import can bring back what is erased now: %s", error)
 
 
-class Scoped(ABC):
+class ScopedOperations(ABC):
     """The base of the operations on memory: each public coroutine of a subclass is a span.
 
     Not those of a subclass that is declared with `spans=False`: what it does by itself is done by stores, which have
@@ -347,7 +347,7 @@ def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
     """Return the operation as a span, which sets the observer for all that is done within."""
 
     @wraps(operation)
-    async def entered(self: Scoped, *arguments: Any, **options: Any) -> Any:
+    async def entered(self: ScopedOperations, *arguments: Any, **options: Any) -> Any:
         observer = self.observer
         if observer is None:
             return await operation(self, *arguments, **options)

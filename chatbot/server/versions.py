@@ -16,7 +16,7 @@ _TAG = re.compile(r'(W/)?"([^"*]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class IfMatch:
     """The versions of which a memory must have one to be changed; None expects nothing, not even a memory."""
 
     versions: frozenset[str] | None
@@ -35,7 +35,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IfNoneMatch:
     """The versions that a client has already."""
 
     versions: frozenset[str]
@@ -51,24 +51,24 @@ class Held:
         return shown
 
 
-async def _unexpected(response: Response) -> Expected:
-    return Expected(None, response)
+async def _new_version(response: Response) -> IfMatch:
+    return IfMatch(None, response)
 
 
 async def _expected(
     response: Response,
     if_match: Annotated[str | None, Header(description="Change only the version with this `ETag`.")] = None,
-) -> Expected:
+) -> IfMatch:
     if if_match is None:
-        return Expected(None, response)
-    return Expected(frozenset(tag for weak, tag in _tags(if_match) if not weak), response)
+        return IfMatch(None, response)
+    return IfMatch(frozenset(tag for weak, tag in _tags(if_match) if not weak), response)
 
 
 async def _held(
     response: Response,
     if_none_match: Annotated[str | None, Header(description="The `ETag` of the version that you have.")] = None,
-) -> Held:
-    return Held(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
+) -> IfNoneMatch:
+    return IfNoneMatch(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
 
 
 def _tags(header: str) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def _tags(header: str) -> list[tuple[str, str]]:
     return [("", _ANY)] if header.strip() == _ANY else _TAG.findall(header)
 
 
-ExpectedHere = Annotated[Expected, Depends(_expected)]
-UnexpectedHere = Annotated[Expected, Depends(_unexpected)]
+IfMatchHere = Annotated[IfMatch, Depends(_expected)]
+NewVersionHere = Annotated[IfMatch, Depends(_new_version)]
 """Of writes that make a memory, where there is no version to expect."""
-HeldHere = Annotated[Held, Depends(_held)]
+IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message
 
 from chatbot.server.callers import Caller
-from chatbot.server.errors import Refused
+from chatbot.server.errors import ProblemError
 from chatbot.server.followers import MOST, MOST_OF_ONE, Followers
 from chatbot.server.sse import EventStream, event
 from tests.servers.http_server import Serve, Served, events
@@ -99,7 +99,7 @@ def test_a_token_that_is_revoked_is_told_nothing_more(served: Served) -> None:
     with served.client(text) as client, client.stream("GET", "/v1/events") as response:
         stream = events(response)
         assert next(stream)[0] == "ready"
-        served.house.tokens.revoke(served.house.tokens.find(text).id)  # type: ignore[union-attr]
+        served.identities.tokens.revoke(served.identities.tokens.find(text).id)  # type: ignore[union-attr]
         assert list(stream) == []
 
 
@@ -114,12 +114,12 @@ def test_what_is_no_position_is_refused_and_head_ends(served: Served) -> None:
 def test_connections_that_follow_are_few_and_end_with_the_server() -> None:
     followers = Followers()
     mine = [followers.admit(Caller("me")) for _ in range(MOST_OF_ONE)]
-    with pytest.raises(Refused, match="of yours"):
+    with pytest.raises(ProblemError, match="of yours"):
         followers.admit(Caller("me"))
     mine.pop()
     mine.append(followers.admit(Caller("me")))
     others = [followers.admit(Caller(f"caller {number}")) for number in range(MOST - MOST_OF_ONE)]
-    with pytest.raises(Refused, match="in all"):
+    with pytest.raises(ProblemError, match="in all"):
         followers.admit(Caller("another"))
     assert len(others) + len(mine) == MOST
 

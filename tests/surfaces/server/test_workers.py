@@ -51,7 +51,7 @@ async def houses(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[list[Id
     async with AsyncExitStack() as stack:
         options = Options(config=Path("config.toml"))
         workers = [Identities(options, open_runtime=opened, siblings=Siblings(folder, n, 2)) for n in range(2)]
-        yield [await stack.enter_async_context(house) for house in workers]
+        yield [await stack.enter_async_context(identities) for identities in workers]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def _short_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_turn_is_listed_listened_to_and_stopped_through_another_worker() -> None:
     async with houses(WORDS, delay_s=0.005) as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         assert not await there.is_answered(session.id)
         turn = await here.begin_turn(session.id, "talk to me")
@@ -81,7 +81,7 @@ async def test_a_turn_is_listed_listened_to_and_stopped_through_another_worker()
 
 async def test_another_worker_hears_the_same_reply_and_receipt() -> None:
     async with houses("It is in aisle 4") as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         turn = await here.begin_turn(session.id, "Where is the milk?")
         heard = (await there.turns_lately(session.id))[0]
@@ -91,7 +91,7 @@ async def test_another_worker_hears_the_same_reply_and_receipt() -> None:
 
 async def test_another_worker_hears_of_the_same_error() -> None:
     async with houses(ProviderFailed("out of order")) as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         await here.begin_turn(session.id, "Hello?")
         with pytest.raises(ProviderFailed, match="out of order"):
@@ -100,7 +100,7 @@ async def test_another_worker_hears_of_the_same_error() -> None:
 
 async def test_settings_that_one_worker_saves_are_those_of_the_other() -> None:
     async with houses(WORDS, delay_s=0.005) as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         turn = await there.begin_turn(session.id, "talk to me")
         with pytest.raises(ConflictingChange):
@@ -110,7 +110,7 @@ async def test_settings_that_one_worker_saves_are_those_of_the_other() -> None:
         await asyncio.wait([turn.task])
         await one.reopen(here.identity)
         async with asyncio.timeout(PATIENCE_S):
-            while (await other.visit(OWNER)).runtime is former:  # noqa: ASYNC110 - it has no event
+            while (await other.access(OWNER)).runtime is former:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
 
 
@@ -141,7 +141,7 @@ def test_metrics_that_are_read_from_one_process_are_refused() -> None:
 
 def test_two_workers_serve_are_replaced_and_stop() -> None:
     project(PLAIN)
-    with _serving() as (process, url), _http(url) as client:
+    with serving_workers() as (process, url), http_of(url) as client:
         first = _workers(process)
         assert len(first) == 2
         session = client.post("/v1/sessions", json={}).json()["id"]
@@ -149,7 +149,7 @@ def test_two_workers_serve_are_replaced_and_stop() -> None:
         assert client.post(f"/v1/sessions/{session}/chat", json=said).is_success
         os.kill(first[0], signal.SIGKILL)
         wait_until(lambda: len(now := _workers(process)) == 2 and first[0] not in now)
-        with _http(url) as another:
+        with http_of(url) as another:
             assert len(another.get(f"/v1/sessions/{session}/messages").json()["data"]) == 2
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 143
@@ -163,20 +163,20 @@ def test_turns_of_one_session_keep_their_order_through_many_connections(
 ) -> None:
     project(PLAIN + _storage(storage, request), f"w{os.getpid()}-{storage}")
     identity = f"?identity=w{os.getpid()}-{storage}"
-    with _serving() as (process, url), ThreadPoolExecutor(8) as pool:
+    with serving_workers() as (process, url), ThreadPoolExecutor(8) as pool:
         assert len(_workers(process)) == 2
-        with _http(url) as client:
+        with http_of(url) as client:
             session = client.post(f"/v1/sessions{identity}", json={}).json()["id"]
 
         def say(number: int) -> str:
-            with _http(url) as client:
+            with http_of(url) as client:
                 said = {"text": f"text {number}", "stream": False}
                 answer = client.post(f"/v1/sessions/{session}/chat{identity}", json=said)
                 assert answer.is_success, answer.text
                 return str(answer.json()["reply"])
 
         replies = list(pool.map(say, range(24)))
-        with _http(url) as client:
+        with http_of(url) as client:
             told = client.get(f"/v1/sessions/{session}/messages{identity}&limit=100").json()["data"]
     assert [each["role"] for each in told] == ["user", "assistant"] * 24
     assert Counter(each["content"] for each in told[::2]) == Counter(f"text {n}" for n in range(24))
@@ -195,11 +195,11 @@ def test_a_worker_that_is_killed_in_a_stream_ends_it_and_loses_nothing_that_was_
         + f'[providers.openai]\napi_key = "x"\napi_base = "{openai_url}"\n'
     )
     project(model + _storage(storage, request), name)
-    with _serving() as (process, url), _http(url) as client:
+    with serving_workers() as (process, url), http_of(url) as client:
         session = client.post(f"/v1/sessions?identity={name}", json={"title": "mine"}).json()["id"]
         path = f"/v1/sessions/{session}/chat?identity={name}"
         pids = _workers(process)
-        with _http(url) as speaker, speaker.stream("POST", path, json={"text": "talk to me"}) as response:
+        with http_of(url) as speaker, speaker.stream("POST", path, json={"text": "talk to me"}) as response:
             told = events(response)
             assert next(told)[0] == "text"  # so the message is on the disk
             for pid in pids:
@@ -207,7 +207,7 @@ def test_a_worker_that_is_killed_in_a_stream_ends_it_and_loses_nothing_that_was_
             with pytest.raises(httpx.HTTPError):  # not a whole answer
                 list(told)
         wait_until(lambda: len(_workers(process)) == 2)
-        with _http(url) as another:
+        with http_of(url) as another:
             assert another.get(path).status_code == 204
             told_after = another.get(f"/v1/sessions/{session}/messages?identity={name}").json()["data"]
             assert told_after[0]["content"] == "talk to me"
@@ -220,7 +220,7 @@ def test_a_worker_that_is_killed_in_a_stream_ends_it_and_loses_nothing_that_was_
 @pytest.mark.nightly
 def test_a_stop_lets_a_reply_finish_and_takes_no_new_requests() -> None:
     project(PLAIN.replace('"scripted"\n', f'"scripted"\nscript = ["{WORDS}"]\n', 1))
-    with _serving() as (process, url), _http(url) as client:
+    with serving_workers() as (process, url), http_of(url) as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
             told = events(response)
@@ -235,10 +235,10 @@ def test_a_stop_lets_a_reply_finish_and_takes_no_new_requests() -> None:
 @pytest.mark.nightly
 def test_a_rate_holds_for_all_workers_together() -> None:
     project(PLAIN + "[server]\nrate_per_minute = 5\n")
-    with _serving() as (_, url):
+    with serving_workers() as (_, url):
         answers = []
         for _ in range(8):
-            with _http(url) as client:
+            with http_of(url) as client:
                 answers.append(client.get("/v1/models").status_code)
     assert answers.count(200) <= 6
     assert answers[:5] == [200] * 5
@@ -247,7 +247,7 @@ def test_a_rate_holds_for_all_workers_together() -> None:
 @pytest.mark.nightly
 def test_workers_end_with_their_supervisor() -> None:
     project(PLAIN)
-    with _serving() as (process, _):
+    with serving_workers() as (process, _):
         pids = _workers(process)
         process.kill()
         wait_until(lambda: not any(_is_alive(pid) for pid in pids))
@@ -258,7 +258,7 @@ def _storage(name: str, request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def _serving() -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving_workers() -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "chatbot", "serve", "--config", "config.toml", "--workers", "2", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -282,13 +282,13 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def _http(url: str) -> httpx.Client:
+def http_of(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=PATIENCE_S)
 
 
-def _client(house: Identities) -> httpx.AsyncClient:
+def _client(identities: Identities) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(house), client=("127.0.0.1", 1)), base_url="http://localhost"
+        transport=httpx.ASGITransport(create_app(identities), client=("127.0.0.1", 1)), base_url="http://localhost"
     )
 
 

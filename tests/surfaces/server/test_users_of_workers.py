@@ -1,0 +1,185 @@
+"""Two users of one token never meet, whatever one of them sends, and whichever worker answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.command import ok, project
+from tests.servers.http_server import events
+from tests.surfaces.server.test_workers import http_of, serving_workers
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.nightly
+
+SECRET = "plugh07xyzzy"
+SAID = f"The word of the garden gate is {SECRET}, I decided that with Maria"
+ASKED = "What is the word of the garden gate?"
+KEY = {"Idempotency-Key": "one for all"}
+OTHER_KEY = {"Idempotency-Key": "another for all"}
+CONFIG = """
+[model]
+name = "openai/echoes"
+[embedding]
+model = ""
+[agents.chat]
+memory = ["basic_session", "observations"]
+[providers.openai]
+api_key = "x"
+api_base = "{}"
+"""
+
+
+class Door:
+    """One user's way in: each request comes over a connection of its own, so that both workers get some."""
+
+    def __init__(self, url: str, token: str, user: str) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {token}", "X-Chatbot-User": user}
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> httpx.Response:
+        with http_of(self._url) as client:
+            return client.request(method, path, json=body, headers={**self._headers, **(headers or {})})
+
+    def make(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
+        answer = self.ask("PUT" if "by-key" in path else "POST", path, body, headers)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._headers
+
+
+def test_users_of_one_token_never_meet_through_either_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openai_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(CONFIG.format(openai_url), "ada", "grace")
+    with Path("identities/grace/identity.toml").open("a", encoding="utf-8") as file:
+        file.write('\n[model]\nname = "openai/stalls-later"\n')
+    opened = "--for ada --for grace --clearance full --rights all --memory on --rate 100000"
+    token = json.loads(ok("token", "add", "shop", *opened.split(), "--config", "config.toml", "--json"))["token"]
+    with serving_workers() as (_, url):
+        alice, bob = Door(url, token, "alice"), Door(url, token, "bob")
+        hers = _fill(alice)
+        turn = alice.make("/v1/sessions?identity=grace", {})["id"]
+        running = f"/v1/sessions/{turn}/chat?identity=grace"
+        with (
+            http_of(url) as client,
+            client.stream("POST", running, json={"text": SAID}, headers=alice.headers) as response,
+        ):
+            next(events(response))
+            for _ in range(4):  # so that either worker is tried
+                for method in ("GET", "POST", "DELETE"):
+                    answer = bob.ask(method, running, {"text": "hi"} if method == "POST" else None)
+                    assert (answer.status_code, SECRET in answer.text) == (404, False)
+                _try_all(bob, hers)
+            assert alice.ask("DELETE", running).json()["stopped"] == 1
+        assert SAID in alice.ask("GET", f"/v1/sessions/{hers['session']}/messages").text
+        assert alice.ask("GET", "/v1/memories/by-key/gate").json()["title"] == SAID
+        assert len(alice.ask("GET", f"/v1/sessions/{hers['session']}/messages").json()["data"]) == hers["messages"]
+    with httpx.Client() as client:
+        prompts = client.get(f"{openai_url}/requests").json()
+    told = [json.dumps(each["body"]) for each in prompts]
+    assert sum(ASKED in each for each in told) > 0
+    assert [each for each in told if "I am Bob" in each and SECRET in each] == []
+
+
+def _fill(alice: Door) -> dict[str, Any]:
+    """Say and keep something in each way there is; return the ids of it."""
+    first = alice.make("/v1/chat/completions", {"model": "ada", "messages": [_user(SAID)]}, KEY)
+    response = alice.make("/v1/responses", {"model": "ada", "input": SAID})
+    kept = alice.make("/v1/memories", {"title": SAID, "people": [f"Maria {SECRET}"]}, OTHER_KEY)
+    alice.make("/v1/memories/by-key/gate", {"title": SAID})
+    alice.make("/v1/facts", {"subject": "gate", "predicate": "opens with", "object": SECRET})
+    alice.make("/v1/tasks", {"title": f"Change {SECRET}", "surface": "startup"})
+    position = alice.ask("GET", "/v1/events?after=0&follow=false").json()["position"]
+    messages = alice.ask("GET", f"/v1/sessions/{first['session_id']}/messages").json()["data"]
+    history = [_user(SAID), {"role": "assistant", "content": first["choices"][0]["message"]["content"]}]
+    return {
+        "session": first["session_id"],
+        "response": response["id"],
+        "memory": kept["id"],
+        "position": position,
+        "messages": len(messages),
+        "history": history,
+    }
+
+
+def _try_all(bob: Door, hers: dict[str, Any]) -> None:
+    for method, path, body, headers in _named(hers):
+        answer = bob.ask(method, path, body, headers)
+        assert answer.status_code in {400, 404, 409, 422}, (method, path, body, headers, answer.text)
+        assert SECRET not in answer.text, (method, path, body, headers)
+    for method, path, body, headers in _unnamed(hers):
+        answer = bob.ask(method, path, body, headers)
+        assert answer.is_success or answer.status_code in {404, 409}, (method, path, answer.text)
+        assert SECRET not in answer.text, (method, path, answer.text)
+        assert hers["memory"] not in answer.text, (method, path, answer.text)
+    body = {"model": "ada", "messages": [*hers["history"], _user("And now?")]}
+    answer = bob.ask("POST", "/v1/chat/completions", body)
+    assert answer.json()["session_id"] != hers["session"]
+
+
+def _named(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
+    """Requests that name something of the other user."""
+    session, memory = hers["session"], hers["memory"]
+    asked = {"model": "ada", "messages": [_user(f"I am Bob. {ASKED}")]}
+    told = {"model": "ada", "input": f"I am Bob. {ASKED}"}
+    for ways in ({}, {"store": False}, {"stream": True}):
+        yield "POST", "/v1/chat/completions", {**asked, **ways, "session_id": session}, {}
+        yield "POST", "/v1/chat/completions", {**asked, **ways, "conversation": session}, {}
+        yield "POST", "/v1/chat/completions", {**asked, **ways}, {"X-Chatbot-Session": session}
+        yield "POST", "/v1/chat/completions", {**asked, **ways, "previous_response_id": hers["response"]}, {}
+        yield "POST", "/v1/responses", {**told, **ways, "conversation": {"id": session}}, {}
+        yield "POST", "/v1/responses", {**told, **ways, "previous_response_id": hers["response"]}, {}
+        yield "POST", "/v1/chat/completions", {**asked, **ways, "user": "alice"}, {}
+    yield "GET", f"/v1/responses/{hers['response']}", None, {}
+    for rest in ("", "/messages", "/chat", "/receipts", "/usage", "/files", "/attachments", "/deletion"):
+        yield "GET", f"/v1/sessions/{session}{rest}", None, {}
+    yield "GET", f"/v1/sessions/{session}/files/session.json", None, {}
+    yield "GET", f"/v1/sessions/{session}/comparison?other={session}", None, {}
+    yield "POST", f"/v1/sessions/{session}/chat", {"text": "I am Bob."}, {}
+    yield "POST", f"/v1/sessions/{session}/chat", {"text": "I am Bob."}, KEY
+    yield "POST", f"/v1/sessions/{session}/fork", {}, {}
+    yield "PUT", f"/v1/sessions/{session}/pin", {}, {}
+    yield "PATCH", f"/v1/sessions/{session}", {"title": "Bob's"}, {}
+    yield "DELETE", f"/v1/sessions/{session}", None, {}
+    yield "DELETE", f"/v1/sessions/{session}/messages", None, {}
+    yield "DELETE", f"/v1/sessions/{session}/chat", None, {}
+    for rest in ("", "/history", "/timeline"):
+        yield "GET", f"/v1/memories/{memory}{rest}", None, {}
+    yield "PATCH", f"/v1/memories/{memory}", {"title": "Bob's"}, {}
+    yield "POST", f"/v1/memories/{memory}/restore", {}, {}
+    yield "POST", f"/v1/memories/{memory}/confirm", {}, {}
+    yield "POST", f"/v1/memories/{memory}/supersede", {"by": memory}, {}
+    yield "DELETE", f"/v1/memories/{memory}?purge=true", None, {}
+
+
+def _unnamed(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
+    """Requests that could meet something of the other user by chance."""
+    asked = {"model": "ada", "messages": [_user(f"I am Bob. {ASKED}")]}
+    yield "POST", "/v1/chat/completions", asked, KEY
+    yield "POST", "/v1/chat/completions", asked, {"X-Chatbot-Session": "new"}
+    yield "POST", "/v1/responses", {"model": "ada", "input": f"I am Bob. {ASKED}"}, {}
+    yield "POST", "/v1/memories", {"title": "Bob likes tea"}, OTHER_KEY
+    yield "GET", "/v1/memories/by-key/gate", None, {}
+    for after in ("0", hers["position"]):
+        yield "GET", f"/v1/events?after={after}&follow=false", None, {}
+    lists = ("sessions", "memories", "people", "facts", "tasks", "profile", "memories/export", "usage")
+    for name in lists:
+        yield "GET", f"/v1/{name}", None, {}
+    yield "GET", "/v1/sessions/search?q=garden", None, {}
+    yield "GET", "/v1/memories/search?q=garden", None, {}
+    yield "GET", f"/v1/memories/recall?q={ASKED}", None, {}
+    yield "POST", "/v1/context", {"messages": asked["messages"]}, {}
+    yield "POST", "/v1/memories/purge", {"session_id": hers["session"]}, {}
+    yield "POST", f"/v1/sessions/{hers['session']}/messages", {"messages": [_user("I am Bob.")]}, {}
+
+
+def _user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
