@@ -18,7 +18,7 @@ from langgraph.store.memory import InMemoryStore
 from chatbot.adapters.langchain import MemoryHistory, recalling, tools
 from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import AgentMemory, Portal, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside
+from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.clients.test_clients import ROOT, UV_CACHE
 from tests.patience import PATIENCE_S
 
@@ -178,12 +178,12 @@ def test_a_tool_of_memory_answers(memory: AgentMemory, portal: Portal) -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, portal: Portal, attack: str) -> None:
     MemoryStore(memory, portal).put(("docs",), "door code", {"text": attack})
-    portal.run(memory.remember("The door code", narrative=attack))
-    *blocks, question = portal.run(recalling(memory)([HumanMessage("What is the door code?")]))
+    portal.run(poison(memory, attack))
+    block, question = portal.run(recalling(memory)([HumanMessage("What is the door code?")]))
     assert question.content == "What is the door code?"
-    for block in blocks:
-        assert isinstance(block, HumanMessage)
-        assert_inside(str(block.content), attack)
+    assert isinstance(block, HumanMessage)
+    assert "on the blue card" in str(block.content)
+    assert_inside(str(block.content), attack)
 
 
 def test_each_tool_passes_the_standard_tests_of_langchain() -> None:

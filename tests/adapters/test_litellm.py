@@ -9,7 +9,7 @@ import pytest
 
 from chatbot.adapters.litellm import MemoryCallback
 from chatbot.embed import AgentMemory, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside
+from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
@@ -70,12 +70,13 @@ async def test_each_user_has_a_memory(memory: AgentMemory) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
-    await memory.remember("The door code", narrative=attack)
+    await poison(memory, attack)
     callback = Noting(memory)
     await say(callback, "What is the door code?", "No.")
-    for message in callback.sent[-1][:-1]:
-        assert message["role"] == "user"
-        assert_inside(message["content"], attack)
+    [block] = callback.sent[-1][:-1]
+    assert block["role"] == "user"
+    assert "on the blue card" in block["content"]
+    assert_inside(block["content"], attack)
 
 
 async def test_a_memory_of_each_user_takes_no_call_without_one(memory: AgentMemory) -> None:

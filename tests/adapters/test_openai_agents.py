@@ -12,7 +12,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 
 from chatbot.adapters.openai_agents import MemorySession, recalling, tools
 from chatbot.embed import AgentMemory, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside
+from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 
 pytestmark = pytest.mark.nightly
 
@@ -107,10 +107,11 @@ async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
-    await memory.remember("The door code", narrative=attack)
+    await poison(memory, attack)
     model = Scripted("No.")
     await Runner.run(Agent(name="Ada", model=model), "What is the door code?", run_config=config(memory))
     assert model.asked[0][-1]["content"] == "What is the door code?"
-    for item in model.asked[0][:-1]:
-        assert item["role"] == "user"
-        assert_inside(item["content"], attack)
+    [block] = model.asked[0][:-1]
+    assert block["role"] == "user"
+    assert "on the blue card" in block["content"]
+    assert_inside(block["content"], attack)

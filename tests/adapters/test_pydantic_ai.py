@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from chatbot.adapters.pydantic_ai import recalling, record, toolset
 from chatbot.embed import AgentMemory, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside
+from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 
 pytestmark = pytest.mark.nightly
 
@@ -77,10 +77,10 @@ async def test_a_tool_of_memory_answers_the_model_and_is_recorded(memory: AgentM
 
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
-    await memory.remember("The door code", narrative=attack)
+    await poison(memory, attack)
     asked = Asked("No.")
     await agent_of(memory, asked).run("What is the door code?")
-    *blocks, question = asked.prompts[0]
+    block, question = asked.prompts[0]
     assert question == "What is the door code?"
-    for block in blocks:
-        assert_inside(block, attack)
+    assert "on the blue card" in block
+    assert_inside(block, attack)

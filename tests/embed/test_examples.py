@@ -46,24 +46,29 @@ async def test_with_openai_agents(tmp_path: Path) -> None:
     assert "Anna lives in Lisbon" in model.asked[0][0]["content"]
 
 
-@pytest.mark.nightly
-def test_with_langchain(tmp_path: Path) -> None:
+def _scripted(asked: list[Any]) -> Any:
+    """A model of LangChain that notes what it is asked."""
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage
-
-    langchain = example("with_langchain")
-    asked: list[Any] = []
 
     class Noting(GenericFakeChatModel):
         def _generate(self, messages: Any, *rest: Any, **options: Any) -> Any:
             asked.append(messages)
             return super()._generate(messages, *rest, **options)
 
-    model = Noting(messages=iter([AIMessage("Noted."), AIMessage("In Lisbon.")]))
-    langchain.turn(str(tmp_path), "one", TOLD, model)
-    assert langchain.turn(str(tmp_path), "two", ASKED, model) == "In Lisbon."
+    return Noting(messages=iter([AIMessage("Noted."), AIMessage("In Lisbon.")]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("framework", ["langchain", "langgraph"])
+def test_with_langchain_and_langgraph(tmp_path: Path, framework: str) -> None:
+    modules = {"langchain": example("with_langchain"), "langgraph": example("with_langgraph")}
+    asked: list[Any] = []
+    model = _scripted(asked)
+    modules[framework].turn(str(tmp_path), "one", TOLD, model)
+    assert modules[framework].turn(str(tmp_path), "two", ASKED, model) == "In Lisbon."
     assert "Anna lives in Lisbon" in asked[1][0].content
-    assert langchain.preference(str(tmp_path)) == {"text": "Ada likes figs with goat cheese"}
+    assert modules["langchain"].preference(str(tmp_path)) == {"text": "Ada likes figs with goat cheese"}
 
 
 @pytest.mark.nightly
