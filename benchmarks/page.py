@@ -153,11 +153,11 @@ def _serving(folder: Path, args: argparse.Namespace) -> Iterator[tuple[str, str]
     (folder / "config.toml").write_text(
         '[agents.chat]\nmemory = ["basic_session", "observations"]\n[embedding]\nmodel = ""\n'
     )
-    house = Identities(open_runtime=_runtime)
-    server = server_of(house)
+    identities = Identities(open_runtime=_runtime)
+    server = server_of(identities)
     made: list[str] = []
     with listening("127.0.0.1", 0) as sock:
-        thread = threading.Thread(target=lambda: asyncio.run(_serve(house, server, sock, args, made)))
+        thread = threading.Thread(target=lambda: asyncio.run(_serve(identities, server, sock, args, made)))
         thread.start()
         try:
             while not server.started:
@@ -174,19 +174,19 @@ def _runtime(options: Options) -> Runtime:
     return Runtime(options, model=ScriptedModel(["Here is **one** reply."]))
 
 
-async def _serve(house: Identities, server: Any, sock: Any, args: argparse.Namespace, made: list[str]) -> None:
-    visit = await house.visit(OWNER, "ada")
+async def _serve(identities: Identities, server: Any, sock: Any, args: argparse.Namespace, made: list[str]) -> None:
+    access = await identities.access(OWNER, "ada")
     began = time.monotonic()
     for begin in range(0, args.memories, BATCH):
-        await visit.memories.remember_all([_draft(n) for n in range(begin, min(begin + BATCH, args.memories))])
-    session = await visit.new_session("A long talk")
+        await access.memories.remember_all([_draft(n) for n in range(begin, min(begin + BATCH, args.memories))])
+    session = await access.new_session("A long talk")
     at = utc_now() - timedelta(days=30)
     await session.transcript_extend(
         TranscriptEntry("user" if n % 2 == 0 else "assistant", _said(n), at + timedelta(seconds=n))
         for n in range(2 * args.messages)
     )
     for n in range(200):
-        other = await visit.new_session(f"Talk {n} of the {THINGS[n % 8]}")
+        other = await access.new_session(f"Talk {n} of the {THINGS[n % 8]}")
         await other.transcript_append("user", _said(2 * n))
     made.append(session.id)
     print(f"made in {time.monotonic() - began:.0f} s", file=sys.stderr)

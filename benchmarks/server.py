@@ -68,8 +68,8 @@ async def _serve(words: int, delay: float) -> None:
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel([script], delay_s=delay))
 
-    async with Identities(Options(port=0), open_runtime=opened) as house:
-        await serve(house, ready=lambda url: print(url, flush=True))
+    async with Identities(Options(port=0), open_runtime=opened) as identities:
+        await serve(identities, ready=lambda url: print(url, flush=True))
 
 
 async def _measure(url: str, clients: int, script: str) -> None:

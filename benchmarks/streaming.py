@@ -173,8 +173,8 @@ async def _serve(url: str) -> None:
             encoding="utf-8",
         )
         os.environ["XDG_CACHE_HOME"] = folder
-        async with Identities(Options(config=config, port=0)) as house:
-            await serve(house, ready=lambda address: print(address, flush=True))
+        async with Identities(Options(config=config, port=0)) as identities:
+            await serve(identities, ready=lambda address: print(address, flush=True))
 
 
 @contextmanager

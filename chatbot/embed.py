@@ -31,7 +31,7 @@ from chatbot.hooks.plugins import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.exchanges import exchanges_in
-from chatbot.memory.following import Followed
+from chatbot.memory.following import MemoryChange
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
 from chatbot.memory.record import utc_now
@@ -46,7 +46,16 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.tools import ToolResult
 
-__all__ = ["AgentMemory", "Followed", "MemoryContext", "MemoryTool", "Portal", "Recorded", "ToolUse", "open_memory"]
+__all__ = [
+    "AgentMemory",
+    "MemoryChange",
+    "MemoryContext",
+    "MemoryTool",
+    "Portal",
+    "RecordResult",
+    "ToolUse",
+    "open_memory",
+]
 
 Result = TypeVar("Result")
 _CLOCKS_APART = timedelta(minutes=1)
@@ -89,7 +98,7 @@ class MemoryContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordResult:
     """Ids of what was kept of a turn. `exchange` is None for small talk and mere repetition."""
 
     exchange: str | None = None
@@ -157,7 +166,7 @@ class AgentMemory(Memory, AsyncResource):
         context: MemoryContext | None = None,
         session: SessionHandle | None = None,
         at: datetime | None = None,
-    ) -> Recorded:
+    ) -> RecordResult:
         """Keep what is worth keeping of a turn, as the chat does. Durable on return.
 
         `context` is what the prompt held: a reply that only repeats it is not kept, and its memories count as used.
@@ -173,7 +182,7 @@ class AgentMemory(Memory, AsyncResource):
         await turn.note_use(recalled)
         gate = self._setup.exchange_gate()
         exchange = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
-        return Recorded(exchange, tuple(await self._capture(memory, results, gate)))
+        return RecordResult(exchange, tuple(await self._capture(memory, results, gate)))
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
@@ -227,7 +236,7 @@ class AgentMemory(Memory, AsyncResource):
         namespace = user_namespace(user, self._own.namespace)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
 
-    def changes(self, after: str | None = None, *, ask: Sensitivities = PUBLIC) -> AsyncGenerator[Followed, None]:
+    def changes(self, after: str | None = None, *, ask: Sensitivities = PUBLIC) -> AsyncGenerator[MemoryChange, None]:
         """Yield changes of memories and sessions as they are made, in whichever process, behind `after`.
 
         That is the `position` of a change, "0" for the beginning, or None for what comes next. Each is told at least

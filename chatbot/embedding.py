@@ -12,7 +12,7 @@ from chatbot.stores.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddingResult:
     """One vector per text, in order, and the usage to bill."""
 
     vectors: list[Vector]
@@ -37,7 +37,7 @@ class Embedder(AsyncResource):
         """The length of each vector; 0 where it is not known before the first call."""
 
     @abstractmethod
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the texts' vectors. No texts, no call. Raises a `ModelError`; cancelling stops at once.
 
         A text past the model's window counts as far as it fits, where the model can cut it.

@@ -125,7 +125,7 @@ class BudgetExceeded(ChatbotError, RuntimeError):
 class QuotaExceeded(BudgetExceeded):
     """The next call could exceed what a token or a user may spend on a day."""
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         """Seconds until the next day, in UTC."""

@@ -116,7 +116,7 @@ class Context:
             )
         except hidden:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"there is no session {shown}") from None
+            raise SessionNotFound(f"no session has the id {shown}") from None
 
 
 class MemoryFilter(TypedDict, total=False):
@@ -142,7 +142,7 @@ class Fields(TypedDict, total=False):
 
     subtitle: Annotated[Line, About("a line below the title", tool=None)]
     narrative: Annotated[Text, About("full text")]
-    facts: Annotated[Sequence[Text], About("single statements, each complete in itself", cli="fact")]
+    facts: Annotated[Sequence[Text], About("complete statements", cli="fact")]
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
     concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
     people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
@@ -207,7 +207,7 @@ TaskId = Annotated[Id, About("id of the task", cli="id")]
 FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("title; empty: the next message names it", usual={"http": ""})]
-OneSession = Annotated[SessionId, About("id of the session", cli="session")]
+OneSession = Annotated[SessionId, About("session to use", cli="session")]
 AsOf = Annotated[Past | None, About("show what was true then")]
 KnownAt = Annotated[Past | None, About("show what was known then")]
 Proposal = Annotated[Id, About("id of the proposal", http="memory_id")]
@@ -231,7 +231,7 @@ async def search_memories(
     context: Context,
     query: Annotated[Query, About("words to look for; without any, the newest", cli="text", http="q")] = "",
     *,
-    limit: Annotated[Limit, About("how many; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
+    limit: Annotated[Limit, About("maximum results; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     max_tokens: Annotated[Tokens | None, About("end the list after this many tokens", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
@@ -271,7 +271,7 @@ async def recall_memories(
     context: Context,
     query: Annotated[Query, About("the message to recall for", cli="text", http="q")],
     *,
-    limit: Annotated[Limit, About("how many", least=1, most=50)] = 5,
+    limit: Annotated[Limit, About("maximum results", least=1, most=50)] = 5,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
@@ -301,9 +301,9 @@ async def list_memories(
     statuses: Annotated[
         Sequence[Status], About("of these statuses (default active)", tool=None, cli="status", http="status")
     ] = ("active",),
-    order: Annotated[Order, About("by which of their times")] = "updated",
-    limit: Annotated[Limit, About("how many (0: all)", least=1, most=50)] = 20,
-    cursor: Annotated[IdCursor | None, About("the id after which the next page begins")] = None,
+    order: Annotated[Order, About("sort by this time")] = "updated",
+    limit: Annotated[Limit, About("maximum results (0: all)", least=1, most=50)] = 20,
+    cursor: Annotated[IdCursor | None, About("start after this id")] = None,
     ask: Ask = (),
     **wanted: Unpack[MemoryFilter],
 ) -> ListPage[Observation]:
@@ -336,18 +336,18 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
 
 
 @reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
-async def read_memories(context: Context, ids: Ids) -> Read:
+async def read_memories(context: Context, ids: Ids) -> MemoryRows:
     """Read memories in full.
 
     By the ids that memory_search or memory_timeline gave.
     """
     rows = await context.memories.get(ids)
     found = {row.id for row in rows}
-    return Read(rows, [each for each in ids if each not in found])
+    return MemoryRows(rows, [each for each in ids if each not in found])
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class MemoryRows:
     """Memories that were read, and the ids of those that are not there."""
 
     rows: Sequence[Observation]
@@ -366,8 +366,8 @@ async def get_timeline(
     context: Context,
     anchor: One,
     *,
-    before: Annotated[Count, About("how many before", most=20)] = 5,
-    after: Annotated[Count, About("how many after", most=20)] = 5,
+    before: Annotated[Count, About("number of earlier memories", most=20)] = 5,
+    after: Annotated[Count, About("number of later memories", most=20)] = 5,
     ask: Ask = (),
 ) -> list[Observation]:
     """Show memories created around one memory.
@@ -590,7 +590,7 @@ async def list_people(
     context: Context,
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
     *,
-    limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
+    limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
     cursor: Annotated[NameCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Person]:
@@ -646,7 +646,7 @@ async def list_tasks(
     project: Annotated[Line | None, About("of this project", cli=None)] = None,
     surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
-    limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
+    limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Task]:
@@ -726,7 +726,7 @@ async def list_facts(
     subject: Annotated[Line | None, About("with exactly that subject")] = None,
     predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
-    limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
+    limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
@@ -785,7 +785,7 @@ async def state_fact(
     examples=("facts remove 0195a1b2-c3d4",),
 )
 async def retract_fact(context: Context, fact_id: FactOne, *, purge: Purge = False) -> None:
-    """Take a fact back.
+    """Withdraw a fact.
 
     The journal still holds it, unless it is purged.
     """
@@ -869,7 +869,7 @@ async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
 async def list_sessions(
     context: Context,
     *,
-    limit: Annotated[Limit, About("how many", least=1)] = 20,
+    limit: Annotated[Limit, About("maximum results", least=1)] = 20,
     cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionRecord]:
@@ -902,7 +902,7 @@ async def search_sessions(
     context: Context,
     query: Annotated[Query, About("words to look for", cli="text", http="q", usual={"http": ""})],
     *,
-    limit: Annotated[Limit, About("how many", usual={"tool": 5}, least=1, most=20)] = 10,
+    limit: Annotated[Limit, About("maximum results", usual={"tool": 5}, least=1, most=20)] = 10,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionHit]:
@@ -936,7 +936,7 @@ async def read_session(
     context: Context,
     session_id: OneSession,
     *,
-    last: Annotated[Limit, About("how many of the last entries", usual={"cli": 0}, least=1, most=100)] = 20,
+    last: Annotated[Limit, About("number of last entries (0: all)", usual={"cli": 0}, least=1, most=100)] = 20,
 ) -> Entries:
     """Read what was said in a session.
 
@@ -965,7 +965,7 @@ class Entries:
 async def compare_sessions(
     context: Context,
     session_id: OneSession,
-    other: Annotated[SessionId, About("id of the session to compare it with")],
+    other: Annotated[SessionId, About("session to compare it with")],
 ) -> SessionComparison:
     """Compare two sessions.
 
@@ -1060,7 +1060,7 @@ async def fork_session(
     title: _Title = "",
     at: Annotated[Count | None, About("only up to entry N, as `show` numbers them", http=None)] = None,
 ) -> SessionRecord:
-    """Copy a session, to go on another way.
+    """Copy a session to continue it differently.
 
     The copy begins with everything that the session holds, except receipts: what they bill was spent once.
     """

@@ -40,7 +40,7 @@ from chatbot.telemetry import open_telemetry
 if TYPE_CHECKING:
     from chatbot.chat import Chat
     from chatbot.chat.budget import Payer
-    from chatbot.embedding import Embedded, Embedder
+    from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.memorability import Memorability
     from chatbot.memory.scoring import ScoringProfile
@@ -181,7 +181,7 @@ class Setup:
                 return name
         stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))
         raise ConfigError(
-            f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
+            f"no store of the agent {self.agent!r} keeps memories: set [agents.{self.agent}] memory = [{stores}]"
         )
 
     def why_lost(self, stores: Sequence[str]) -> str:
@@ -329,7 +329,7 @@ class Runtime(AsyncResource):
         self.setup.check_tools()
         self.setup.check_hooks()
         for advice in self.setup.advice:
-            _warn_once(advice)
+            warn_once(advice)
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
@@ -524,7 +524,7 @@ class Runtime(AsyncResource):
             )
         return calls.stream("answer", messages, tools=tools, options=options)
 
-    async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, Embedded]:
+    async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, EmbeddingResult]:
         """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
 
         Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
@@ -716,7 +716,7 @@ def _advice(former: FormerKeys) -> str:
 
 
 @cache
-def _warn_once(advice: str) -> None:
+def warn_once(advice: str) -> None:
     """Warn once: a server opens many identities by one configuration."""
     logger.warning("%s", advice)
 

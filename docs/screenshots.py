@@ -131,10 +131,10 @@ def serving(folder: Path) -> Iterator[str]:
         (folder / "identities" / name / "identity.toml").write_text('persona = "You are kind and brief."\n')
     (folder / "config.toml").write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n')
     price = Price(0.000003, 0.000015)
-    house = Identities(open_runtime=lambda options: _runtime(options, price))
-    server = server_of(house)
+    identities = Identities(open_runtime=lambda options: _runtime(options, price))
+    server = server_of(identities)
     with listening("127.0.0.1", 0) as sock:
-        thread = threading.Thread(target=lambda: asyncio.run(_serve(house, server, sock)))
+        thread = threading.Thread(target=lambda: asyncio.run(_serve(identities, server, sock)))
         thread.start()
         try:
             while not server.started:
@@ -145,8 +145,8 @@ def serving(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-async def _serve(house: Identities, server: object, sock: object) -> None:
-    memories = (await house.visit(OWNER, "ada")).memories
+async def _serve(identities: Identities, server: object, sock: object) -> None:
+    memories = (await identities.access(OWNER, "ada")).memories
     await memories.remember("Sam prefers short slides", people=["Sam"], type="preference", tags=["workshop"])
     old = await memories.remember("The workshop is on Thursday at ten", people=["Sam", "Kim"], type="event")
     await memories.remember(

@@ -63,7 +63,7 @@ _EVERYTHING: frozenset[Sensitivity] = frozenset(SENSITIVITIES)
 Word = TypeVar("Word", bound=str)
 
 
-class Guarded(Protocol):
+class GuardedRow(Protocol):
     """The fields of a row that the gate checks."""
 
     @property
@@ -85,19 +85,19 @@ class Guard(NamedTuple):
     namespace: str
 
     @classmethod
-    def of(cls, row: Guarded) -> Guard:
+    def of(cls, row: GuardedRow) -> Guard:
         """The guard of `row`."""
         return cls(row.visibility, row.sensitivity, row.min_clearance, row.namespace)
 
 
-class Owned(Protocol):
+class OwnedRow(Protocol):
     """A row or a session, which belongs to the principal that wrote it."""
 
     @property
     def principal(self) -> str: ...  # noqa: D102
 
 
-class Acting(Protocol):
+class Actor(Protocol):
     """A caller: the principal they act as, and their rights."""
 
     @property
@@ -148,7 +148,7 @@ class View:
         return replace(self, asked=_EVERYTHING)
 
 
-def may_see(row: Guarded, view: View) -> bool:
+def may_see(row: GuardedRow, view: View) -> bool:
     """Return True if the caller may know that `row` exists."""
     return (
         row.visibility in view.visibilities
@@ -158,7 +158,7 @@ def may_see(row: Guarded, view: View) -> bool:
     )
 
 
-def may_write(row: Guarded, view: View) -> bool:
+def may_write(row: GuardedRow, view: View) -> bool:
     """Return True if the caller may write such a row: a row that it could see."""
     return (
         row.visibility in view.visibilities
@@ -168,7 +168,7 @@ def may_write(row: Guarded, view: View) -> bool:
     )
 
 
-def may(caller: Acting, right: Right, row: Owned | None = None) -> bool:
+def may(caller: Actor, right: Right, row: OwnedRow | None = None) -> bool:
     """Return True if the caller has the right for `row`, or for a new row of its own if None.
 
     Rows of others need `curate` instead of `write` and `chat`. Rows that the caller may not see are excluded before.
@@ -176,7 +176,7 @@ def may(caller: Acting, right: Right, row: Owned | None = None) -> bool:
     return needed_right(caller, right, row) in caller.rights
 
 
-def check_may(caller: Acting, right: Right, row: Owned | None = None) -> None:
+def check_may(caller: Actor, right: Right, row: OwnedRow | None = None) -> None:
     """Raise `MissingRight` where `may` is false."""
     if not may(caller, right, row):
         needed = needed_right(caller, right, row)
@@ -185,7 +185,7 @@ def check_may(caller: Acting, right: Right, row: Owned | None = None) -> None:
         raise MissingRight(f"the right {needed!r} is needed{whose}: the caller has {has}")
 
 
-def needed_right(caller: Acting, right: Right, row: Owned | None = None) -> Right:
+def needed_right(caller: Actor, right: Right, row: OwnedRow | None = None) -> Right:
     """Return the right that is needed: `curate` to change a row of another principal."""
     is_foreign = row is not None and row.principal != caller.principal
     return "curate" if is_foreign and right in {"write", "chat"} else right
@@ -207,7 +207,7 @@ def is_cleared(clearance: str, needed: str) -> bool:
     return clearance in known and needed in known and known.index(clearance) <= known.index(needed)
 
 
-def strictest(rows: Iterable[Guarded]) -> Guard:
+def strictest(rows: Iterable[GuardedRow]) -> Guard:
     """Return the guard of a row derived from `rows`: narrowest visibility, highest sensitivity, highest clearance.
 
     The namespace is that of the rows. Raises `ValueError` for no rows, or rows of several namespaces.
@@ -224,7 +224,7 @@ def strictest(rows: Iterable[Guarded]) -> Guard:
     )
 
 
-def is_stricter(guard: Guarded, other: Guarded) -> bool:
+def is_stricter(guard: GuardedRow, other: GuardedRow) -> bool:
     """Return True if `guard` is at least as strict as `other` in every field."""
     return (
         VISIBILITIES.index(guard.visibility) <= VISIBILITIES.index(other.visibility)

@@ -39,7 +39,7 @@ from chatbot.stores.query import (
     Version,
 )
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
-from chatbot.stores.row_changes import Changes, Position, Reached
+from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.span import NOTHING, Observer, Span
@@ -50,8 +50,9 @@ class Store(Closable):
 
     A store may write nowhere else but in it.
 
-    After `aclose` every operation raises `Closed`. What a plug-in raises that is no `StoreError` reaches callers as
-    `BrokenStore`, or as `StoreFailed` where the operating system refused. Both are seen to here, for every subclass.
+    After `aclose` every operation raises `ClosedResource`. What a plug-in raises that is no `StoreError` reaches
+    callers as `BrokenStore`, or as `StoreFailed` where the operating system refused. This class does both, for every
+    subclass.
     """
 
     keeps_files: ClassVar[bool] = True
@@ -315,7 +316,7 @@ class ObservationStore(Store):
         Empty where there is no such observation. Cycles, as a broken import may hold, are walked once.
         """
 
-    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:  # noqa: ARG002
+    async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:  # noqa: ARG002
         """The changes of rows that the caller may know, in the order in which they were made, behind `after`.
 
         None begins with what comes next. Uses, which are no new version, are not told. After a purge or a compaction,

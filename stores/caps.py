@@ -41,7 +41,7 @@ def is_overfull(active: int, cap: int) -> bool:
 
 def archiving(ids: list[str], at: datetime, cap: int) -> Event:
     """The event by which a cap is kept."""
-    return Event(kind="archive", at=at, ids=tuple(ids), who="cap", why=f"more than {cap:,} observations")
+    return Event(kind="archive", at=at, ids=tuple(ids), who="cap", why=f"more than {cap:,} memories")
 
 
 def with_time_to_live(event: Event, ttl_days: float) -> Event:

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from chatbot.stores.analysis import terms
 from chatbot.stores.dates import date_terms, moment_terms
-from chatbot.stores.fields import Searched
+from chatbot.stores.fields import SearchField
 from chatbot.stores.observation import FIELDS, Observation
 
 Document = dict[str, list[str]]
@@ -24,7 +24,7 @@ def document_of(row: Observation) -> Document:
     return found | {"dates": dates}
 
 
-_FIELD_OF = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(Searched))}
+_FIELD_OF = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(SearchField))}
 SEARCHED = tuple(_FIELD_OF)
 """Fields of an observation that form its document."""
 _INDEXED = tuple(_FIELD_OF.values())

@@ -17,7 +17,7 @@ StoreError
 ├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
 │   └── MissingRight       an operation that needs a right which the caller lacks
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
-├── Closed                 an operation after `aclose`                 (RuntimeError)
+├── ClosedResource         an operation after `aclose`                 (RuntimeError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
     └── ReadOnlyFolder     the folder can be read but not written
 
@@ -80,7 +80,7 @@ class UnknownObservation(StoreError, LookupError):
         """The error that names these ids, of many the first ones."""
         named = list(ids)
         others = f" or {len(named) - _NAMED:,} others" if len(named) > _NAMED else ""
-        return cls(f"there is no observation {', '.join(named[:_NAMED])}{others}")
+        return cls(f"no memory has the id {', '.join(named[:_NAMED])}{others}")
 
 
 class ConflictingChange(StoreError, ValueError):
@@ -115,7 +115,7 @@ class ReadOnlyFolder(StoreFailed):
     """The folder may be read, and not be written: it is a backup, or on a disk that is mounted read-only."""
 
 
-class Closed(StoreError, RuntimeError):
+class ClosedResource(StoreError, RuntimeError):
     """An operation on a memory, session or store after its `aclose`."""
 
 

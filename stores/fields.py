@@ -8,7 +8,7 @@ A record is a dataclass, and `Annotated` carries all that the rest of the code d
     SAID                  part of what a row says: its tokens are counted and its text is shown
     MERGED                a list that grows when the same is said again
     Label()               rows are filtered and counted by it
-    Searched("title")     its words are found, in this field of the index
+    SearchField("title")  its words are found, in this field of the index
     InTable()             the table of the store keeps it for every row, as a number
 """
 
@@ -99,7 +99,7 @@ class Label:
         self.exact = exact
 
 
-class Searched:
+class SearchField:
     """The words of the field are found, in this field of the index."""
 
     __slots__ = ("field",)

@@ -69,7 +69,7 @@ class MemoryBackend(MemoryPlace, Backend):
     def place_of(self, session: SessionRef) -> Place:
         """Return the place of a session; raises `MissingFolder` if there is none."""
         if session.id not in self._places:
-            raise MissingFolder(f"there is no session {session.id}")
+            raise MissingFolder(f"no session has the id {session.id}")
         return self._places[session.id]
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class MemorySessions(Sessions):
         """Return the record; raises `MissingFolder` if there is none."""
         with self._guard:
             if session_id not in self._records:
-                raise MissingFolder(f"there is no session {session_id}")
+                raise MissingFolder(f"no session has the id {session_id}")
             return self._records[session_id]
 
     def find(

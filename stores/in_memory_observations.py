@@ -46,11 +46,11 @@ from chatbot.stores.query import (
 )
 from chatbot.stores.row_changes import (
     BEGINNING,
+    ChangeCursor,
     Changes,
     Key,
     Line,
     Position,
-    Reached,
     before_time,
     newest,
     place_of,
@@ -133,7 +133,7 @@ class InMemoryObservations(ObservationStore):
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
             if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
-                raise UnknownObservation(f"there is no observation {after}")
+                raise UnknownObservation(f"no memory has the id {after}")
             begin = self._position(self._rows[after], order)
             rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
         rows.sort(key=lambda row: self._position(row, order), reverse=not ascending)
@@ -273,7 +273,7 @@ class InMemoryObservations(ObservationStore):
         sees = naming(view, self._guard_of)
         return [version(seen[each], self._events[each], view, sees) for each in line]
 
-    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:
+    async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
         """Look at the events of every visible row."""
         seen = [row.id for row in self._rows.values() if may_see(row, view)]
         lines = sorted((key, each) for each in seen for key in self._lines[each])
@@ -286,8 +286,8 @@ class InMemoryObservations(ObservationStore):
         )
         is_all = key is None or key == ahead[-1][0]
         before = newest(reversed(lines), self._dated, view) if after is None else after
-        position = items[-1].position if items else before.position if isinstance(before, Reached) else before
-        return Changes(tuple(items), Reached(None, end if is_all or key is None else key, 0, position), is_all)
+        position = items[-1].position if items else before.position if isinstance(before, ChangeCursor) else before
+        return Changes(tuple(items), ChangeCursor(None, end if is_all or key is None else key, 0, position), is_all)
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """Count the visible rows by each value of a label."""
@@ -409,8 +409,8 @@ class InMemoryObservations(ObservationStore):
         row = self._rows.get(observation_id)
         return None if row is None else Guard.of(row)
 
-    def _key_behind(self, after: Position | Reached, lines: Sequence[Line]) -> Key:
-        if isinstance(after, Reached):
+    def _key_behind(self, after: Position | ChangeCursor, lines: Sequence[Line]) -> Key:
+        if isinstance(after, ChangeCursor):
             return after.key
         if not after.at:
             return BEGINNING

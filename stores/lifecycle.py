@@ -9,7 +9,7 @@ from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import Any, Self
 
-from chatbot.stores.errors import Closed
+from chatbot.stores.errors import ClosedResource
 
 Operation = Callable[..., Awaitable[Any]]
 
@@ -31,7 +31,7 @@ class AsyncResource(ABC):
 
 
 class Closable(AsyncResource):
-    """A resource whose public coroutine methods raise `Closed` from the start of `aclose`.
+    """A resource whose public coroutine methods raise `ClosedResource` from the start of `aclose`.
 
     This applies to every subclass automatically.
     """
@@ -49,9 +49,9 @@ class Closable(AsyncResource):
                 setattr(cls, name, cls._guarding(operation))
 
     def check_open(self) -> None:
-        """Raise `Closed` after `aclose`."""
+        """Raise `ClosedResource` after `aclose`."""
         if self.is_closed:
-            raise Closed(f"{type(self).__name__} is closed: open it again to go on")
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to go on")
 
     @classmethod
     def _guarding(cls, operation: Operation) -> Operation:

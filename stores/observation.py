@@ -29,7 +29,7 @@ from chatbot.stores.fields import (
     Lines,
     Many,
     Moment,
-    Searched,
+    SearchField,
     Share,
     Table,
     Text,
@@ -88,18 +88,18 @@ class Content(Generic[Many]):
     __slots__ = ()
 
     type: Annotated[Type, Label(), InTable()] = "note"
-    title: Annotated[Line, SAID, Searched("title")] = ""
-    subtitle: Annotated[Line, SAID, Searched("title")] = ""
-    subject: Annotated[Line, Label(), Searched("title")] = ""
-    narrative: Annotated[Text, SAID, Searched("narrative")] = ""
-    facts: Annotated[Texts[Many], SAID, Searched("facts")] = NONE
-    tags: Annotated[Lines[Many], MERGED, Label(), Searched("tags")] = NONE
-    concepts: Annotated[Lines[Many], MERGED, Label(), Searched("tags")] = NONE
-    category: Annotated[Line, Label(), Searched("tags")] = ""
-    people: Annotated[Lines[Many], MERGED, Label(), Searched("people")] = NONE
-    user_text: Annotated[Text, SAID, Searched("user")] = ""
+    title: Annotated[Line, SAID, SearchField("title")] = ""
+    subtitle: Annotated[Line, SAID, SearchField("title")] = ""
+    subject: Annotated[Line, Label(), SearchField("title")] = ""
+    narrative: Annotated[Text, SAID, SearchField("narrative")] = ""
+    facts: Annotated[Texts[Many], SAID, SearchField("facts")] = NONE
+    tags: Annotated[Lines[Many], MERGED, Label(), SearchField("tags")] = NONE
+    concepts: Annotated[Lines[Many], MERGED, Label(), SearchField("tags")] = NONE
+    category: Annotated[Line, Label(), SearchField("tags")] = ""
+    people: Annotated[Lines[Many], MERGED, Label(), SearchField("people")] = NONE
+    user_text: Annotated[Text, SAID, SearchField("user")] = ""
     """Message of the person, in an exchange."""
-    assistant_text: Annotated[Text, SAID, Searched("assistant")] = ""
+    assistant_text: Annotated[Text, SAID, SearchField("assistant")] = ""
     """Reply of the bot, in an exchange."""
     project: Annotated[Line, Label()] = ""
     metadata: Table = field(default_factory=dict, hash=False)
@@ -164,7 +164,7 @@ class Observation(Content[tuple[str, ...]], Row):
     def __post_init__(self) -> None:
         _check(self)
         if not (self.title or self.narrative or self.facts or self.user_text or self.assistant_text):
-            raise NothingSaid("an observation needs a title, a narrative or a fact")
+            raise NothingSaid("a memory needs a title, a narrative or a fact")
         if self.token_count < 1:
             _set(self, "token_count", estimate_tokens(self.text()))
         _set(self, "hash", content_hash(self))

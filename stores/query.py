@@ -58,7 +58,7 @@ def _one(wanted: Any, *, is_optional: bool = True) -> Form:
 
     def value_of(value: Any, name: str) -> Any:
         if not isinstance(value, wanted) and not (is_optional and value is None):
-            raise InvalidValue(f"{name} is {value!r:.80}: observations cannot be filtered by that")
+            raise InvalidValue(f"{name} is {value!r:.80}: memories cannot be filtered by that")
         return check_time(value) if isinstance(value, datetime) else value
 
     return Form(value_of)

@@ -54,7 +54,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ChangeCursor:
     """How far a reader is in an open store. Not for callers: it tells of rows that they may not know."""
 
     log: object
@@ -82,7 +82,7 @@ class Changes:
     """Some changes in the order in which they were made, and where the next ones begin."""
 
     items: tuple[Change, ...]
-    reached: Reached
+    reached: ChangeCursor
     is_all: bool
     """True if nothing more has happened yet."""
 

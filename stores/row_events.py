@@ -89,6 +89,8 @@ STATUS_AFTER: dict[str, Status] = {
     "restore": "active",
 }
 """Events that change the state of a row and none of its content."""
+_UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
+"""Events whose outcome has no row: they make no version of one."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
@@ -185,6 +187,13 @@ class Outcome:
     id: str = ""
     reason: str = ""
     error: StoreError | None = None
+    row: Observation | None = field(default=None, compare=False, repr=False)
+    """The observation as this change left it, whatever came later; None for facts, and after many ids or a use."""
+
+    @property
+    def version(self) -> str:
+        """The version of `row`; empty without one."""
+        return version_of(self.row) if self.row is not None else ""
 
 
 class PriorState(Protocol):
@@ -291,9 +300,21 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
         _check_asked(event)
         named = event.ids[0] if event.ids else named
         check_expected([*event.ids, *filter(None, (event.supersedes, event.forgets))], view, known)
-        return _DECISIONS[event.kind](event, view, known)
+        kept, outcome = _DECISIONS[event.kind](event, view, known)
+        return kept, outcome if event.kind in _UNSHOWN or len(event.ids) > 1 else _with_row(outcome, kept, known)
     except StoreError as error:
         return [], Outcome("skipped", named, str(error), error)
+
+
+def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Outcome:
+    """The outcome with the row that it is about, after the events."""
+    row = known.observation(outcome.id)
+    for event in kept:
+        if event.row is not None:
+            row = event.row
+        elif row is not None and row.id in event.ids:
+            row = applied(row, event)
+    return replace(outcome, row=row)
 
 
 def _check_asked(event: Event) -> None:
@@ -305,7 +326,7 @@ def _check_asked(event: Event) -> None:
         if not isinstance(each, str):
             raise InvalidValue(f"{each!r:.80} is not an id")
     if not event.ids and event.kind not in {"add", "triple"}:
-        raise UnknownObservation("no observation was named")
+        raise UnknownObservation("no memory was named")
 
 
 def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
@@ -322,7 +343,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     if row is None:
         raise InvalidValue("there is nothing to add")
     if known.observation(row.id) is not None:
-        raise ConflictingChange(f"observation {row.id} already exists")
+        raise ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
     old = _seen(event.supersedes, view, known) if event.supersedes else None
     row = _inheriting(row, view, known, old.derived_from if old else ())
@@ -391,7 +412,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if any(known.observation(each) is None for each in old.derived_from):
         new = replace(new, **strictest([new, old])._asdict())  # what was erased cannot tell how strict it was
     if not set(old.derived_from) <= set(new.derived_from):
-        raise InvalidValue("what an observation was made from can be added to, not taken back")
+        raise InvalidValue("sources of a memory can be added, not removed")
     _check_writable(new, view)
     if not is_stricter(new, old):
         check_may(view, "declassify", old)
@@ -434,7 +455,7 @@ def _compressing(event: Event, row: Observation, view: View, known: PriorState) 
         raise ConflictingChange(f"{row.id} does not name all of its sources")
     if {_kin(each) for each in rows} != {_kin(row)}:
         raise ConflictingChange(
-            f"{row.id} stands for observations of several agents or principals, or seen by others than it is"
+            f"{row.id} stands for memories of several agents or principals, or seen by others than it is"
         )
     _check_each(rows, view)
     if event.supersedes is not None or _twin(row, view, known) is not None:
@@ -480,14 +501,14 @@ def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
 def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     triple = event.triple
     if triple is None:
-        raise InvalidValue("there is no fact to keep")
+        raise InvalidValue("the event holds no fact")
     _check_new(triple, view)
     if known.triple(triple.id) is not None:
         raise ConflictingChange(f"fact {triple.id} already exists")
     if triple.source is not None:
         source = _visible(triple.source, view, known)
         if source.namespace != triple.namespace:
-            raise ConflictingChange(f"{triple.id} is taken from an observation of another namespace")
+            raise ConflictingChange(f"{triple.id} comes from a memory of another namespace")
         triple = as_strict_as(triple, Guard.of(source))
     _check_writable(triple, view)
     return [replace(event, triple=triple)], Outcome("added", triple.id)
@@ -497,7 +518,7 @@ def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], 
     found = [known.triple(each) for each in event.ids]
     seen = [triple for triple in found if triple is not None and may_name(triple, view, known)]
     if not seen:
-        raise UnknownObservation(f"there is no fact {', '.join(event.ids)}")
+        raise UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
     _check_each(seen, view)
     return _kept(event, [triple.id for triple in seen], "deleted")
 
@@ -536,7 +557,7 @@ def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> 
 def _visible(observation_id: str | None, view: View, known: PriorState) -> Observation:
     row = _seen(observation_id, view, known) if observation_id else None
     if row is None:
-        raise UnknownObservation(f"there is no observation {observation_id}")
+        raise UnknownObservation(f"no memory has the id {observation_id}")
     return row
 
 
@@ -604,7 +625,7 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
             _visible(each, view, known)
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
-        raise ConflictingChange(f"{row.id} is made from observations of another namespace")
+        raise ConflictingChange(f"{row.id} is derived from memories of another namespace")
     guard = strictest([row, *sources])
     return row if guard == Guard.of(row) else replace(row, **guard._asdict())
 

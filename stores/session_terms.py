@@ -19,7 +19,7 @@ from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.home import Home
 
 if TYPE_CHECKING:
-    from chatbot.stores.observations.spoken import Spoken
+    from chatbot.stores.observations.spoken import SpokenTerms
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class SessionTerms:
     def __init__(self, cache: Cache | None) -> None:
         self._cache = cache
         self._rows: dict[str, Row] = {}
-        self._spoken: Spoken | None = None
+        self._spoken: SpokenTerms | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -88,7 +88,7 @@ class SessionTerms:
         """Return whether anything was ever kept."""
         return self._cache is not None and any((self._cache.folder / name).exists() for name in (NAME, *_FORMER))
 
-    def _try(self, work: Callable[[Spoken], T]) -> T | None:
+    def _try(self, work: Callable[[SpokenTerms], T]) -> T | None:
         """The outcome of the work; None where there can be no cache."""
         try:
             with self._lock:
@@ -99,16 +99,16 @@ class SessionTerms:
             logger.warning("what sessions speak of could not be kept: %s", error)
             return None
 
-    def _opened(self) -> Spoken:
+    def _opened(self) -> SpokenTerms:
         from chatbot.stores.observations.folder_shelf import FolderShelf
-        from chatbot.stores.observations.spoken import Spoken
+        from chatbot.stores.observations.spoken import SpokenTerms
 
         assert self._cache is not None  # noqa: S101 - who has none does not ask
         if self._spoken is None:
             for name in _FORMER:
                 if (self._cache.folder / name).exists():
                     self._cache.remove(name)
-            self._spoken = Spoken(FolderShelf.of(self._cache, NAME))
+            self._spoken = SpokenTerms(FolderShelf.of(self._cache, NAME))
         return self._spoken
 
 

@@ -32,9 +32,9 @@ from chatbot.stores.candidates import Question
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import STATUSES, Observation, Status, Triple
+from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
-from chatbot.stores.row_changes import Change, Changes, Position, Reached
+from chatbot.stores.row_changes import Change, ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import packed, unit
@@ -189,6 +189,28 @@ class ObservationStoreContract:
                 line = await store.history(OWNER, each)
                 assert [version.observation.id for version in line] == _IDS[1:3]
                 assert [event.kind for event in line[0].events] == ["add", "supersede"]
+
+        self.run(tmp_path, check)
+
+    def test_a_change_tells_the_version_that_it_made_not_that_of_a_later_one(self, tmp_path: Path) -> None:
+        tea, mate = ({"title": title} for title in ("tea", "mate"))
+
+        def changing(number: int) -> list[Event]:
+            ids = (_IDS[number],)
+            changes = [Event(kind="update", at=NOW, ids=ids, fields=fields) for fields in (tea, tea, mate)]
+            return [*changes, *(Event(kind=kind, at=NOW, ids=ids) for kind in ("delete", "restore", "confirm"))]
+
+        async def check(store: ObservationStore) -> None:
+            told = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
+            left = [(outcome.row.title, outcome.row.status) for outcome in told if outcome.row]
+            mates = [("mate", status) for status in ("active", "deleted", "active", "active")]
+            assert left == [("milk", "active"), ("tea", "active"), ("tea", "active"), *mates]
+            assert len({outcome.version for outcome in told}) == 4
+            await store.commit(OWNER, adding(observation(2, title="milk")))
+            for event in changing(2):
+                [outcome] = await store.commit(OWNER, [event])
+                [version] = await store.history(OWNER, _IDS[2])
+                assert outcome.version == version_of(version.observation)
 
         self.run(tmp_path, check)
 
@@ -674,7 +696,7 @@ class ObservationStoreContract:
             change = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"derived_from": [_IDS[1]]})
             outcomes = await store.commit(OWNER, [*adding(late), change])
             assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
-            assert {outcome.reason for outcome in outcomes} == {f"there is no observation {_IDS[1]}"}
+            assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {_IDS[1]}"}
 
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
@@ -994,14 +1016,14 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return product / math.hypot(*one) / math.hypot(*other)
 
 
-async def changes_after(store: ObservationStore, view: View, after: Position | Reached | None) -> Changes:
+async def changes_after(store: ObservationStore, view: View, after: Position | ChangeCursor | None) -> Changes:
     """All changes behind `after`."""
     return await store.changes(view, after, limit=1_000)
 
 
 def tells_changes(store: ObservationStore) -> bool:
     """True if the store reports changes, which is optional."""
-    return type(store).changes is not ObservationStore.changes
+    return getattr(type(store), "changes", None) is not ObservationStore.changes
 
 
 def keeps_vectors(store: ObservationStore) -> bool:

@@ -24,7 +24,7 @@ from pydantic_ai.messages import (
 )
 
 from chatbot.chat.foreign import is_block, text_of
-from chatbot.embed import AgentMemory, MemoryContext, MemoryTool, Recorded, ToolUse
+from chatbot.embed import AgentMemory, MemoryContext, MemoryTool, RecordResult, ToolUse
 from chatbot.memory import SessionHandle
 
 
@@ -59,7 +59,7 @@ async def record(
     *,
     context: MemoryContext | None = None,
     session: SessionHandle | None = None,
-) -> Recorded:
+) -> RecordResult:
     """Keep what is worth keeping of a run's new messages, as the chat does. Durable on return."""
     asked = "\n\n".join(text for each in messages for text in _prompts(each))
     replied = next((each.text or "" for each in reversed(messages) if isinstance(each, ModelResponse)), "")

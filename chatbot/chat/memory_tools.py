@@ -32,7 +32,7 @@ from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, OperationTable, Parameter
-from chatbot.operations import OPERATIONS, Context, Entries, Read
+from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
@@ -170,7 +170,7 @@ class OperationTool(Tool):
         rows = await self._context.memories.get(ids, count_use=False) if ids else []
         found = {row.id for row in rows}
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
-            raise ToolError(f"there is no observation {', '.join(missing)}")
+            raise ToolError(f"no memory has the id {', '.join(missing)}")
         return rows
 
 
@@ -347,7 +347,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             return listed(
                 operation.gives, map(_item, rows), **more, **({"next_cursor": next_cursor} if is_paged else {})
             )
-        case Read(rows, missing):
+        case MemoryRows(rows, missing):
             return listed(operation.gives, map(in_full, rows), **({"missing": list(missing)} if missing else {}))
         case Entries(session, rows, _):
             entries = [_item(entry) for entry in rows[::-1]]  # those at the end are kept first

@@ -571,7 +571,7 @@ def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     change.add_argument("key", metavar="KEY", help="setting, such as model.name")
     change.add_argument("value", metavar="VALUE", help="TOML value, or text")
-    default = add_action(actions, "unset", "remove a value, so that its default holds", "config unset model.name")
+    default = add_action(actions, "unset", "remove a value to use its default", "config unset model.name")
     default.add_argument("key", metavar="KEY", help="setting, such as model.name")
     add_action(actions, "edit", "edit the file in $EDITOR; only a valid one is written", "config edit")
     add_action(
@@ -617,7 +617,7 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "doctor --verify",
         "doctor --network --json",
     )
-    doctor.add_argument("--verify", action="store_true", help="compare each line that is kept with its checksum")
+    doctor.add_argument("--verify", action="store_true", help="compare stored lines with their checksums")
     doctor.add_argument("--fix", action="store_true", help="repair; damaged files are set aside, never deleted")
     doctor.add_argument(
         "--network", action="store_true", help="also call the model (one token, billed) and the collector"

@@ -42,7 +42,7 @@ _FEW = 5
 _MORE = {
     kinds.Id: ", or its beginning",
     kinds.FactId: ", or its beginning",
-    kinds.SessionId: ", its beginning, or the title",
+    kinds.SessionId: ": id, its beginning, or title",
     kinds.Past: ": 2026-01-31, or 30d ago",
     kinds.Future: ": a date, 30d, or never",
 }
@@ -60,15 +60,15 @@ class Verbs:
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
         parser = add_action(self._actions, name, summary, *shown, agent=agent)
         if self._group == "memory":
-            _add_seen(parser)
+            _add_access(parser)
         return parser
 
 
-def _add_seen(parser: argparse.ArgumentParser) -> None:
-    seen = parser.add_argument_group("seen")
-    seen.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
-    seen.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="use all namespaces")
-    seen.add_argument(
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    access = parser.add_argument_group("access")
+    access.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
+    access.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="use all namespaces")
+    access.add_argument(
         "--ask",
         metavar="WORDS",
         type=words,
@@ -160,48 +160,48 @@ def _help(parameter: Parameter) -> str:
     return text + ("; may be repeated" if parameter.is_list and not parameter.is_positional else "")
 
 
-async def given_of(desk: VerbRun, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
+async def given_of(run: VerbRun, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
     """The values that stand on the command line, by the names of the parameters; ids are found by their beginnings.
 
     Raises `InvalidValue` for an unknown word, `UnknownObservation` or `SessionNotFound`.
     """
     given: dict[str, Any] = {}
     for each in parameters:
-        value = getattr(desk.args, each.name, None) if each.about.cli is not None else None
-        is_never = value is None and each.item == kinds.Future and hasattr(desk.args, each.name)
+        value = getattr(run.args, each.name, None) if each.about.cli is not None else None
+        is_never = value is None and each.item == kinds.Future and hasattr(run.args, each.name)
         if value in (None, []) and not is_never:
             continue
-        given[each.name] = await _value(desk, each, value, tuple(ask))
+        given[each.name] = await _value(run, each, value, tuple(ask))
     return given
 
 
-async def _value(desk: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sensitivity, ...]) -> Any:  # noqa: PLR0911 - one for each kind
+async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sensitivity, ...]) -> Any:  # noqa: PLR0911 - one for each kind
     item = parameter.item
     if item == kinds.Query:
         return " ".join(value)
     if item == kinds.Metadata:
         return dict(value)
     if item == kinds.SessionId:
-        return (await desk.system.find_session(value)).id
+        return (await run.system.find_session(value)).id
     if item == kinds.TimeCursor:
-        return cursor_of(await desk.system.find_session(value))
+        return cursor_of(await run.system.find_session(value))
     if item == kinds.IdCursor:
-        return await desk.id(value)
+        return await run.id(value)
     if item == kinds.FactId:
-        return await desk.fact_id(value)
+        return await run.fact_id(value)
     if item in _COUNTED:
         return str(value)
     if item == kinds.Id:
-        found = [await desk.memories.resolve(each, ask=ask) for each in (value if parameter.is_list else [value])]
+        found = [await run.memories.resolve(each, ask=ask) for each in (value if parameter.is_list else [value])]
         return list(dict.fromkeys(found)) if parameter.is_list else found[0]
     if len(parameter.choices) > _FEW:
         check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))
     return value
 
 
-def asked_in(operation: Operation, desk: VerbRun) -> tuple[Sensitivity, ...]:
+def asked_in(operation: Operation, run: VerbRun) -> tuple[Sensitivity, ...]:
     """The sensitivities of rows that may be named: who changes a row asks for it, however sensitive it is."""
-    return desk.ask if any(each.name == "ask" for each in operation.parameters) else SENSITIVITIES
+    return run.ask if any(each.name == "ask" for each in operation.parameters) else SENSITIVITIES
 
 
 def check_words(option: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -75,7 +75,7 @@ def set_text(path: Path, key: str, text: str) -> str:
 
 
 def unset(path: Path, key: str) -> str:
-    """Remove a setting, so that its default holds. Raises `ConfigError` if the file does not set it."""
+    """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
     document, place = _document(path), place_of(key)
     table: Any = document
     for part in place[:-1]:

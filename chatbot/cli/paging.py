@@ -15,14 +15,14 @@ def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to
     """`--limit` and `--page-after` of a list in which the places are counted."""
     usual = str(limit) if limit else "all"
     parser.add_argument(
-        "--limit", type=count, default=limit, metavar="N", help=f"how many (default {usual}; 0: {zero})"
+        "--limit", type=count, default=limit, metavar="N", help=f"maximum results (default {usual}; 0: {zero})"
     )
     add_page_after(parser)
 
 
 def add_page_after(parser: argparse._ActionsContainer) -> None:
     """`--page-after` alone."""
-    parser.add_argument("--page-after", type=count, default=0, metavar="N", help="go on behind so many: the next page")
+    parser.add_argument("--page-after", type=count, default=0, metavar="N", help="skip the first N")
 
 
 def reach(args: argparse.Namespace) -> int:

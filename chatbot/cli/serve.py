@@ -41,9 +41,9 @@ async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
     if args.workers > 1:
         await asyncio.to_thread(ask_once, Tokens.of(Setup.resolve(options).server_home))
         return partial(_with_workers, args.workers, options)
-    async with Identities(options) as house:
-        await asyncio.to_thread(ask_once, house.tokens)
-        await serve(house, ready=_tell)
+    async with Identities(options) as identities:
+        await asyncio.to_thread(ask_once, identities.tokens)
+        await serve(identities, ready=_tell)
     return Exit.OK
 
 

@@ -43,4 +43,4 @@ def _why_none(runtime: Runtime) -> str:
         return f"the model {runtime.model.name} takes no tools"
     if not settings.tools:
         return f"the agent {runtime.agent!r} has no tools: name some in [agents.{runtime.agent}] tools"
-    return f"no tools: the stores of the agent {runtime.agent!r} keep no observations, which memory tools need"
+    return f"no tools: the stores of the agent {runtime.agent!r} keep no memories, which memory tools need"

@@ -31,9 +31,6 @@ _ALIKE = 0.6
 _NEAR = 0.3
 """The same for a statement that says of itself that it changes something."""
 
-_SAME = 0.5
-"""The cosine from which on two statements say much the same."""
-
 
 @dataclass(frozen=True, slots=True)
 class Clause:
@@ -107,19 +104,6 @@ def _last_change(row: Observation, later: Sequence[Observation], near: Mapping[s
 
 def _statement(row: Observation) -> Statement:
     return statement(spoken(row), _question(row))
-
-
-def newer(row: Observation, others: Sequence[Observation], nearness: Nearness) -> list[str]:
-    """The ids of those that the same person stated later of much the same, the last one first."""
-    near = nearness.get(row.id, {})
-    found = [each for each in others if near.get(each.id, 0.0) >= _SAME and said_at(each) > said_at(row)]
-    found = [each for each in found if _speaks_for(each, row) and _states(each) and _states(row)]
-    return [each.id for each in sorted(found, key=said_at, reverse=True)]
-
-
-def _states(row: Observation) -> bool:
-    """Return whether a row is short enough to be one statement, and is no question."""
-    return any(not each.rstrip().endswith("?") for each in _statement(row).sentences)
 
 
 def said_at(row: Observation) -> datetime:

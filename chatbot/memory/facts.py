@@ -7,7 +7,7 @@ from datetime import datetime
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.origins import marks_of_fact
-from chatbot.memory.scope import PUBLIC, Scoped, Sensitivities
+from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.errors import UnknownObservation
@@ -30,7 +30,7 @@ class FactQuery(FactFilter):
     """The same."""
 
 
-class Facts(Scoped):
+class Facts(ScopedOperations):
     """Stating, asking for and taking back facts."""
 
     __slots__ = ()
@@ -88,7 +88,7 @@ class Facts(Scoped):
         """Erase a fact permanently, from every file. Raises `UnknownObservation` if there is none of that id."""
         scope = self._scope()
         scope.check("erase")
-        unknown = UnknownObservation(f"there is no fact {fact_id}")
+        unknown = UnknownObservation(f"no fact has the id {fact_id}")
         if await scope.store.history(scope.acting(SENSITIVITIES), fact_id):
             raise unknown  # it is an observation
         try:

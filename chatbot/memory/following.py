@@ -15,14 +15,14 @@ from chatbot.memory.notices import ChangeNotice, Notices
 from chatbot.memory.scope import Scope, Sensitivities
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation
-from chatbot.stores.row_changes import Change, Position, Reached
+from chatbot.stores.row_changes import Change, ChangeCursor, Position
 
 POLLED_EVERY_S = 0.5
 _AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class MemoryChange:
     """One change, and the position to go on behind it."""
 
     kind: str
@@ -48,7 +48,7 @@ class Following:
         self._scope = scope
         self._ask = ask
         memories, told = _parsed(after)
-        self._after: Position | Reached | None = memories
+        self._after: Position | ChangeCursor | None = memories
         self._notices = notices.reader(told)
         self._position = memories or Position(0)
 
@@ -57,7 +57,7 @@ class Following:
         """Where to go on: behind everything that was read."""
         return f"{self._position}.{self._notices.position}"
 
-    async def read(self, limit: int = _AT_ONCE) -> list[Followed]:
+    async def read(self, limit: int = _AT_ONCE) -> list[MemoryChange]:
         """Return the next changes, at most `limit` of memories and as many others; an empty list for none yet."""
         view = self._scope.view(self._ask)
         changes = await self._scope.store.changes(view, self._after, limit=limit)
@@ -70,7 +70,7 @@ class Following:
         notices = await asyncio.to_thread(self._notices.read, view, limit=limit)
         return [*found, *map(self._of_notice, notices)]
 
-    async def watch(self, every_s: float = POLLED_EVERY_S) -> AsyncGenerator[Followed, None]:
+    async def watch(self, every_s: float = POLLED_EVERY_S) -> AsyncGenerator[MemoryChange, None]:
         """Yield the changes as they are made; looks for new ones every so many seconds. Never ends by itself."""
         while True:
             found = await self.read()
@@ -79,12 +79,12 @@ class Following:
             if not found:
                 await asyncio.sleep(every_s)
 
-    def _of_memory(self, change: Change) -> Followed:
+    def _of_memory(self, change: Change) -> MemoryChange:
         kind = "memory.added" if change.kind == "add" else "memory.changed"
-        return Followed(kind, change.at, f"{change.position}.{self._notices.position}", change.row, change.kind)
+        return MemoryChange(kind, change.at, f"{change.position}.{self._notices.position}", change.row, change.kind)
 
-    def _of_notice(self, notice: ChangeNotice) -> Followed:
-        return Followed(notice.kind, notice.at, f"{self._position}.{notice.position}", ids=notice.ids)
+    def _of_notice(self, notice: ChangeNotice) -> MemoryChange:
+        return MemoryChange(notice.kind, notice.at, f"{self._position}.{notice.position}", ids=notice.ids)
 
 
 def _parsed(after: str | None) -> tuple[Position | None, Position | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from chatbot.memory.slots import own_clauses
+from chatbot.memory.slots import own_clauses, own_statements
 
 _BEING = (
     r"diabetic|pregnant|asthmatic|epileptic|hiv[ -]positive|hiv[ -]negative|an(?:a)?emic|autistic|bipolar|depressed|"
@@ -44,6 +44,7 @@ _DOCTOR = (
     r"psychiatrist|psychologist|psychotherapist|therapist|oncologist|cardiologist|neurologist|ur(?:o|ino)logist|"
     r"gyn(?:a)?ecologist"
 )
+_BLOOD = r"(?:a|b|ab|o|0)(?:[ -]?(?:negative|positive|neg|pos)|[+-])?(?![\w'])"
 _GRADE = (
     r"(?:(?:a|an|some|my|mild|severe|bad|chronic|acute|type [12]|terminal|terrible|frequent|slight|bit of|little|"
     r"stage \w+|breast|skin|lung|prostate|really|also|still|just|now|both|recently|always)\s+)*"
@@ -76,6 +77,11 @@ _OF_HEALTH = re.compile(
     rf"|my (?:doctor|gp|psychiatrist|{_DOCTOR}) (?:put|has put|took|has taken) me (?:on|off)\b",
     re.IGNORECASE,
 )
+_NAMED = re.compile(
+    rf"blood (?:type|group)(?::| is|,) ?{_BLOOD}|(?:[\w'+-]+ ){{1,4}}(?:is|are) my (?:{_OF_MINE}){_END}",
+    re.IGNORECASE,
+)
+"""The value comes first, or nobody is named: "AB negative is my blood type", "Blood type: AB negative"."""
 _ASKED = re.compile(
     r"\byour (?:blood (?:type|group|pressure|sugar)|medication|health|diagnosis|illness|medical \w+|condition)\b|"
     r"\byou (?:take|taking|on) any (?:medication|medicine|pills)\b|\bare you (?:pregnant|diabetic|ill)\b|"
@@ -88,4 +94,7 @@ def tells_of_health(text: str, question: str = "") -> bool:
     """Return whether a message states something of its speaker's health, or answers the bot's question about it."""
     if question and _ASKED.search(question) and text.strip() and "?" not in text:
         return True
-    return any(_OF_HEALTH.match(clause) for clause in own_clauses(text.replace("’", "'")))
+    text = text.replace("’", "'")
+    return any(_OF_HEALTH.match(clause) for clause in own_clauses(text)) or any(
+        _NAMED.match(sentence) for sentence in own_statements(text)
+    )

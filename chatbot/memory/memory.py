@@ -51,9 +51,12 @@ class Memory(Profiles, Tasks, Summaries, MemoryReads, People):
         scope = self._scope()
         return Memory(replace(scope, across=may_cross(scope.principal, scope.rights)))
 
-    def expecting(self, versions: frozenset[str] | None) -> Memory:
-        """The same memory, whose changes raise `ChangedMeanwhile` for a row that has none of these versions."""
-        return Memory(replace(self._scope(), expects=versions))
+    def expecting(self, versions: frozenset[str] | None, made: dict[str, str] | None = None) -> Memory:
+        """The same memory, whose changes raise `ChangedMeanwhile` for a row that has none of these versions.
+
+        None expects nothing. `made` is filled with the version of each row as a write left it, by id.
+        """
+        return Memory(replace(self._scope(), expects=versions, made=made))
 
     def _scope(self) -> Scope:
         self._own.store.check_open()

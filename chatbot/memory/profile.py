@@ -29,7 +29,7 @@ from chatbot.memory.profile_lines import (
     moment_lines,
     slot_rows,
 )
-from chatbot.memory.scope import Scoped
+from chatbot.memory.scope import ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
@@ -40,7 +40,7 @@ from chatbot.stores.query import Filter
 LONGEST_SLOT = 60
 
 
-class Profiles(MemoryWrites, Scoped):
+class Profiles(MemoryWrites, ScopedOperations):
     """Asking for and changing one's own profile."""
 
     __slots__ = ()
@@ -172,7 +172,7 @@ class Profiles(MemoryWrites, Scoped):
         for row in await self.profile_proposals():
             if row.id == proposal_id:
                 return row
-        raise UnknownObservation(f"there is no proposal {proposal_id}")
+        raise UnknownObservation(f"no proposal has the id {proposal_id}")
 
     async def _lines_of(self, slot: str) -> list[Line]:
         slot = slot.casefold()

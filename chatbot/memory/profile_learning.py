@@ -72,9 +72,9 @@ async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]
         if draft.type != "exchange" or draft.source not in _SPOKEN or row.outcome not in {"added", "exact_dup"}:
             continue
         question = (draft.metadata or {}).get("question", "")
+        if tells_of_health(draft.user_text, question):
+            await _keep_private(scope, row.id)
         if question or _MAY_STATE.search(draft.user_text):
-            if tells_of_health(draft.user_text, question):
-                await _keep_private(scope, row.id)
             done += await learn_from(scope, draft.user_text, question, row.id, draft.created_at)
     return done
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import PUBLIC, Scope, Scoped, Sensitivities
+from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
 from chatbot.memory.scoring import RowScore
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10
-_NO_FILTER = "observations cannot be filtered by"
+_NO_FILTER = "memories cannot be filtered by"
 
 _WANTED = tuple(each.name for each in fields(RowFilter))
 _ALIKE = 0.2
@@ -145,7 +145,7 @@ class Every(Filter):
     ask: Sensitivities = PUBLIC
 
 
-class MemoryReads(Scoped):
+class MemoryReads(ScopedOperations):
     """Every answer holds only what the caller may see; the gate is passed before limits, counts and uses.
 
     `ask` names the sensitivities wanted: `private` and `secret` rows are returned to who asks for them, `unknown` ones
@@ -332,7 +332,7 @@ class MemoryReads(Scoped):
         view, wanted = scope.view(asked.ask), await self._filter(asked)
         found = await scope.store.get(view, [anchor])
         if not found:
-            raise UnknownObservation(f"there is no observation {anchor}")
+            raise UnknownObservation(f"no memory has the id {anchor}")
         older = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.before))
         newer = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.after), ascending=True)
         return [*older[::-1], *found, *newer]
@@ -347,7 +347,7 @@ class MemoryReads(Scoped):
         scope = self._scope()
         line = await scope.store.history(scope.view(ask), observation_id)
         if not line:
-            raise UnknownObservation(f"there is no observation {observation_id}")
+            raise UnknownObservation(f"no memory has the id {observation_id}")
         texts = {version.observation.id: version.observation.text() for version in line}
         return [_with_texts(version, texts) for version in line]
 
@@ -358,8 +358,8 @@ class MemoryReads(Scoped):
         if len(found) == 1 or prefix in found:
             return prefix if prefix in found else found[0]
         if found:
-            raise UnknownObservation(f"several observations begin with {prefix!r}: {', '.join(found)}")
-        raise UnknownObservation(f"there is no observation {prefix if is_observation_id(prefix) else repr(prefix)}")
+            raise UnknownObservation(f"several memories begin with {prefix!r}: {', '.join(found)}")
+        raise UnknownObservation(f"no memory has the id {prefix if is_observation_id(prefix) else repr(prefix)}")
 
     async def stats(self, *, ask: Sensitivities = PUBLIC) -> Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""

@@ -36,6 +36,8 @@ _NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
 _LATER = 4
 """How many later rows are looked at for each that is recalled."""
+_BESIDE = 2
+"""How many of the best rows are told beside a later one that only may have changed them."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
@@ -229,14 +231,14 @@ def latest_first(
     nearness: Nearness,
     now: datetime,
 ) -> list[RankedMemory]:
-    """Return the recalled rows, each statement before what it has changed, then what is left out for it.
+    """Return the recalled rows, each statement before what it has certainly changed, then what is left out for it.
 
     The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
-    outdated, with the time of the change. Of two that say much the same, the later one stands first, too. Where there
-    is no room for both, what is certainly outdated is left out; a row that names the date that was asked for keeps its
-    place.
+    outdated, with the time of the change. Where there is no room for both, what is certainly outdated is left out; a
+    row that names the date that was asked for keeps its place. What only may have changed a row leaves the order of
+    the matches alone: it comes last, in place of the least match, and only for the best ones.
     """
-    from chatbot.memory.changes import newer, outdated, said_at  # hundreds of patterns, which no prompt waits for
+    from chatbot.memory.changes import outdated, said_at  # hundreds of patterns, which no prompt waits for
 
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
@@ -247,18 +249,21 @@ def latest_first(
     perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
     order: list[str] = []
     behind: list[str] = []
-    recalled = [each for _, each in found[:limit]]
     for row, each in found[:limit]:
-        if not row.dated:
-            newest = [later[each.id].by.id] if each.id in later else newer(each, recalled, nearness)
-            order += [other for other in newest if other not in order]
+        is_changed = each.id in later and later[each.id].is_certain and not row.dated
+        if is_changed and later[each.id].by.id not in order:
+            order.append(later[each.id].by.id)
         if each.id in when and not row.dated and each.id not in perhaps:
             behind.append(each.id)
         if each.id not in order:
             order.append(each.id)
-    too_many = max(0, len(order) - limit)
-    left = behind[::-1][:too_many]
+    left = behind[::-1][: max(0, len(order) - limit)]
     chosen = [each for each in order if each not in left][:limit]
+    beside = [
+        later[each.id].by.id for row, each in found[: min(_BESIDE, limit)] if each.id in perhaps and not row.dated
+    ]
+    if extra := [each for each in beside if each not in chosen][:1]:
+        chosen = [*chosen[: max(1, limit - 1)], *extra][:limit]
     return [
         RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
         for each in (*chosen, *left)

@@ -20,7 +20,7 @@ from chatbot.stores.access import (
     OWNER,
     Clearance,
     Guard,
-    Owned,
+    OwnedRow,
     Right,
     Sensitivity,
     View,
@@ -101,7 +101,7 @@ class Holder:
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
 
-    def check(self, right: Right, row: Owned | None = None) -> None:
+    def check(self, right: Right, row: OwnedRow | None = None) -> None:
         """Raise `MissingRight` where they may not do that with the row."""
         check_may(self, right, row)
 
@@ -193,6 +193,8 @@ class Scope:
     """True to find rows without a class and facts of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
     """Expected version, as in `View.expects`."""
+    made: dict[str, str] | None = None
+    """Filled with the version of each memory as a write left it, by id; None notes none."""
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""
@@ -289,9 +291,16 @@ class Scope:
         if self.tell is not None:
             self.tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
 
+    async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
+        """Make the changes that are allowed, and note the versions that they make."""
+        outcomes = await self.store.commit(self.acting().asking_all(), events)
+        if self.made is not None:
+            self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
+        return outcomes
+
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; raises the error of the first that was refused."""
-        outcomes = await self.store.commit(self.acting().asking_all(), events)
+        outcomes = await self.attempt(events)
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error
@@ -309,7 +318,7 @@ async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime
         logger.warning("an import can bring back what is erased now: %s", error)
 
 
-class Scoped(ABC):
+class ScopedOperations(ABC):
     """The base of the operations on memory: each public coroutine of a subclass is a span.
 
     Not those of a subclass that is declared with `spans=False`: what it does by itself is done by stores, which have
@@ -338,7 +347,7 @@ def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
     """Return the operation as a span, which sets the observer for all that is done within."""
 
     @wraps(operation)
-    async def entered(self: Scoped, *arguments: Any, **options: Any) -> Any:
+    async def entered(self: ScopedOperations, *arguments: Any, **options: Any) -> Any:
         observer = self.observer
         if observer is None:
             return await operation(self, *arguments, **options)

@@ -66,9 +66,14 @@ def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> l
 
 def own_clauses(text: str) -> Iterator[str]:
     """The clauses of a message in which its speaker states something of themselves, now."""
-    said = _without_quotes(text[:_LONGEST])
-    for sentence in _statements(said) if said is not None else ():
+    for sentence in own_statements(text):
         yield from _clauses(sentence)
+
+
+def own_statements(text: str) -> Iterator[str]:
+    """The sentences of a message that are its speaker's own: no question, nothing quoted or taken back."""
+    said = _without_quotes(text[:_LONGEST])
+    yield from _statements(said) if said is not None else ()
 
 
 def _statements(said: str) -> Iterator[str]:

@@ -49,7 +49,7 @@ from chatbot.stores.span import Observer, count, observed, span
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from chatbot.embedding import Embedded, Embedder
+    from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.maintenance.policy import Part, Policy
     from chatbot.memory.maintenance.report import MaintenanceReport
     from chatbot.memory.maintenance.upkeep import UpkeepFile
@@ -150,7 +150,7 @@ class MemorySystem(Closable, Memory):
         """Clearance of the caller: the limit of what they may see."""
         return self._caller.clearance
 
-    async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
+    async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
         """The name of the memory's own embedder, and its vectors of these texts; billed as those of memories are.
 
         Raises `UnsupportedOperation` where there is none, or whatever `ModelError` it raises.
@@ -366,7 +366,7 @@ class MemorySystem(Closable, Memory):
         matches = [record for record in sessions if record.title.casefold() == wanted]
         matches = matches or [record for record in sessions if wanted and record.id.startswith(wanted)]
         if not matches:
-            raise SessionNotFound(f"no session has the id, the beginning of an id, or the title {text!r}")
+            raise SessionNotFound(f"no session matches {text!r}")
         if len(matches) > 1:
             listed = ", ".join(f"{record.id} {record.title}".strip() for record in matches[:_SHOWN_MATCHES])
             raise AmbiguousSession(f"{text!r} matches {len(matches)} sessions: {listed}")
@@ -495,7 +495,7 @@ class MemorySystem(Closable, Memory):
         """
         self._caller.check("erase")
         if record.namespace != self.namespace:
-            raise SessionNotFound(f"there is no session {record.id}")
+            raise SessionNotFound(f"no session has the id {record.id}")
         return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
 
     async def expired_sessions(self) -> list[SessionRecord]:
@@ -599,7 +599,7 @@ class MemorySystem(Closable, Memory):
         await self._catalog.aclose()
 
     def check_open(self) -> None:
-        """Raise `Closed` after `aclose`, also of the memory that this one is a lesser view of."""
+        """Raise `ClosedResource` after `aclose`, also of the memory that this one is a lesser view of."""
         super().check_open()
         self._catalog.check_open()
 
@@ -614,7 +614,7 @@ class MemorySystem(Closable, Memory):
             raise
         if not record.is_open_to(clearance, self.namespace):
             await self._catalog.get_another(is_there=False)
-            raise SessionNotFound(f"there is no session {session_id}")
+            raise SessionNotFound(f"no session has the id {session_id}")
         return record
 
     async def _find_open(
@@ -776,9 +776,7 @@ class MemorySystem(Closable, Memory):
         opened = self._open_stores([self._observations] if names is None else names).values()
         store = next((each for each in opened if isinstance(each, ObservationStore)), None)
         if store is None:
-            raise UnsupportedOperation(
-                f"of the stores {', '.join(names or [self._observations])} none keeps observations"
-            )
+            raise UnsupportedOperation(f"of the stores {', '.join(names or [self._observations])} none keeps memories")
         return self._caller.scope(store)
 
     async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:

@@ -160,7 +160,7 @@ class Tasks(MemoryWrites):
         scope = self._scope()
         rows = await scope.store.get(scope.acting(SENSITIVITIES), [task_id])
         if not rows or rows[0].metadata.get("kind") != KIND:
-            raise UnknownObservation(f"there is no task {task_id}")
+            raise UnknownObservation(f"no task has the id {task_id}")
         return task_of(rows[0])
 
 

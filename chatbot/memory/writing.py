@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import sets, takes
-from chatbot.memory.scope import Scope, Scoped
+from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.redaction import redact_all
 from chatbot.stores.access import (
     SENSITIVITIES,
@@ -73,12 +73,12 @@ class AddResult:
     warning: str = ""
 
 
-class MemoryWrites(Scoped):
+class MemoryWrites(ScopedOperations):
     """Operations that change memories: durable on return, and refused for rows that the caller could not see."""
 
     __slots__ = ()
 
-    @takes(Draft, "an observation has no field")
+    @takes(Draft, "a memory has no field")
     async def remember(self, draft: Draft) -> AddResult:
         """Keep one thing; the parameters are the fields of `Draft`, the title first.
 
@@ -240,7 +240,7 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
             if not keep_going:
                 raise
             answers[number] = AddResult("skipped", "", str(error))
-    outcomes = await scope.store.commit(scope.acting().asking_all(), [event for event, *_ in events.values()])
+    outcomes = await scope.attempt([event for event, *_ in events.values()])
     for (number, (_, redacted, warning)), outcome in zip(events.items(), outcomes, strict=True):
         if outcome.error is not None and not keep_going:
             raise outcome.error
@@ -269,7 +269,7 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
     leaving = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
-        warning = f"{given['type']!r} is no type of observation: kept as a note"
+        warning = f"{given['type']!r} is not a known type: kept as a note"
         given["type"] = "note"
     row = Observation(
         id=str(scope.new_id()),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chatbot.providers import OURS
-from chatbot.stores.access import Guarded
+from chatbot.stores.access import GuardedRow
 
 TRANSCRIPT_TOOLS = frozenset({"session_read", "session_search"})
 """Tools that answer with parts of transcripts, which have no sensitivity."""
@@ -57,7 +57,7 @@ class Disclosure:
             return MEMORY_TOOLS
         return TRANSCRIPT_TOOLS if self.sensitivity == "public" else frozenset()
 
-    def withholds(self, row: Guarded) -> bool:
+    def withholds(self, row: GuardedRow) -> bool:
         """Return True if a row must not be sent."""
         return not self.memory or (self.sensitivity == "public" and row.sensitivity != "public")
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
@@ -94,7 +94,7 @@ class LiteLLMEmbedder(Embedder):
         """Raise an error if the provider is unknown or its key is missing."""
         self.provider.check(await litellm_import.litellm())
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in calls of `batch`, each tried three times."""
         vectors: list[Vector] = []
         usages: list[Usage] = []
@@ -103,13 +103,13 @@ class LiteLLMEmbedder(Embedder):
             answer = await self._patiently(batch)
             vectors += answer.vectors
             usages.append(answer.usage)
-        return Embedded(vectors, _sum(usages))
+        return EmbeddingResult(vectors, _sum(usages))
 
     async def aclose(self) -> None:
         """Close the connections of this model."""
         await self._connections.aclose()
 
-    async def _patiently(self, texts: Sequence[str]) -> Embedded:
+    async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:
         tried = 0
         while True:
             try:
@@ -121,7 +121,7 @@ class LiteLLMEmbedder(Embedder):
             await asyncio.sleep(pause)
             tried += 1
 
-    async def _call(self, texts: Sequence[str]) -> Embedded:
+    async def _call(self, texts: Sequence[str]) -> EmbeddingResult:
         """Make one call. Its errors never contain a key or the provider's exception."""
         request = self._request(texts)
         litellm = await litellm_import.litellm()
@@ -130,7 +130,7 @@ class LiteLLMEmbedder(Embedder):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await litellm.aembedding(**request)
-            return Embedded(self._vectors(response, len(texts)), self._usage(litellm, response, texts))
+            return EmbeddingResult(self._vectors(response, len(texts)), self._usage(litellm, response, texts))
         except TimeoutError:
             failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers

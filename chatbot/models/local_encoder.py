@@ -10,7 +10,7 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.messages import Usage
 from chatbot.models.language import is_english
 from chatbot.models.minilm import DIMENSION as ENGLISH
@@ -50,7 +50,7 @@ class LocalEmbedder(Embedder):
         await self._english.check()
         self._other.check()
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector, in the part of its language."""
         english = [number for number, text in enumerate(texts) if is_english(text)]
         found = await self._english.embed([texts[number] for number in english])
@@ -59,7 +59,7 @@ class LocalEmbedder(Embedder):
         if others:
             encoded = await asyncio.to_thread(self._other.encode, [texts[number] for number in others])
             vectors |= {number: _placed(b"", each) for number, each in zip(others, encoded, strict=True)}
-        return Embedded(
+        return EmbeddingResult(
             [vectors[number] for number in range(len(texts))], Usage(found.usage.input_tokens, cost_usd=0.0)
         )
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
 from chatbot.models.onnx import dequantized, layer_of_matrices, read_graph
@@ -69,10 +69,10 @@ class MiniLMEmbedder(Embedder):
         """Raise `MissingModel` with the install command if a package is missing."""
         _find()
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in a thread."""
         if not texts:
-            return Embedded([], Usage(cost_usd=0.0))
+            return EmbeddingResult([], Usage(cost_usd=0.0))
         is_over = threading.Event()
         try:
             return await asyncio.to_thread(self._embed, list(texts), is_over)
@@ -83,7 +83,7 @@ class MiniLMEmbedder(Embedder):
         """Release the model."""
         self._network = None
 
-    def _embed(self, texts: list[str], is_over: threading.Event) -> Embedded:
+    def _embed(self, texts: list[str], is_over: threading.Event) -> EmbeddingResult:
         with self._lock, _one_core():
             network = self._network = self._network or _Network(_find())
             tokens = network.tokenize(texts)
@@ -94,7 +94,7 @@ class MiniLMEmbedder(Embedder):
                 rows = network.forward([tokens[number] for number in batch])
                 for number, row in zip(batch, rows, strict=True):
                     vectors[number] = _vector(row)
-        return Embedded(vectors, Usage(input_tokens=sum(map(len, tokens)), cost_usd=0.0))
+        return EmbeddingResult(vectors, Usage(input_tokens=sum(map(len, tokens)), cost_usd=0.0))
 
 
 class _Network:

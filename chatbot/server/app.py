@@ -39,12 +39,12 @@ exist. `identity` selects the identity; the default is the first that the token 
 """
 
 
-def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
+def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
     """The server of these identities, as an ASGI app; it closes them when it shuts down.
 
     `open_paths` need no token, such as a page to log in at.
     """
-    settings = house.settings
+    settings = identities.settings
     app = DocumentedApi(
         title="chatbot",
         version="1",
@@ -53,19 +53,19 @@ def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | 
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
     )
-    app.state.house = house
+    app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
-    if house.telemetry is not None and house.telemetry.can_be_read:
+    if identities.telemetry is not None and identities.telemetry.can_be_read:
         from chatbot.server.metrics import router_for  # needs the extra
 
-        app.include_router(router_for(house.telemetry))
+        app.include_router(router_for(identities.telemetry))
     _tell_of_errors(app)
     # The last one added is the first one asked.
     app.add_middleware(
         Idempotency,
-        at_work=house.at_work,
-        requests=house.requests,
-        siblings=house.siblings,
+        at_work=identities.at_work,
+        requests=identities.requests,
+        siblings=identities.siblings,
         is_known=lambda scope: any(route.matches(scope)[0] is Match.FULL for route in app.routes),
     )
     app.add_middleware(
@@ -74,11 +74,13 @@ def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | 
         attached_bytes=settings.attachments_kb * 1024,
         timeout_s=settings.request_timeout_s,
     )
-    if house.telemetry is not None:
+    if identities.telemetry is not None:
         from chatbot.telemetry.joining import Joining  # needs the extra
 
         app.add_middleware(Joining)
-    app.add_middleware(Doors, settings=settings, tokens=house.tokens, rates=house.rates, open_paths=open_paths)
+    app.add_middleware(
+        Doors, settings=settings, tokens=identities.tokens, rates=identities.rates, open_paths=open_paths
+    )
     app.add_middleware(Envelope)
     if settings.allowed_origins:
         app.add_middleware(
@@ -105,7 +107,7 @@ async def _health() -> dict[str, str]:
 
 @asynccontextmanager
 async def _closing(app: FastAPI) -> AsyncIterator[None]:
-    async with app.state.house:
+    async with app.state.identities:
         yield
 
 

@@ -16,13 +16,13 @@ from chatbot.memory.record import LONGEST_TITLE
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, NoSuchPage, Operation, Parameter
 from chatbot.operations import Context
 from chatbot.server import request_values
-from chatbot.server.dependencies import VisitHere
+from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
 from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, Page, gone
-from chatbot.server.shapes import SHAPES, MemoryRecord, RequestBody, Shape
-from chatbot.server.versions import Expected, ExpectedHere, Held, HeldHere
+from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
+from chatbot.server.versions import IfMatch, IfMatchHere, IfNoneMatch, IfNoneMatchHere, NewVersionHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 
@@ -198,14 +198,14 @@ def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
     writes = method != "GET"
 
     async def endpoint(
-        visit: IdentityAccess,
+        access: IdentityAccess,
         writing: IdempotentWrite | None = None,
         body: RequestBody | None = None,
-        expected: Expected | None = None,
-        held: Held | None = None,
+        expected: IfMatch | None = None,
+        held: IfNoneMatch | None = None,
         **asked: Any,
     ) -> Any:
-        context = visit.context if expected is None else expected.within(visit.context)
+        context = access.context if expected is None else expected.within(access.context)
         if writing is not None and writing.before is not None and shown.model is not None:
             return await shown.again(context, writing)
         said = _said(body, in_body) if body is not None else {}
@@ -220,11 +220,16 @@ def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
         answer = shown.answer(result)
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)
+        if expected is not None:
+            expected.tell(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
         return answer if held is None else held.answer(result[0], answer)
 
-    parameters = [_parameter("visit", VisitHere), *([_parameter("writing", WritingHere)] if writes else [])]
-    parameters += [_parameter("expected", ExpectedHere)] if _expects(operation) else []
-    parameters += [_parameter("held", HeldHere)] if _has_version(operation, shown) else []
+    parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
+    if _expects(operation):
+        parameters.append(_parameter("expected", IfMatchHere))
+    elif shown.model is AddResult:
+        parameters.append(_parameter("expected", NewVersionHere))
+    parameters += [_parameter("held", IfNoneMatchHere)] if _has_version(operation, shown) else []
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
         model = _body(operation, in_body)

@@ -8,15 +8,15 @@ from fastapi import Depends, Query, Request
 
 from chatbot.server.callers import Caller
 from chatbot.server.document import parameters_of
-from chatbot.server.errors import Refused, invalid
+from chatbot.server.errors import ProblemError, invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.stores.errors import did_you_mean
 
 
-async def _house(request: Request) -> Identities:
-    house: Identities = request.app.state.house
-    return house
+async def _identities(request: Request) -> Identities:
+    identities: Identities = request.app.state.identities
+    return identities
 
 
 async def _caller(request: Request) -> Caller:
@@ -31,21 +31,21 @@ async def known_parameters_only(request: Request) -> None:
     known = await parameters_of(request.app, request.scope["route"].path, request.method)
     for name in request.query_params:
         if name not in known:
-            raise Refused(invalid(f"no such parameter is known{did_you_mean(name[:80], known)}", name[:80]))
+            raise ProblemError(invalid(f"no such parameter is known{did_you_mean(name[:80], known)}", name[:80]))
 
 
-HouseHere = Annotated[Identities, Depends(_house)]
+IdentitiesHere = Annotated[Identities, Depends(_identities)]
 CallerHere = Annotated[Caller, Depends(_caller)]
 
 
-async def _visit(
-    house: HouseHere,
+async def _access(
+    identities: IdentitiesHere,
     caller: CallerHere,
     identity: Annotated[
         str | None, Query(max_length=100, description="Identity to use; default: the first that the token opens.")
     ] = None,
 ) -> IdentityAccess:
-    return await house.visit(caller, identity)
+    return await identities.access(caller, identity)
 
 
-VisitHere = Annotated[IdentityAccess, Depends(_visit)]
+AccessHere = Annotated[IdentityAccess, Depends(_access)]

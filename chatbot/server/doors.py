@@ -22,7 +22,7 @@ from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, Caller
-from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, Refused, problem_of
+from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, ProblemError, problem_of
 from chatbot.server.rates import Buckets
 from chatbot.server.users import named_in_headers
 from chatbot.stores.errors import StoreError
@@ -95,7 +95,7 @@ class Doors:
         values = headers.getlist("host")
         name = _host_name(values[0]) if len(values) == 1 else None
         if name is None or not (name in self._hosts or (self._takes_addresses and _is_address(name))):
-            raise Refused(
+            raise ProblemError(
                 Problem(421, INVALID, "host_not_allowed", "this server does not go by that name: see allowed_hosts")
             )
 
@@ -109,7 +109,9 @@ class Doors:
             follows_link = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
             allowed = headers.get("sec-fetch-site") in _HARMLESS_SITES or follows_link
         if not allowed:
-            raise Refused(Problem(403, DENIED, "origin_not_allowed", "pages of other sites may not call this server"))
+            raise ProblemError(
+                Problem(403, DENIED, "origin_not_allowed", "pages of other sites may not call this server")
+            )
 
     async def _caller(self, headers: Headers, address: str) -> Caller:
         if self._owner_may_enter and not await asyncio.to_thread(self._tokens.all):
@@ -119,7 +121,7 @@ class Doors:
         token = await asyncio.to_thread(self._tokens.find, token_in(headers))
         if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
             await self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
-            raise Refused(
+            raise ProblemError(
                 Problem(
                     401,
                     UNAUTHENTICATED,
@@ -133,7 +135,7 @@ class Doors:
     async def _check_rate(self, key: str, per_minute: int) -> None:
         wait = math.ceil(await self._rates.take(key, per_minute))
         if wait:
-            raise Refused(
+            raise ProblemError(
                 Problem(
                     429,
                     SLOW_DOWN,

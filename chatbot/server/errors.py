@@ -71,7 +71,7 @@ class TurnLost(app.ChatbotError):
     """A turn ended before its reply was whole, because its server died."""
 
 
-class Refused(app.ChatbotError):
+class ProblemError(app.ChatbotError):
     """A request that the server itself turns down."""
 
     def __init__(self, problem: Problem) -> None:
@@ -141,7 +141,7 @@ def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None 
 
     Only the owner and the log get the names of files on the server.
     """
-    if isinstance(error, Refused):
+    if isinstance(error, ProblemError):
         return error.problem
     status, type_, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     return Problem(status, type_, code, _message(error, code, caller), headers=_retry(error, status))

@@ -6,7 +6,7 @@ import asyncio
 from weakref import WeakSet
 
 from chatbot.server.callers import Caller
-from chatbot.server.errors import SLOW_DOWN, Problem, Refused
+from chatbot.server.errors import SLOW_DOWN, Problem, ProblemError
 
 MOST = 100
 MOST_OF_ONE = 10
@@ -28,13 +28,13 @@ class Followers:
         self._ending = asyncio.Event()
 
     def admit(self, caller: Caller) -> Follower:
-        """Count one more. Raises `Refused` where the caller, or all together, have too many."""
+        """Count one more. Raises `ProblemError` where the caller, or all together, have too many."""
         of_caller = sum(each.caller.key == caller.key for each in self._all)
         if of_caller >= MOST_OF_ONE or len(self._all) >= MOST:
             most = f"{MOST_OF_ONE} of yours" if of_caller >= MOST_OF_ONE else f"{MOST} in all"
             why = f"too many connections follow changes, at most {most}: close one, or use follow=false"
             headers = {"retry-after": str(_RETRY_S)}
-            raise Refused(Problem(429, SLOW_DOWN, "too_many_followers", why, headers=headers))
+            raise ProblemError(Problem(429, SLOW_DOWN, "too_many_followers", why, headers=headers))
         follower = Follower(caller)
         self._all.add(follower)
         return follower

@@ -35,7 +35,7 @@ _TIDIED_EVERY_S = 30.0
 
 
 class Identities(AsyncResource):
-    """Every identity, or the one that `options` names. Open with `async with`; `visit` is the way in.
+    """Every identity, or the one that `options` names. Open with `async with`; `access` opens one for a caller.
 
     `open_runtime` makes the runtime of an identity from its options; `siblings` are other workers of the same server.
     """
@@ -70,7 +70,7 @@ class Identities(AsyncResource):
         self._chats = Chats()
         self._tidying: asyncio.Task[None] | None = None
 
-    def identities(self, caller: Caller) -> list[str]:
+    def names_for(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
         return [name for name in self._served() if caller.may_enter(name)]
 
@@ -89,7 +89,7 @@ class Identities(AsyncResource):
         file = self.setup.identities / identity / FILE_NAME
         return int(file.stat().st_mtime) if file.is_file() else 0
 
-    async def visit(self, caller: Caller, identity: str | None = None) -> IdentityAccess:
+    async def access(self, caller: Caller, identity: str | None = None) -> IdentityAccess:
         """Open an identity for the caller, or the first that they may know.
 
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
@@ -98,7 +98,7 @@ class Identities(AsyncResource):
         # An open identity needs no listing of all, which takes longer the more there are.
         if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
             return IdentityAccess(caller, self._runtimes[name], self._chats, self.turns, self.accounts, self.siblings)
-        known = self.identities(caller)
+        known = self.names_for(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
         name = known[0] if identity is None else identity
@@ -107,7 +107,7 @@ class Identities(AsyncResource):
         return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts, self.siblings)
 
     async def runtime(self, identity: str) -> Runtime:
-        """Open an identity without an access check; `visit` makes that."""
+        """Open an identity without an access check; `access` makes that."""
         if identity not in self._runtimes:
             async with self._opening:
                 if identity not in self._runtimes:

@@ -118,7 +118,7 @@ class IdentityAccess:
             )
         except SessionNotFound:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"there is no session {shown}") from None
+            raise SessionNotFound(f"no session has the id {shown}") from None
 
     async def new_session(self, title: str = "") -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""
@@ -130,7 +130,7 @@ class IdentityAccess:
         )
 
     async def fork(self, session_id: str, title: str = "", *, at: int | None = None) -> SessionHandle:
-        """A copy of a session, or of its first `at` entries, to go on another way. Raises like `session`."""
+        """A copy of a session, or of its first `at` entries, to continue it differently. Raises like `session`."""
         session = await self.session(session_id)
         copy = await self.memory.fork_session(session.id, title=title, at=at)
         return await self.session(copy.id)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from chatbot import operations
 from chatbot.operation import NoSuchPage
 from chatbot.server import request_values
-from chatbot.server.errors import UNKNOWN, Problem, Refused
+from chatbot.server.errors import UNKNOWN, Problem, ProblemError
 from chatbot.server.request_values import ID
 
 Item = TypeVar("Item")
@@ -23,7 +23,7 @@ _TIME = "[0-9]{1,16}"
 RANK = "^[0-9]{1,3}$"
 """The cursor of a list by rank: how many came before."""
 
-Limit = Annotated[request_values.Limit, Query(description="How many at most.")]
+Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
 
 
 IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
@@ -56,10 +56,10 @@ def page_after(
     return part, key(part[-1]) if begin + limit < len(items) else None
 
 
-def gone(cursor: str) -> Refused:
+def gone(cursor: str) -> ProblemError:
     """The error for a cursor that leads nowhere."""
     message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
-    return Refused(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
+    return ProblemError(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
 
 
 def place_of(cursor: str) -> tuple[datetime, str]:

@@ -6,9 +6,9 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import EVERYWHERE
-from chatbot.server.errors import DENIED, Problem, Refused
+from chatbot.server.errors import DENIED, Problem, ProblemError
 from chatbot.telemetry.telemetry import Telemetry
 
 
@@ -22,10 +22,10 @@ def router_for(telemetry: Telemetry) -> APIRouter:
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}, "description": "All of them."}},
     )
-    async def metrics(request: Request, house: HouseHere, caller: CallerHere) -> Response:
+    async def metrics(request: Request, identities: IdentitiesHere, caller: CallerHere) -> Response:
         """Return the metrics to a metrics token, or one that opens every identity with full clearance."""
-        if not house.may_read_metrics(caller):
-            raise Refused(
+        if not identities.may_read_metrics(caller):
+            raise ProblemError(
                 Problem(
                     403,
                     DENIED,

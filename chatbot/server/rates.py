@@ -1,4 +1,4 @@
-"""Rate limits: a bucket of requests per caller, refilled evenly; one for all servers of a house."""
+"""Rate limits: a bucket of requests per caller, refilled evenly; one for all servers of a folder of identities."""
 
 from __future__ import annotations
 

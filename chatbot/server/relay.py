@@ -24,7 +24,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.server.elsewhere import is_free
-from chatbot.server.errors import Problem, Refused, TurnLost, problem_of, unexpected
+from chatbot.server.errors import Problem, ProblemError, TurnLost, problem_of, unexpected
 from chatbot.server.turns import KeptTurn, RunningTurn, TurnResult
 from chatbot.stores.backend import Lease, Lines, Mark, Place, Record
 from chatbot.stores.errors import StoreError
@@ -132,7 +132,7 @@ class RemoteTurn:
             case {"turn": str(turn)}:
                 return await (await KeptTurn.of(self._session, turn)).ended()
             case {"problem": dict(problem)}:
-                raise Refused(Problem(**problem))
+                raise ProblemError(Problem(**problem))
         raise TurnLost("the server that wrote this reply has stopped before its end: your message is kept, ask again")
 
     def _new(self) -> list[Event]:

@@ -15,44 +15,46 @@ FAREWELL_S = 10
 """Seconds that running requests get at shutdown."""
 
 
-async def serve(house: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
+async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
 
     Earlier requests wait. Stops cleanly on SIGTERM and Ctrl-C.
 
     Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
     """
-    settings = house.settings
-    check_doors(settings.host, house.tokens)
+    settings = identities.settings
+    check_doors(settings.host, identities.tokens)
     with listening(settings.host, settings.port) as sock:
-        await house.warm()
+        await identities.warm()
         ready(address_of(settings.host, sock))
-        await server_of(house).serve(sockets=[sock])
+        await server_of(identities).serve(sockets=[sock])
 
 
-def server_of(house: Identities) -> uvicorn.Server:
+def server_of(identities: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    return _Server(house)
+    return _Server(identities)
 
 
 class _Server(uvicorn.Server):
     """Lets go of those who follow changes when it stops: they would never end by themselves."""
 
-    def __init__(self, house: Identities, *, backlog: int = BACKLOG) -> None:
-        super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S, backlog=backlog))
-        self._house = house
+    def __init__(self, identities: Identities, *, backlog: int = BACKLOG) -> None:
+        super().__init__(
+            uvicorn_config(create_app(identities), identities.settings, farewell_s=FAREWELL_S, backlog=backlog)
+        )
+        self._identities = identities
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Override `uvicorn.Server`."""
-        self._house.followers.end()
+        self._identities.followers.end()
         await super().shutdown(sockets)
 
 
 class SharingServer(_Server):
     """A server on a socket that others listen on, too: it takes one connection at a time and leaves them the rest."""
 
-    def __init__(self, house: Identities) -> None:
-        super().__init__(house, backlog=1)
+    def __init__(self, identities: Identities) -> None:
+        super().__init__(identities, backlog=1)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept; asyncio would else shorten the queue of the socket to what is taken at a time."""

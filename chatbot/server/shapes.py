@@ -119,7 +119,7 @@ class MemoryRecord(Shape):
     narrative: str
     """The whole of it."""
     facts: list[str]
-    """Single statements, each complete in itself."""
+    """Complete statements."""
     user_text: str
     """Of an exchange: what the person said."""
     assistant_text: str
@@ -200,7 +200,7 @@ class Fact(Shape):
         for fact in await context.memories.query_facts(ask=SENSITIVITIES, limit=query.EVERY):
             if fact.id == made["id"]:
                 return cls.of(fact)
-        raise UnknownObservation(f"there is no fact {made['id']}")
+        raise UnknownObservation(f"no fact has the id {made['id']}")
 
 
 class Person(Shape):
@@ -258,7 +258,7 @@ class Task(Shape):
         for task in await context.memories.tasks(statuses=get_args(TaskStatus), ask=SENSITIVITIES):
             if task.id == made["id"]:
                 return cls.of(task)
-        raise UnknownObservation(f"there is no task {made['id']}")
+        raise UnknownObservation(f"no task has the id {made['id']}")
 
 
 class AddResult(Shape):

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from chatbot.server.callers import Caller
-from chatbot.server.errors import Refused, invalid
+from chatbot.server.errors import ProblemError, invalid
 from chatbot.stores.errors import InvalidValue
 
 HEADER = "x-chatbot-user"
@@ -21,21 +21,21 @@ _PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 
 
 def named_in_headers(caller: Caller, headers: Headers) -> Caller:
-    """The caller as they speak for the user that the header names. Raises `Refused` for more than one, or none."""
+    """The caller as they speak for the user that the header names. Raises `ProblemError` for more than one, or none."""
     values = headers.getlist(HEADER)
     if not values:
         return caller
     try:
         labels = [value.encode("latin-1").decode() for value in values]
     except UnicodeError:
-        raise Refused(invalid("not valid UTF-8", "X-Chatbot-User")) from None
+        raise ProblemError(invalid("not valid UTF-8", "X-Chatbot-User")) from None
     for label in labels:
         caller = _named(caller, label, "X-Chatbot-User")
     return caller
 
 
 def named_in(caller: Caller, **fields: str | None) -> Caller:
-    """The caller as they speak for the user that one of these fields names. Raises `Refused` for more than one."""
+    """The caller as they speak for the user that one of these fields names. Raises `ProblemError` for more than one."""
     for name, label in fields.items():
         if label is not None:
             caller = _named(caller, label, name)
@@ -46,7 +46,7 @@ def _named(caller: Caller, label: str, param: str) -> Caller:
     try:
         return caller.for_user(label)
     except InvalidValue as error:
-        raise Refused(invalid(str(error), param)) from None
+        raise ProblemError(invalid(str(error), param)) from None
 
 
 def named_in_body(caller: Caller, scope: Scope) -> Caller:
@@ -56,5 +56,5 @@ def named_in_body(caller: Caller, scope: Scope) -> Caller:
     try:
         body = json.loads(scope["state"]["body"])
         return named_in(caller, **{name: body.get(name) for name in FIELDS})
-    except (ValueError, AttributeError, TypeError, RecursionError, Refused):
+    except (ValueError, AttributeError, TypeError, RecursionError, ProblemError):
         return caller  # the route reports the error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Response
@@ -16,20 +16,26 @@ _TAG = re.compile(r'(W/)?"([^"*]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class IfMatch:
     """The versions of which a memory must have one to be changed; None expects nothing, not even a memory."""
 
     versions: frozenset[str] | None
+    response: Response
+    made: dict[str, str] = field(default_factory=dict)
+    """The versions that the request made, by the ids of their memories."""
 
     def within(self, context: Context) -> Context:
         """The context in which other versions cannot be changed."""
-        if self.versions is None:
-            return context
-        return replace(context, memories_of=lambda: context.memories.expecting(self.versions))
+        return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.made))
+
+    def tell(self, memory_id: str) -> None:
+        """Answer with the version that the request made of the memory, if it made one."""
+        if version := self.made.get(memory_id):
+            self.response.headers["etag"] = f'"{version}"'
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class IfNoneMatch:
     """The versions that a client has already."""
 
     versions: frozenset[str]
@@ -45,19 +51,24 @@ class Held:
         return shown
 
 
+async def _new_version(response: Response) -> IfMatch:
+    return IfMatch(None, response)
+
+
 async def _expected(
+    response: Response,
     if_match: Annotated[str | None, Header(description="Change only the version with this `ETag`.")] = None,
-) -> Expected:
+) -> IfMatch:
     if if_match is None:
-        return Expected(None)
-    return Expected(frozenset(tag for weak, tag in _tags(if_match) if not weak))
+        return IfMatch(None, response)
+    return IfMatch(frozenset(tag for weak, tag in _tags(if_match) if not weak), response)
 
 
 async def _held(
     response: Response,
     if_none_match: Annotated[str | None, Header(description="The `ETag` of the version that you have.")] = None,
-) -> Held:
-    return Held(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
+) -> IfNoneMatch:
+    return IfNoneMatch(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
 
 
 def _tags(header: str) -> list[tuple[str, str]]:
@@ -65,5 +76,7 @@ def _tags(header: str) -> list[tuple[str, str]]:
     return [("", _ANY)] if header.strip() == _ANY else _TAG.findall(header)
 
 
-ExpectedHere = Annotated[Expected, Depends(_expected)]
-HeldHere = Annotated[Held, Depends(_held)]
+IfMatchHere = Annotated[IfMatch, Depends(_expected)]
+NewVersionHere = Annotated[IfMatch, Depends(_new_version)]
+"""Of writes that make a memory, where there is no version to expect."""
+IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]

@@ -218,12 +218,12 @@ async def _work(options: Options, sock: socket.socket, control: socket.socket, s
     """Get ready, wait until all workers are, and serve until SIGTERM or the end of the supervisor."""
     control.setblocking(False)  # noqa: FBT003 - that is its name
     loop = asyncio.get_running_loop()
-    async with Identities(options, siblings=siblings) as house:
-        await house.warm()
+    async with Identities(options, siblings=siblings) as identities:
+        await identities.warm()
         await loop.sock_sendall(control, _READY)
         if await loop.sock_recv(control, 1) != _GO:
             return
-        server = SharingServer(house)
+        server = SharingServer(identities)
         watching = asyncio.create_task(_leave_with(control, server))
         try:
             await server.serve(sockets=[sock])

@@ -37,7 +37,7 @@ Source = Callable[[], AbstractContextManager[Piece]]
 """Opens the file; raises `OSError`."""
 
 
-class Damaged(Exception):
+class DamagedArrays(Exception):
     """A file does not hold what was written into it."""
 
 
@@ -60,7 +60,7 @@ def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[byte
 
 
 class Arrays:
-    """A file of arrays. Methods raise `Damaged` for one that is not what was written, `StoreFailed` for a poor system.
+    """A file of arrays. Methods raise `DamagedArrays` if it is not what was written, `StoreFailed` if the system fails.
 
     Threads may read at once: the worst that comes of it is that a chunk is read twice.
     """
@@ -136,7 +136,7 @@ class Arrays:
         data = memoryview(piece.read(begin, end))
         sums = self._sums[first:stop]
         if [crc32(data[at : at + CHUNK_BYTES]) for at in range(0, end - begin, CHUNK_BYTES)] != sums:
-            raise Damaged(f"{self._name} is not what was written")
+            raise DamagedArrays(f"{self._name} is not what was written")
         self._body[begin:end] = data
         self._have[first:stop] = b"\1" * (stop - first)
 
@@ -144,18 +144,18 @@ class Arrays:
         size = piece.size
         tail = piece.read(max(0, size - _TAIL_BYTES), size)
         if len(tail) < _FOOTER.size:
-            raise Damaged(f"{self._name} is too short")
+            raise DamagedArrays(f"{self._name} is too short")
         sums, header, found, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
         end = size - _FOOTER.size
         body = end - sums - header
         if magic != _MAGIC or body < 0 or 4 * -(-body // CHUNK_BYTES) != sums:
-            raise Damaged(f"{self._name} has another format")
+            raise DamagedArrays(f"{self._name} has another format")
         if sums + header + _FOOTER.size > len(tail):
             tail = piece.read(body, size)
         checksums = tail[-_FOOTER.size - header - sums : -_FOOTER.size - header]
         written = tail[-_FOOTER.size - header : -_FOOTER.size]
         if _digest(checksums, written, body) != found or digest not in {None, found.hex()}:
-            raise Damaged(f"{self._name} is not what was written")
+            raise DamagedArrays(f"{self._name} is not what was written")
         parsed = json.loads(written)
         self.about: Mapping[str, Any] = parsed["about"]
         self._places: dict[str, list[int]] = parsed["arrays"]
@@ -169,7 +169,7 @@ class Arrays:
             return error
         if error.errno in _NOT_ITS_FAULT:
             return StoreFailed(f"{self._name}: {error.strerror}")
-        return Damaged(f"{self._name} cannot be read: {error}")
+        return DamagedArrays(f"{self._name} cannot be read: {error}")
 
 
 def joined(texts: Iterable[bytes]) -> tuple[bytes, list[int]]:

@@ -23,7 +23,7 @@ from chatbot.stores.bm25 import Document, average_length
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observations import manifest as manifests
 from chatbot.stores.observations import ranking
-from chatbot.stores.observations.arrays import Damaged
+from chatbot.stores.observations.arrays import DamagedArrays
 from chatbot.stores.observations.manifest import Manifest
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
@@ -393,7 +393,7 @@ def _opened(shelf: Shelf | None, entry: SegmentEntry) -> Segment | None:
         return None
     try:
         segment = Segment.opened(shelf, entry)
-    except (Damaged, ValueError, KeyError, TypeError):
+    except (DamagedArrays, ValueError, KeyError, TypeError):
         return None
     try:
         return segment if len(segment.texts) == len(segment) else None

@@ -24,7 +24,7 @@ from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from chatbot.stores.descriptors import OPEN
-from chatbot.stores.errors import Closed, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
+from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
 from chatbot.stores.log import Change, Log, Place, Writing
@@ -56,11 +56,11 @@ from chatbot.stores.query import (
 from chatbot.stores.records import micros, moment
 from chatbot.stores.row_changes import (
     BEGINNING,
+    ChangeCursor,
     Changes,
     Key,
     Line,
     Position,
-    Reached,
     before_time,
     newest,
     place_of,
@@ -353,7 +353,7 @@ class Keeper:
             sees = naming(view, self._guard_of)
             return [version(self._row(number), self._events(number), view, sees) for number in line]
 
-    def changes(self, view: View, after: Position | Reached | None, *, limit: int) -> Changes:
+    def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int) -> Changes:
         """Return what happened to visible rows behind a position. Reads no line of any other row."""
         limit = page_limit(limit)
         with self._lock, self._steady():
@@ -364,7 +364,7 @@ class Keeper:
             is_all = key is None or key == lines[-1][0]
             position = items[-1].position if items else self._position(after, view)
             key = end if is_all or key is None else key
-            return Changes(tuple(items), Reached(self._written_anew, key, self._rows_by(key), position), is_all)
+            return Changes(tuple(items), ChangeCursor(self._written_anew, key, self._rows_by(key), position), is_all)
 
     def facets(self, view: View, name: Labelled, *, limit: int) -> list[Facet]:
         """Count the visible rows by each value of a label, most frequent first."""
@@ -551,7 +551,7 @@ class Keeper:
         flags = self._seen(view, wanted.statuses)
         table = self._table
         if after is not None and table.number_seen(after, view.asking_all()) is None:
-            raise UnknownObservation(f"there is no observation {after}")
+            raise UnknownObservation(f"no memory has the id {after}")
         numbers, fits = table.fitting(wanted), table.test(wanted)
         if numbers is None and is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
@@ -588,7 +588,7 @@ class Keeper:
         if self._is_steady:
             return
         if self._is_closed:
-            raise Closed("the store of observations is closed")
+            raise ClosedResource("the store of memories is closed")
         OPEN.used(id(self), self._rest)
         if not self._is_open:
             self._open()
@@ -602,10 +602,10 @@ class Keeper:
             if event is not None:
                 self._fold_safely(event, place)
 
-    def _key_behind(self, after: Position | Reached, view: View) -> Key:
+    def _key_behind(self, after: Position | ChangeCursor, view: View) -> Key:
         """Return the place behind which a reader goes on."""
         table = self._table
-        if isinstance(after, Reached):
+        if isinstance(after, ChangeCursor):
             if after.log == self._written_anew:
                 return after.key
             known = next((number for number in range(after.rows - 1, -1, -1) if number not in table.ids.gone), -1)
@@ -624,11 +624,11 @@ class Keeper:
         known = (number for number in range(len(starts) - 1, -1, -1) if number not in gone and starts[number] <= key[0])
         return next(known, -1) + 1
 
-    def _position(self, after: Position | Reached | None, view: View) -> Position:
+    def _position(self, after: Position | ChangeCursor | None, view: View) -> Position:
         """Return the position behind which a reader is who was told nothing new."""
         if after is None:
             return newest(reversed(self._lines_behind(BEGINNING, view)), self._dated, view)
-        return after.position if isinstance(after, Reached) else after
+        return after.position if isinstance(after, ChangeCursor) else after
 
     def _key_at(self, position: Position, view: View) -> Key | None:
         """Return the place of a change, None where the caller sees no such row."""

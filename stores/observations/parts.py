@@ -15,7 +15,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from chatbot.stores.errors import MissingFolder
-from chatbot.stores.observations.arrays import Arrays, Damaged
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays
 from chatbot.stores.shelf import Hands, Shelf
 
 logger = logging.getLogger(__name__)
@@ -147,6 +147,6 @@ class Parts(Generic[P]):
         try:
             arrays = Arrays(partial(self._shelf.opened, name), name, digest, whole=self._shelf.is_remote)
             return self._make(name, digest, arrays)
-        except (Damaged, ValueError, KeyError, TypeError) as error:
+        except (DamagedArrays, ValueError, KeyError, TypeError) as error:
             logger.warning("a part of %s is made again: %s", self._shelf.name, error)
             return None

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder
-from chatbot.stores.observations.arrays import Arrays, Damaged, packed
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.observations.parts import PackedPart, Part, Parts
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import Vector, check_model, cosines, rough_cosines
@@ -38,7 +38,7 @@ Rows = tuple[Ints, Ints, Ints]
 
 
 class VectorPart(Part):
-    """Vectors of one model. Methods raise `Damaged`."""
+    """Vectors of one model. Methods raise `DamagedArrays`."""
 
     def __init__(self, name: str, digest: str, arrays: Arrays) -> None:
         super().__init__(name, digest, arrays)
@@ -48,7 +48,7 @@ class VectorPart(Part):
         self.numbers: Ints = np.frombuffer(arrays.whole("numbers"), "<u4").astype("i8")
         self.digests: Ints = np.frombuffer(arrays.whole("digests"), "<i8")
         if len(self.numbers) != len(self.digests) or 4 * self.width * len(self) != arrays.buffer("values").nbytes:
-            raise Damaged(f"{name} does not hold a vector for each row")
+            raise DamagedArrays(f"{name} does not hold a vector for each row")
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -144,7 +144,7 @@ class Vectors:
         for part, used in self._used(digests, wanted).items() if len(query) == self.dimension else ():
             try:
                 values = part.values
-            except Damaged as error:
+            except DamagedArrays as error:
                 self._parts.drop(part, error)
                 self.catch_up()
                 return self.nearest(query, digests, wanted, limit)
@@ -164,7 +164,7 @@ class Vectors:
         for part, used in self._used(digests, wanted).items() if own else ():
             try:
                 roughly = rough_cosines([vector[part.columns] for vector in own.values()], part.values)
-            except Damaged as error:
+            except DamagedArrays as error:
                 self._parts.drop(part, error)
                 self.catch_up()
                 return self.later_alike(numbers, digests, wanted, limit)
@@ -240,7 +240,7 @@ def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
 
 def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
     """The wanted vectors; None where there are none, or they are damaged and have to be made again."""
-    with suppress(Damaged):
+    with suppress(DamagedArrays):
         return part.rows(wanted) if wanted.any() else None
     return None
 

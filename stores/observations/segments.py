@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from chatbot.stores.analysis import VERSION
 from chatbot.stores.bm25 import FIELDS, LENGTHS
-from chatbot.stores.observations.arrays import Arrays, Damaged, packed
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.shelf import Hands, Shelf
 
 FORMAT = f"4.{VERSION}"
@@ -50,7 +50,7 @@ Ints = NDArray[Any]
 LENGTH_OF = np.array(LENGTHS, "f8")
 
 
-class DamagedSegment(Damaged):
+class DamagedSegment(DamagedArrays):
     """A segment does not hold what was written into it."""
 
     def __init__(self, entry: SegmentEntry, error: Exception) -> None:
@@ -134,19 +134,19 @@ class Segment:
     """
 
     def __init__(self, arrays: Arrays, entry: SegmentEntry) -> None:
-        """The segment in these arrays. Raises `Damaged` where they are not those that the entry is of."""
+        """The segment in these arrays. Raises `DamagedArrays` where they are not those that the entry is of."""
         self.entry = entry
         self.start, self.end = entry.start, entry.end
         self._arrays = arrays
         about = self._arrays.about
         if (about["start"], about["end"], about["fields"]) != (entry.start, entry.end, list(FIELDS)):
-            raise Damaged(f"{entry.name} holds other rows than the manifest says")
+            raise DamagedArrays(f"{entry.name} holds other rows than the manifest says")
         self.postings = self._view("postings", "<u4")
         self._known: dict[str, Sequence[TermRun]] = {}
 
     @classmethod
     def opened(cls, shelf: Shelf, entry: SegmentEntry) -> Segment:
-        """The segment on a shelf. Raises `Damaged` where it is not the one that the entry is of."""
+        """The segment on a shelf. Raises `DamagedArrays` where it is not the one that the entry is of."""
         source, name = partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}"
         return cls(Arrays(source, name, entry.digest, whole=shelf.is_remote), entry)
 
@@ -283,7 +283,7 @@ class Segment:
 def _naming(entry: SegmentEntry) -> Iterator[None]:
     try:
         yield
-    except Damaged as error:
+    except DamagedArrays as error:
         raise DamagedSegment(entry, error) from error
 
 

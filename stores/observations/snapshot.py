@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Mark
-from chatbot.stores.observations.arrays import Arrays, Damaged, packed
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.observations.folder_shelf import file_piece
 from chatbot.stores.observations.table import Table
 from chatbot.stores.shelf import Shelf
@@ -45,7 +45,7 @@ def parse(arrays: Arrays) -> tuple[Table, Mark]:
     try:
         arrays.load_all()
         return Table.of(arrays.about, arrays.all()), Mark(*arrays.about["position"])
-    except Damaged as error:
+    except DamagedArrays as error:
         raise BadSnapshot(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:  # from a release that has the format, and not the parts
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
@@ -86,7 +86,7 @@ class CachedSnapshots:
             return None
         try:
             return parse(Arrays(partial(file_piece, path), str(path)))
-        except (Damaged, OSError, StoreError) as error:
+        except (DamagedArrays, OSError, StoreError) as error:
             raise BadSnapshot(str(error)) from error
 
     def write(self, made: Dump) -> None:
@@ -114,7 +114,7 @@ class SharedSnapshots:
                 return None
             try:
                 return parse(self._opened(listed))
-            except (BadSnapshot, Damaged) as error:
+            except (BadSnapshot, DamagedArrays) as error:
                 if self._shelf.listed() == listed:
                     raise BadSnapshot(str(error)) from error
         return None

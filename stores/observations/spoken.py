@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from chatbot.stores.bm25 import FIELDS
-from chatbot.stores.observations.arrays import Arrays, Damaged
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays
 from chatbot.stores.observations.parts import PackedPart, Part, Parts
 from chatbot.stores.observations.segments import FORMAT, MANY, DamagedSegment, Ints, Segment, SegmentDraft, SegmentEntry
 from chatbot.stores.shelf import Shelf
@@ -37,7 +37,7 @@ class SessionPart(Part):
         self.segment = Segment(arrays, SegmentEntry(name, 0, len(self.ids), len(self.ids), totals, digest))
         self.versions: Sequence[int] = self.segment.texts.tolist()
         if len(self.versions) != len(self.ids):
-            raise Damaged(f"{name} does not name each session")
+            raise DamagedArrays(f"{name} does not name each session")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,7 +54,7 @@ class SessionPart(Part):
         return found
 
 
-class Spoken:
+class SpokenTerms:
     """Guarded by its owner's lock. Raises a `StoreError` or `OSError` where nothing can be kept."""
 
     def __init__(self, shelf: Shelf) -> None:

@@ -39,7 +39,7 @@ from chatbot.stores.query import (
     VectorStats,
     Version,
 )
-from chatbot.stores.row_changes import Changes, Position, Reached
+from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.shelf import Shelf
@@ -173,7 +173,7 @@ class LoggedObservations(ObservationStore):
         """Replay the versions of a row from the log, in a thread."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)
 
-    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:
+    async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
         """Find the changes in the log, in a thread."""
         return await asyncio.to_thread(self._keeper.changes, view, after, limit=limit)
 

@@ -101,7 +101,7 @@ class FolderSessions(Sessions):
         try:
             return self._read(session_id)
         except MissingFolder as error:
-            raise MissingFolder(f"there is no session {session_id}") from error
+            raise MissingFolder(f"no session has the id {session_id}") from error
         except LaterFormat as error:
             raise LaterFormat(f"{self._folder(session_id) / SESSION_NAME}: {error}") from error
         except (FileNotFoundError, ValueError) as error:
@@ -134,7 +134,7 @@ class FolderSessions(Sessions):
                     self._has_written = True
                 folder.sync()
         except MissingFolder as error:
-            raise MissingFolder(f"there is no session {session_id}") from error
+            raise MissingFolder(f"no session has the id {session_id}") from error
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
@@ -176,7 +176,7 @@ class FolderSessions(Sessions):
                 _erase(grave)
                 self.drop_former()  # or the journal of the index would still tell the title
         except MissingFolder as error:
-            raise MissingFolder(f"there is no session {session_id}") from error
+            raise MissingFolder(f"no session has the id {session_id}") from error
 
     def reorder(self) -> None:
         """Discard the index, to be rebuilt when it is next needed."""

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from chatbot.stores.errors import Closed, StoreBusy, StoreError
+from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
@@ -124,12 +124,12 @@ class Database:
         return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
 
     @contextmanager
-    def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Begun]:
+    def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:
         """Hold a transaction that begins with that statement, whose rows are in `first`. Committed at the end.
 
         The statement is tried again where the database was only busy; what follows is not.
         """
-        begun = Begun(self, identity, durable=durable)
+        begun = Transaction(self, identity, durable=durable)
         begun.start(first, values)
         try:
             yield begun
@@ -221,7 +221,7 @@ class Database:
     def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
         with self._opening:
             if self._is_closed:
-                raise Closed(f"the connections to {self.shown} are closed")
+                raise ClosedResource(f"the connections to {self.shown} are closed")
             if self._pool is None:
                 self._try()
                 self._pool = ConnectionPool(
@@ -260,7 +260,7 @@ class Database:
             raise explained(error, self.shown) from error
 
 
-class Begun(Work):
+class Transaction(Work):
     """A transaction that is held open by the thread that began it, or a part of one that it holds already."""
 
     def __init__(self, database: Database, identity: str, *, durable: bool) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakKeyDictionary
 
-from chatbot.stores.errors import Closed, StoreError
+from chatbot.stores.errors import ClosedResource, StoreError
 from chatbot.stores.postgres import statements
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Leases:
             rows = self._database.rows(
                 identity, statements.RENEW_LEASES, durable=False, holders=holders, ttl=self.lapses_after_s
             )
-        except Closed:
+        except ClosedResource:
             with self._changed:
                 self._held.clear()
             return

@@ -19,7 +19,7 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Begun, Database
+from chatbot.stores.postgres.database import Database, Transaction
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.row_events import Event, parse_event
 
@@ -179,7 +179,7 @@ class PostgresLog(Log):
 class PostgresWriting:
     """The one transaction that may write. A process that dies takes it along, so nothing is ever torn."""
 
-    def __init__(self, log: PostgresLog, transaction: Begun) -> None:
+    def __init__(self, log: PostgresLog, transaction: Transaction) -> None:
         self._log = log
         self._transaction = transaction
         self._added: list[tuple[int, bytes]] = []

@@ -18,7 +18,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.blobs import PostgresBlobs
-from chatbot.stores.postgres.database import Begun, Database
+from chatbot.stores.postgres.database import Database, Transaction
 from chatbot.stores.postgres.leases import Leases
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -62,7 +62,7 @@ class PostgresPlace(Place):
         return self.database.run(self.identity, statement, session=self.session, **values)
 
     @contextmanager
-    def transaction(self, first: str, *, durable: bool = True, **values: Any) -> Iterator[Begun]:
+    def transaction(self, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:
         """Hold a transaction; see `Database.transaction`. Raises `MissingFolder` where `first` finds no session."""
         with self.database.transaction(
             self.identity, first, durable=durable, session=self.session, **values
@@ -73,7 +73,7 @@ class PostgresPlace(Place):
 
     def missing(self) -> MissingFolder:
         """Return the error for a session that is gone."""
-        return MissingFolder(f"there is no session {self.session}")
+        return MissingFolder(f"no session has the id {self.session}")
 
 
 class PostgresLines(Lines):
@@ -132,7 +132,7 @@ class PostgresLines(Lines):
 class _PostgresPen:
     """The lock of the row in `chatbot.head`. See `Pen`."""
 
-    def __init__(self, place: PostgresPlace, name: str, transaction: Begun) -> None:
+    def __init__(self, place: PostgresPlace, name: str, transaction: Transaction) -> None:
         self._place = place
         self._name = name
         self._transaction = transaction

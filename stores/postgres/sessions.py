@@ -144,4 +144,4 @@ def _text(session_id: str) -> str:
 
 
 def _missing(session_id: str) -> MissingFolder:
-    return MissingFolder(f"there is no session {session_id}")
+    return MissingFolder(f"no session has the id {session_id}")

@@ -151,4 +151,4 @@ def _utc(at: datetime) -> datetime:
 
 
 def _missing(session: SessionRef) -> MissingFolder:
-    return MissingFolder(f"there is no session {session.id}")
+    return MissingFolder(f"no session has the id {session.id}")

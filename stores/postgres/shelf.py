@@ -10,7 +10,7 @@ from typing import Any
 
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Begun
+from chatbot.stores.postgres.database import Transaction
 from chatbot.stores.postgres.place import PostgresLease, PostgresPlace, new_generation
 from chatbot.stores.shelf import Hands, Piece, Shelf
 
@@ -90,7 +90,7 @@ class PostgresShelf(Shelf):
 class _PostgresHands:
     """The transaction. See `Hands`."""
 
-    def __init__(self, transaction: Begun, shelf: str, document: str) -> None:
+    def __init__(self, transaction: Transaction, shelf: str, document: str) -> None:
         self._transaction = transaction
         self._shelf = shelf
         self._document = document

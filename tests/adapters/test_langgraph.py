@@ -1,6 +1,9 @@
 """The adapters of LangGraph and LangChain, with the packages themselves."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,8 @@ from chatbot.adapters.langchain import MemoryHistory, recalling, tools
 from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import AgentMemory, Portal, open_memory
 from tests.adapters.poisoned import ATTACKS, assert_inside
+from tests.clients.test_clients import ROOT, UV_CACHE
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
 
@@ -179,3 +184,15 @@ def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, portal: P
     for block in blocks:
         assert isinstance(block, HumanMessage)
         assert_inside(str(block.content), attack)
+
+
+def test_each_tool_passes_the_standard_tests_of_langchain() -> None:
+    kit = str(Path(__file__).parent / "kits" / "langchain_tools.py")
+    apart = ["uv", "run", "--quiet", "--no-project", "--with", "langchain-tests==1.1.9", "python", "-m", "pytest"]
+    options = ["-q", "-c", os.devnull, "--rootdir", str(ROOT), "-o", "asyncio_mode=auto", kit]
+    environment = {**os.environ, "VIRTUAL_ENV": sys.prefix, "UV_CACHE_DIR": UV_CACHE, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*apart, *options], env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout

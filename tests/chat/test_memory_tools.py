@@ -131,13 +131,13 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ),
         ("memory_write", {"title": "x", "sensitivity": "unknown"}, "sensitivity: input should be 'public'"),
         ("memory_write", {"title": "x", "visibility": "everyone"}, "visibility: input should be 'private'"),
-        ("memory_timeline", {"anchor": NO_ID}, "there is no observation"),
-        ("memory_history", {"observation_id": NO_ID}, "there is no observation"),
-        ("memory_forget", {"ids": [NO_ID]}, "there is no observation"),
-        ("memory_supersede", {"old": NO_ID, "new": NO_ID}, "there is no observation"),
-        ("task_update", {"task_id": NO_ID, "status": "completed"}, "there is no observation"),
-        ("task_update", {"task_id": NO_ID}, "nothing to change: give one of priority"),
-        ("session_read", {"session_id": NO_ID}, "there is no session"),
+        ("memory_timeline", {"anchor": NO_ID}, "no memory has the id"),
+        ("memory_history", {"observation_id": NO_ID}, "no memory has the id"),
+        ("memory_forget", {"ids": [NO_ID]}, "no memory has the id"),
+        ("memory_supersede", {"old": NO_ID, "new": NO_ID}, "no memory has the id"),
+        ("task_update", {"task_id": NO_ID, "status": "completed"}, "no memory has the id"),
+        ("task_update", {"task_id": NO_ID}, "no change given: give one of priority"),
+        ("session_read", {"session_id": NO_ID}, "no session has the id"),
         ("memory_serch", {}, "did you mean 'memory_search'?"),
     ],
 )
@@ -293,9 +293,9 @@ async def test_each_clearance_reads_and_writes_where_it_may(memory: MemorySystem
         "public": set(),
     }
     for name, argument in (("memory_timeline", "anchor"), ("memory_history", "observation_id")):
-        assert "there is no observation" in (await users["inner"](name, **{argument: ids["full"]}))["error"]
+        assert "no memory has the id" in (await users["inner"](name, **{argument: ids["full"]}))["error"]
     assert (await users["inner"]("memory_get", ids=[ids["full"]]))["observations"] == []
-    assert "there is no observation" in (await users["inner"]("memory_forget", ids=[ids["full"]]))["error"]
+    assert "no memory has the id" in (await users["inner"]("memory_forget", ids=[ids["full"]]))["error"]
 
 
 @pytest.mark.parametrize("sensitivity", ["private", "secret", "unknown"])
@@ -395,7 +395,7 @@ async def test_a_task_is_written_down_brought_up_and_ticked_off(use: Use, sessio
     assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["sleep"]
     assert (await use("task_list", statuses=["completed"]))["total"] == 1
     no_task = (await use("memory_write", title="a note"))["id"]
-    assert "there is no task" in (await use("task_update", task_id=no_task, status="completed"))["error"]
+    assert "no task has the id" in (await use("task_update", task_id=no_task, status="completed"))["error"]
 
 
 async def test_an_answer_fits_a_prompt_and_says_what_is_missing(use: Use, session: SessionHandle) -> None:
@@ -470,7 +470,7 @@ async def test_sessions_of_other_agents_and_deleted_ones_do_not_exist(use: Use, 
     await memory.delete_session(gone.id)
     assert (await use("session_search", query="bicycle"))["sessions"] == []
     told = [(await use("session_read", session_id=each.id))["error"].replace(each.id, "") for each in (other, gone)]
-    assert told == ["there is no session "] * 2
+    assert told == ["no session has the id "] * 2
 
 
 async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: MemorySystem) -> None:

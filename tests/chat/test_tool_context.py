@@ -46,7 +46,7 @@ async def test_tools_of_strangers_see_what_the_caller_sees(runtime: Runtime, cle
     await owners.remember("private thoughts about tea")
     guests = await memory.create_session(STORES, "chat", clearance=clearance)
     told = await _look(runtime, guests.id, owners.id)
-    assert json.loads(told) == {"rows": [], "sessions": [guests.id], "error": f"there is no session {owners.id}"}
+    assert json.loads(told) == {"rows": [], "sessions": [guests.id], "error": f"no session has the id {owners.id}"}
     with pytest.raises(SessionNotFound):
         await memory.load_session(owners.id, "chat", clearance=clearance)
     seen = await _look(runtime, owners.id, guests.id)

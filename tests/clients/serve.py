@@ -16,13 +16,13 @@ async def main() -> None:
     options = Options(config=Path("config.toml"), port=0)
     async with Identities(
         options, open_runtime=lambda options: Runtime(options, model=AnsweringModel(window=1_000_000))
-    ) as house:
+    ) as identities:
 
         def tell(url: str) -> None:
             os.write(1, f"{url}/v1 {key}\n".encode())
 
-        key, _ = house.tokens.add("clients", ["ada"], "full", memory="on")
-        await serve(house, ready=tell)
+        key, _ = identities.tokens.add("clients", ["ada"], "full", memory="on")
+        await serve(identities, ready=tell)
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ async def test_tools_have_schemas_and_answer_in_text_whatever_a_model_writes(mem
     assert wrote["outcome"] == "added"
     assert json.loads(await tools["memory_search"]('{"query": "Anna"}'))["hits"][0]["id"] == wrote["id"]
     assert "not valid JSON" in await tools["memory_search"]("{")
-    assert "there is no observation" in await tools["memory_forget"]({"ids": [wrote["id"][:-4] + "0000"]})
+    assert "no memory has the id" in await tools["memory_forget"]({"ids": [wrote["id"][:-4] + "0000"]})
     added = await tools["memory_more"]({"tool": "task_add", "arguments": {"title": "Call Anna"}})
     assert "Call Anna" in added
     assert "Call Anna" in await tools["memory_more"]({"tool": "task_list"})

@@ -1,4 +1,4 @@
-"""After `aclose`, every operation raises `Closed`: of memories, sessions, what they give out, and of stores."""
+"""After `aclose`, every operation raises `ClosedResource`: of memories, sessions, what they give out, and of stores."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.record import SessionRecord, new_id
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore
-from chatbot.stores.errors import BrokenStore, Closed, InvalidValue, StoreFailed, UnsupportedOperation
+from chatbot.stores.errors import BrokenStore, ClosedResource, InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.plugins import open_store
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 
@@ -59,7 +59,7 @@ def _value(name: str) -> Any:
 async def _raises_closed(thing: object) -> int:
     operations = _operations(thing)
     for name in operations:
-        with pytest.raises(Closed):
+        with pytest.raises(ClosedResource):
             print(f"{type(thing).__name__}.{name}", await _call(thing, name), "goes on")  # noqa: T201 - where it fails
     return len(operations)
 

@@ -9,7 +9,7 @@ import pytest
 
 from chatbot.embed import open_memory
 from chatbot.memory import MemorySystem
-from chatbot.memory.following import Followed, Following
+from chatbot.memory.following import Following, MemoryChange
 from chatbot.memory.namespaces import digest_of, user_namespace
 from chatbot.memory.users import erase_user
 from chatbot.stores.errors import InvalidValue
@@ -26,14 +26,14 @@ def run(home: Path, check: Callable[[MemorySystem], Awaitable[None]]) -> None:
     asyncio.run(opened())
 
 
-async def everything(following: Following) -> list[Followed]:
-    found: list[Followed] = []
+async def everything(following: Following) -> list[MemoryChange]:
+    found: list[MemoryChange] = []
     while new := await following.read(limit=3):
         found += new
     return found
 
 
-def told(changes: list[Followed]) -> list[tuple[Any, ...]]:
+def told(changes: list[MemoryChange]) -> list[tuple[Any, ...]]:
     return [(each.kind, each.change, each.memory.id if each.memory else each.ids) for each in changes]
 
 

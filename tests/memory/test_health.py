@@ -13,6 +13,8 @@ OWN = [
     "Hi, by the way, my blood type is 0 negative.",
     "I'm not pregnant.",
     "I no longer have migraines.",
+    "Blood type: AB negative, by the way.",
+    "AB negative is my blood type, note it.",
 ]
 NOT_OWN = [
     "My mother is diabetic.",
@@ -23,6 +25,8 @@ NOT_OWN = [
     "I write about diabetes.",
     "I have a cold start problem.",
     "Translate: I'm pregnant.",
+    "Blood type A is common in Europe.",
+    "Is AB negative my blood type?",
 ]
 
 

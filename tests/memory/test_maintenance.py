@@ -106,7 +106,7 @@ BESIDE = ("The blood test at the clinic is on Monday.", "I gave blood at the hos
 
 async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: Maintained) -> None:
     async def place() -> int:
-        hits = (await memory.memories.recall("What is my blood type?", limit=10)).hits
+        hits = (await memory.memories.recall("What is my blood type?", limit=10, ask=SENSITIVITIES)).hits
         texts = [hit.observation.user_text if hit.observation else "" for hit in hits]
         return next(at for at, text in enumerate(texts, 1) if "AB negative" in text)
 

@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 import pytest
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem
 from chatbot.messages import Usage
 from chatbot.stores.loops import LoopsLock
@@ -29,9 +29,11 @@ class Letters(Embedder):
     def dimension(self) -> int:
         return 26
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         await asyncio.sleep(0)
-        return Embedded([array("f", (text.count(each) + 0.01 for each in ascii_lowercase)) for text in texts], Usage())
+        return EmbeddingResult(
+            [array("f", (text.count(each) + 0.01 for each in ascii_lowercase)) for text in texts], Usage()
+        )
 
 
 async def _use(memory: MemorySystem, shared_id: str, who: int, stores: Sequence[str]) -> None:

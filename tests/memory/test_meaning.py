@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatbot.config import EmbeddingSettings
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.memory.meaning import Meaning, embedded_text
 from chatbot.messages import Usage
@@ -47,14 +47,14 @@ class LetterEmbedder(Embedder):
         self.gate.set()
         self.asked = asyncio.Event()
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         self.calls.append(list(texts))
         self.asked.set()
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
         rows = [vector([text.lower().count(chr(97 + letter)) for letter in range(26)]) for text in texts]
-        return Embedded(rows, Usage(input_tokens=len(texts), cost_usd=0.0))
+        return EmbeddingResult(rows, Usage(input_tokens=len(texts), cost_usd=0.0))
 
 
 @pytest.fixture(params=["files", "memory"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _LINES = """
-    mood: Annotated[Line, Label(), Searched("narrative")] = ""
+    mood: Annotated[Line, Label(), SearchField("narrative")] = ""
     allies: Annotated[Lines[Many], MERGED] = NONE
     weight: Annotated[Count, InTable()] = 0
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
@@ -337,12 +337,12 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_firs
         sends_away = False
         dimension = 2
 
-        async def embed(self, texts: Sequence[str]) -> Embedded:
+        async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
             axes = {"How many cats": (1.0, 0.0), "We have two": (0.8, 0.6), "Moritz has": (0.0, 1.0)}
             found = [
                 next((axis for text, axis in axes.items() if each.startswith(text)), (0.0, -1.0)) for each in texts
             ]
-            return Embedded([vector(axis) for axis in found], Usage())
+            return EmbeddingResult([vector(axis) for axis in found], Usage())
 
     async with MemorySystem(tmp_path / "other", clock=clock, embedder=Encoder()) as system:
         session = await system.create_session(["basic_session", "observations"], "chat")

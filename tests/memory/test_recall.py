@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import Embedded
+from chatbot.embedding import EmbeddingResult
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.models.minilm import MiniLMEmbedder
@@ -144,7 +144,7 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
     class Counting(MiniLMEmbedder):
         calls = 0
 
-        async def embed(self, texts: Sequence[str]) -> Embedded:
+        async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
             self.calls += 1
             return await super().embed(texts)
 

@@ -330,7 +330,7 @@ async def test_what_would_be_gone_as_it_comes_is_refused(memory: MemorySystem, c
     kept = await memory.remember("kept", expires_at=clock.now + timedelta(minutes=1))
     pasts: list[Any] = [NOW, NOW - timedelta(days=9), "2020-01-01T00:00:00Z"]
     for past in pasts:
-        with pytest.raises(ConflictingChange, match=r"expires_at is 20.*, which is in the past: name a time to come"):
+        with pytest.raises(ConflictingChange, match=r"expires_at is 20.*, which is in the past: give a future time"):
             await memory.update(kept.id, expires_at=past)
         with pytest.raises(ConflictingChange, match="which is in the past"):
             await memory.remember("gone", expires_at=past if isinstance(past, datetime) else NOW)

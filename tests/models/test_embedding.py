@@ -9,7 +9,7 @@ import pytest
 from msgspec import convert
 
 from chatbot.config import EmbeddingSettings
-from chatbot.embedding import Embedded
+from chatbot.embedding import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder
@@ -27,7 +27,7 @@ def embedder_at(url: str, behaviour: str, **settings: object) -> LiteLLMEmbedder
     return LiteLLMEmbedder(convert(given, EmbeddingSettings), first_pause_s=0.01)
 
 
-async def embedded(url: str, behaviour: str, *texts: str, **settings: object) -> Embedded:
+async def embedded(url: str, behaviour: str, *texts: str, **settings: object) -> EmbeddingResult:
     async with embedder_at(url, behaviour, **settings) as embedder:
         return await embedder.embed(texts or ("tea",))
 

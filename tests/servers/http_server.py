@@ -35,8 +35,8 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 class Served:
     """A server that runs."""
 
-    def __init__(self, house: Identities, app: FastAPI, url: str, models: dict[str, ScriptedModel]) -> None:
-        self.house = house
+    def __init__(self, identities: Identities, app: FastAPI, url: str, models: dict[str, ScriptedModel]) -> None:
+        self.identities = identities
         self.app = app
         self.url = url
         self.models = models
@@ -64,7 +64,7 @@ class Served:
         memory: Remembers = "off",
     ) -> str:
         """A new token, with every right unless others are named."""
-        text, _ = self.house.tokens.add(
+        text, _ = self.identities.tokens.add(
             uuid4().hex,
             identities,
             clearance,
@@ -109,10 +109,10 @@ def serving(
         models[name] = ScriptedModel(replies, delay_s=delay_s)
         return Runtime(options, model=models[name])
 
-    house = Identities(options, open_runtime=open_runtime if is_scripted else Runtime)
+    identities = Identities(options, open_runtime=open_runtime if is_scripted else Runtime)
     if tokens:
-        house.tokens.add(uuid4().hex, ["ada"], "public")
-    server = server_of(house)
+        identities.tokens.add(uuid4().hex, ["ada"], "public")
+    server = server_of(identities)
     app = server.config.app
     assert isinstance(app, FastAPI)
     with listening("127.0.0.1", 0) as sock:
@@ -120,7 +120,7 @@ def serving(
         thread.start()
         try:
             wait_until(lambda: server.started)
-            yield Served(house, app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
+            yield Served(identities, app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
         finally:
             server.should_exit = True
             thread.join(PATIENCE_S)

@@ -95,4 +95,4 @@ async def test_a_hidden_source_an_erased_one_and_one_that_never_was_are_the_same
         new = row("01900000-0000-7000-8000-0000000000ff", "made", derived_from=(source,))
         for outcome in await store.commit(FAMILIAR, [*adding(new), update(C, derived_from=[source])]):
             assert type(outcome.error) is UnknownObservation
-            assert outcome.reason == f"there is no observation {source}"
+            assert outcome.reason == f"no memory has the id {source}"

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatbot.embedding import Embedded, Embedder
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
@@ -30,6 +30,7 @@ from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
+from chatbot.stores.row_changes import Position
 from chatbot.stores.row_events import HELD, KINDS, Event
 from chatbot.stores.vectors import unit, vector
 from tests.effort import share
@@ -193,6 +194,12 @@ async def _nearest(zoo: Zoo, view: View) -> None:
     assert {match.id for match in found} == zoo.seen(view, ["active"])
 
 
+async def _changes(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view)
+    found = await zoo.store.changes(view, Position(0), limit=1000)
+    assert {change.row.id for change in found.items} == seen
+
+
 async def _later_alike(zoo: Zoo, view: View) -> None:
     await _fill_vectors(zoo)
     seen = zoo.seen(view, ["active"])
@@ -297,7 +304,7 @@ async def _stats(zoo: Zoo, view: View) -> None:
 
 async def _purge(zoo: Zoo, view: View) -> None:
     for row in zoo.hidden(view)[::40]:
-        with pytest.raises(UnknownObservation, match=f"there is no observation {row.id}"):
+        with pytest.raises(UnknownObservation, match=f"no memory has the id {row.id}"):
             await zoo.store.purge(view, [row.id])
 
 
@@ -338,6 +345,7 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "sessions_about": _sessions_about,
     "nearest": _nearest,
     "later_alike": _later_alike,
+    "changes": _changes,
     "missing_vectors": _missing_vectors,
     "vector_stats": _vector_stats,
     "history": _history,
@@ -405,8 +413,8 @@ class AllAlike(Embedder):
     def dimension(self) -> int:
         return 2
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        return Embedded([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        return EmbeddingResult([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
 
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:

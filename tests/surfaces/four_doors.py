@@ -307,7 +307,7 @@ class Mcp(Door):
     async def get(self, observation_id: str) -> tuple[str, str]:
         answer = await self.run("read_memories", ids=[observation_id])
         if answer.get("missing"):
-            raise Refusal(None, f"there is no observation {', '.join(answer['missing'])}")
+            raise Refusal(None, f"no memory has the id {', '.join(answer['missing'])}")
         [row] = answer["observations"]
         return row["title"], row["type"]
 

@@ -5,11 +5,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 
+from chatbot.models import keys
 from tests.command import ok, run
 from tests.patience import PATIENCE_S
 
@@ -298,3 +302,47 @@ def test_a_question_that_could_not_be_put_leaves_no_empty_session(
     assert named in done.stderr
     listed = from_json("sessions", "list")
     assert [from_json("sessions", "show", each["id"])["entries"] == [] for each in listed] in ([], [False])
+
+
+def test_a_configuration_that_gets_a_key_is_readable_by_its_owner_alone() -> None:
+    path = Path("config.toml")
+    path.chmod(0o644)
+    ok("config", "set", "model.max_output_tokens", "77")
+    assert run("config", "set", "providers.openai.api_key", "env:MY_KEY").returncode == 0
+    assert path.stat().st_mode & 0o777 == 0o644
+    told = run("config", "set", "providers.openai.api_key", "sk-a-key-of-mine")
+    assert told.returncode == 0
+    assert "only you may read it" in told.stderr
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "_keyring", lambda: None)
+    stale, both = keys._read, Barrier(2)
+
+    def read() -> keys.Entries:
+        known = stale()
+        with suppress(BrokenBarrierError):  # where one waits for the other to write, they do not meet here
+            both.wait(0.1)
+        return known
+
+    monkeypatch.setattr(keys, "_read", read)
+    with ThreadPoolExecutor(2) as threads:
+        places = list(threads.map(keys.store_key, ("one", "two"), ("first", "second")))
+    assert places == ["keys.json"] * 2
+    assert {*keys.keys_in_file()} == {"first", "second"}
+
+
+def test_limits_of_tokens_and_users_are_set_and_shown() -> None:
+    assert run("token", "add", "shop", "--for", "ada", "--clearance", "full").returncode == 0
+    limited = from_json("token", "limit", "shop", "--day-usd", "5", "--user-day-tokens", "300")
+    assert (limited["quota"], limited["user_quota"]) == (
+        {"day_usd": 5.0, "day_tokens": 0},
+        {"day_usd": 0.0, "day_tokens": 300},
+    )
+    assert "of $5.00, each user 300 tokens a day" in ok("token", "limit", "shop")
+    assert "of $5.00 and 2,000 tokens" in ok("token", "limit", "shop", "--day-tokens", "2000")
+    assert from_json("users", "limit", "alice", "--day-usd", "2")["day_usd"] == 2
+    assert "alice: $0.00, 0 tokens of $2.00" in ok("users", "limit", "alice")
+    assert "or the limit of their token" in ok("users", "limit", "alice", "--default")
+    assert run("users", "limit", "alice", "--day-usd", "-1").returncode == 2

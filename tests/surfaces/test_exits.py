@@ -26,6 +26,7 @@ EXPECTED = {
     "ModelTimeout": Exit.MODEL,
     "ProviderFailed": Exit.MODEL,
     "BudgetExceeded": Exit.BUDGET,
+    "QuotaExceeded": Exit.BUDGET,
     "ToolError": Exit.FAILED,
     "UnsupportedOperation": Exit.FAILED,
     "UnknownObservation": Exit.NOT_FOUND,
@@ -45,7 +46,7 @@ EXPECTED = {
     "StoreBusy": Exit.STORAGE,
     "StoreFailed": Exit.STORAGE,
     "ReadOnlyFolder": Exit.STORAGE,
-    "Closed": Exit.STORAGE,
+    "ClosedResource": Exit.STORAGE,
 }
 
 

@@ -247,7 +247,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/tasks add Pay the fee", "completes one"),
         ("/tasks done 1", "No open tasks"),
         ("/search dock", "/resume 1"),
-        ("/rename boat", "now called 'boat'"),
+        ("/rename boat", "renamed to 'boat'"),
         ("/context", "of a window of"),
         ("/compact", "summarized"),
         ("/export boat.md", "wrote .*boat.md"),

@@ -93,4 +93,4 @@ def test_a_setting_that_is_wrong_is_named(setting: str, words: str) -> None:
 def test_an_agent_that_keeps_no_observations_has_nothing_to_maintain() -> None:
     done = command.run("maintain", "--agent", "bare")
     assert done.returncode == Exit.CONFIG
-    assert "keeps observations" in done.stderr
+    assert "keeps memories" in done.stderr

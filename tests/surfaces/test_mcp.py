@@ -246,9 +246,9 @@ HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("memory_get", {"ids": ["../../etc/passwd"]}, "is not an id"),
     ("memory_get", {"ids": []}, "ids: "),
     ("memory_get", {}, "ids: missing"),
-    ("memory_forget", {"ids": [NO_ID]}, f"there is no observation {NO_ID}"),
-    ("memory_timeline", {"anchor": NO_ID}, f"there is no observation {NO_ID}"),
-    ("session_read", {"session_id": NO_ID}, f"there is no session {NO_ID}"),
+    ("memory_forget", {"ids": [NO_ID]}, f"no memory has the id {NO_ID}"),
+    ("memory_timeline", {"anchor": NO_ID}, f"no memory has the id {NO_ID}"),
+    ("session_read", {"session_id": NO_ID}, f"no session has the id {NO_ID}"),
     ("memory_serach", {}, "did you mean 'memory_search'"),
     ("", {}, "there is no tool ''"),
 ]
@@ -279,7 +279,7 @@ MADE_UP_CURSORS = ["x", "W10=", "WyJzZXNzaW9ucyJd", "eyJhIjoxfQ==", "é", "WyJtZ
 async def test_an_address_that_leads_nowhere_and_a_made_up_cursor_are_refused() -> None:
     async with connected() as client:
         for address in NOWHERE:
-            with pytest.raises(MCPError, match=r"there is no (resource|session)") as raised:
+            with pytest.raises(MCPError, match=r"there is no resource|no session has the id") as raised:
                 await client.read_resource(address)
             assert raised.value.code == INVALID_PARAMS
         for cursor in MADE_UP_CURSORS:
@@ -318,12 +318,12 @@ async def test_who_is_cleared_for_less_sees_less() -> None:
             rows["shared"],
         ]
         assert await addresses(client) == [f"chatbot://memories/{rows['social']}"]
-        assert (await call(client, "session_read", session_id=held.id))["error"] == f"there is no session {held.id}"
+        assert (await call(client, "session_read", session_id=held.id))["error"] == f"no session has the id {held.id}"
         for address in (f"chatbot://sessions/{held.id}", f"chatbot://memories/{rows['private']}"):
             with pytest.raises(MCPError):
                 await client.read_resource(address)
         refused = (await call(client, "memory_forget", ids=[rows["private"]]))["error"]
-        assert refused == f"there is no observation {rows['private']}"
+        assert refused == f"no memory has the id {rows['private']}"
         written = (await call(client, "memory_write", title="From a guest"))["id"]
     async with connected("--clearance", "public") as client:
         assert await addresses(client) == []
@@ -358,7 +358,7 @@ def run(*arguments: str, given: bytes = b"", **environment: str) -> subprocess.C
     [
         (["-i", "guarded", "--clearance", "full"], 3, "allows inner, and full is more than that"),
         (["-i", "nobody"], 4, "no identity 'nobody'"),
-        (["--agent", "bare"], 3, "keeps observations"),
+        (["--agent", "bare"], 3, "keeps memories"),
         (["--port", "1"], 2, "--port can only be used with --http"),
         (["--http", "--host", "0.0.0.0"], 3, "0.0.0.0 can be reached from other machines"),
         (["--http", "--host", "::"], 3, "chatbot token add"),
@@ -559,7 +559,7 @@ async def test_a_token_of_less_clearance_sees_less_and_never_more_than_the_start
         assert await found(guest) == {seen["social"]}
         assert f"chatbot://sessions/{held.id}" in await addresses(owner)
         assert await addresses(guest) == [f"chatbot://memories/{seen['social']}"]
-        with pytest.raises(MCPError, match="there is no session"):
+        with pytest.raises(MCPError, match="no session has the id"):
             await guest.read_resource(f"chatbot://sessions/{held.id}")
         await call(guest, "memory_write", title="From a guest")
     async with listening("--clearance", "familiar") as url, calling(url, full) as owner:

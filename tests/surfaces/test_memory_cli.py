@@ -279,7 +279,7 @@ def test_purging_leaves_no_byte_behind() -> None:
             data = file.read_bytes().lower()
             assert not any(word in data for word in (b"xylophone", b"zebrawood", b"rosewood")), file
     assert [row["id"] for row in from_json("list")] == [kept]
-    fails(4, "no observation", "get", found)
+    fails(4, "no memory", "get", found)
 
 
 async def test_what_was_derived_goes_too_and_that_is_told() -> None:
@@ -314,8 +314,8 @@ async def test_what_is_past_its_time_can_be_purged_together() -> None:
 def test_the_beginning_of_an_id_will_do_if_it_is_the_only_one() -> None:
     one, two = add("one"), add("two")
     assert from_json("get", one[:13].upper(), two[:13])[1]["title"] == "two"
-    fails(4, "several observations begin with", "get", one[:4])
-    fails(4, "there is no observation", "get", "ffff")
+    fails(4, "several memories begin with", "get", one[:4])
+    fails(4, "no memory has the id", "get", "ffff")
 
 
 def test_people_are_listed_under_all_their_names() -> None:
@@ -343,7 +343,7 @@ def test_tasks_are_written_down_and_ticked_off() -> None:
     assert from_json("tasks", "cancel", low)["status"] == "cancelled"
     assert ok("tasks") == "No open tasks\n"
     assert [task["status"] for task in from_json("tasks", "--all")] == ["completed", "cancelled"]
-    fails(4, "there is no task", "tasks", "done", add("no task"))
+    fails(4, "no task has the id", "tasks", "done", add("no task"))
 
 
 def test_facts_are_stated_asked_for_and_taken_back() -> None:
@@ -353,7 +353,7 @@ def test_facts_are_stated_asked_for_and_taken_back() -> None:
     assert len(from_json("facts", "--subject", "ada", "--object", "london")) == 1
     assert from_json("facts", "--predicate", "likes") == []
     assert "Ada · lives in · London" in ok("facts")
-    fails(4, "there is no fact", "facts", "remove", "ffff")
+    fails(4, "no fact has the id", "facts", "remove", "ffff")
     assert from_json("facts", "remove", fact["id"][:13]) == {"removed": fact["id"]}
     assert ok("facts") == "No facts yet\n"
 
@@ -367,15 +367,15 @@ def test_a_fact_is_erased_for_good_once_that_is_agreed_to() -> None:
     assert ("Ljubljana" in shown, f"would be purged: {fact['id']}" in shown) == (True, True)
     assert from_json("facts", "purge", fact["id"], "--dry-run") == {"purged": [fact["id"]], "dry_run": True}
     fails(2, "--yes", "facts", "purge", fact["id"])
-    fails(4, "there is no fact", "facts", "purge", "ffff", "--yes")
+    fails(4, "no fact has the id", "facts", "purge", "ffff", "--yes")
     for how in ("--yes", "--dry-run"):
-        fails(4, "there is no fact", "facts", "purge", noted, how)
+        fails(4, "no fact has the id", "facts", "purge", noted, how)
     assert b"Ljubljana" in journal.read_bytes()
     assert from_json("facts", "purge", fact["id"][:13], "--yes") == {"purged": [fact["id"]], "dry_run": False}
     assert b"Ljubljana" not in b"".join(path.read_bytes() for path in journal.parent.rglob("*") if path.is_file())
     assert [each["object"] for each in from_json("facts")] == ["tea"]
     assert from_json("get", noted)[0]["title"] == "Ada moved"
-    fails(4, "there is no fact", "facts", "purge", fact["id"], "--yes")
+    fails(4, "no fact has the id", "facts", "purge", fact["id"], "--yes")
 
 
 def test_what_there_is_is_counted_and_indexed_again() -> None:
@@ -385,7 +385,7 @@ def test_what_there_is_is_counted_and_indexed_again() -> None:
     assert (stats["by_status"], stats["by_type"]) == ({"active": 2}, {"discovery": 1, "decision": 1})
     assert stats["journal_bytes"] > 0
     assert "journal" in ok("stats")
-    assert ok("reindex") == "indexed 2 observations\n"
+    assert ok("reindex") == "indexed 2 memories\n"
     assert titles("search", "tea") == ["Tea"]
 
 
@@ -399,8 +399,8 @@ def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> 
     assert from_json("stats")["by_status"] == {"active": 1}
     fails(1, "familiar clearance", "add", "mine", "--visibility", "private")
     for verb in (["get"], ["history"], ["timeline"], ["forget"], ["edit", "--title", "x"], ["purge", "--yes"]):
-        fails(4, "there is no observation", *verb, plan)
-        fails(4, "there is no observation", *verb, plan[:13])
+        fails(4, "no memory has the id", *verb, plan)
+        fails(4, "no memory has the id", *verb, plan[:13])
     assert from_json("get", party)[0]["people"] == ["Bob"]
     assert from_json("get", add("new"))[0]["visibility"] == "social"
 
@@ -413,7 +413,7 @@ def test_delicate_things_are_shown_to_who_asks_for_them() -> None:
     assert (
         len(titles("list", "--ask", "private,secret")) == len(titles("list", "--ask", "private", "--ask=secret")) == 2
     )
-    fails(4, "there is no observation", "get", found)
+    fails(4, "no memory has the id", "get", found)
     assert from_json("get", found, "--ask", "private")[0]["title"] == "diagnosis"
     fails(2, "did you mean 'private'", "list", "--ask", "privat")
 
@@ -542,7 +542,7 @@ def test_the_narrative_is_edited_in_the_editor_of_the_user() -> None:
 
 def test_reindexing_shows_how_far_it_is_on_a_terminal() -> None:
     add("Tea")
-    assert "indexed 1 observations" in terminal("reindex").ended()
+    assert "indexed 1 memories" in terminal("reindex").ended()
 
 
 def test_the_profile_is_shown_set_and_looked_back_at() -> None:

@@ -181,15 +181,15 @@ async def test_the_same_mistakes_give_the_same_errors() -> None:
                 assert allowed in refusal.message.replace(",", ""), (name, refusal.message)
                 assert "Traceback" not in refusal.message
             assert await way_in.search("moon") == [], name
-    what = {step: "session" if "session" in step else "fact" if "fact" in step else "observation" for step in kinds}
+    what = {step: "session" if "session" in step else "fact" if "fact" in step else "memory" for step in kinds}
     assert kinds == {
         step: {"SessionNotFound" if each == "session" else "UnknownObservation"} for step, each in what.items()
     }
-    assert words == {step: {f"there is no {each} {NO_ID}"} for step, each in what.items()}
+    assert words == {step: {f"no {each} has the id {NO_ID}"} for step, each in what.items()}
 
 
 def _missing(observation_id: str) -> str:
-    return f"there is no observation {observation_id}"
+    return f"no memory has the id {observation_id}"
 
 
 async def _refused(way_in: Door, ask: Ask) -> Refusal:
@@ -214,12 +214,12 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
             for ask in (way_in.get, way_in.timeline, way_in.history, way_in.forget):
                 with pytest.raises(Refusal) as raised:
                     await ask(rows[visibility])
-                assert raised.value.message == f"there is no observation {rows[visibility]}"
+                assert raised.value.message == f"no memory has the id {rows[visibility]}"
         assert await way_in.facts("Sam") == []
         assert await way_in.people() == []
         assert await way_in.tasks() == []
         assert await way_in.search_sessions("bicycle") == []
-        with pytest.raises(Refusal, match=f"there is no session {session}"):
+        with pytest.raises(Refusal, match=f"no session has the id {session}"):
             await way_in.read_session(session)
         outcome, found, _ = await way_in.remember("written by a guest")
         assert outcome == "added"
@@ -250,7 +250,7 @@ async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it(n
                     await way_in.read_session(session_id)
                 assert (raised.value.kind or "SessionNotFound", raised.value.message) == (
                     "SessionNotFound",
-                    f"there is no session {session_id}",
+                    f"no session has the id {session_id}",
                 )
 
 

@@ -90,7 +90,7 @@ def test_settings_behind_a_link_or_of_an_identity_that_cannot_be_opened_stay_as_
 
     assert client.get("/i/ada").is_success
     with monkeypatch.context() as patch:
-        patch.setattr(served.house, "reopen", fail)
+        patch.setattr(served.identities, "reopen", fail)
         before = FILE.read_bytes()
         assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
         assert FILE.read_bytes() == before

@@ -72,7 +72,7 @@ def test_the_commands_do_what_they_say(start: Start) -> None:
     chat.say("first topic")
     chat.see("You said: first topic")
     chat.say("/rename Alpha")
-    chat.see("now called 'Alpha'")
+    chat.see("renamed to 'Alpha'")
     chat.say("/new")
     chat.see("a new session · [0-9a-f-]{36}.*a new session")
     chat.say("second topic")
@@ -520,7 +520,7 @@ EVERY_COMMAND = {
     "/why": "query: The heating",
     "/context": "of a window of",
     "/usage": "purpose +calls",
-    "/rename Alpha": "now called 'Alpha'",
+    "/rename Alpha": "renamed to 'Alpha'",
     "/search heating": "/resume 1",
     "/sessions": "/resume NUMBER",
     "/resume 1": "going on",
@@ -583,7 +583,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/recall heating")
     chat.see("2 .*heating")
     chat.say("/forget heating")
-    chat.see("several fit")
+    chat.see("several match")
     chat.say("/forget 1")
     chat.see("forgotten; chatbot memory restore")
     chat.say("/forget heating")
@@ -595,7 +595,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/tasks done 1")
     chat.see("No open tasks")
     chat.say("/forget")
-    chat.see("say what: /forget")
+    chat.see("usage: /forget")
     chat.leave()
 
 
@@ -606,7 +606,7 @@ def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -
     chat.say("/re")
     chat.see("/re could be /recall, /remember")
     chat.say("/help cont")
-    chat.see("/context: Draw what.*Nothing is\\s+sent")
+    chat.see("/context: Show the parts.*Nothing is\\s+sent")
     chat.say("/context")
     assert all(part in chat.see("of a window of 8,192") for part in ("persona", "memory", "reply", "free"))
     chat.leave()

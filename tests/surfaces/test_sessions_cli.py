@@ -153,11 +153,11 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
     assert titles("list", "--all") == []
     assert from_json("search", "word") == []
     for action in ("show", "export", "archive", "delete", "fork"):
-        fails(4, "there is no session", action, session)
-        fails(4, "no session has the id", action, session[:12])
-        fails(4, "no session has the id", action, "tax return")
-    fails(4, "there is no session", "rename", session, "mine")
-    fails(4, "there is no session", "compare", session, session)
+        fails(4, "no session has the id", action, session)
+        fails(4, "no session matches", action, session[:12])
+        fails(4, "no session matches", action, "tax return")
+    fails(4, "no session has the id", "rename", session, "mine")
+    fails(4, "no session has the id", "compare", session, session)
     for words in (("why", session), ("usage", session), ("ask", "-r", session, "And?")):
         assert command.run(*words).returncode == 4
     assert ok("delete", "--all", "--yes") == "nothing to delete\n"

@@ -50,7 +50,7 @@ def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_writ
     ("arguments", "words"),
     [
         (["--agent", "own"], "Say how the weather will be."),
-        (["--agent", "bare"], "the stores of the agent 'bare' keep no observations"),
+        (["--agent", "bare"], "the stores of the agent 'bare' keep no memories"),
         (["--agent", "none"], "name some in [agents.none] tools"),
         (["-m", "local/smollm2-135m"], "the model local/smollm2-135m takes no tools"),
     ],

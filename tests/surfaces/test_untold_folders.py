@@ -65,7 +65,7 @@ def test_guests_are_not_told(model: str) -> None:
         serving(config=config, tokens=True) as served,
         served.client(served.token("ada", clearance="familiar")) as client,
     ):
-        served.house._open_runtime = Runtime
+        served.identities._open_runtime = Runtime
         said = {"text": "hello", "stream": False}
         session = client.post("/v1/sessions", json={}).json()["id"]
         answers: list[httpx.Response] = [

@@ -102,9 +102,9 @@ async def test_what_lives_as_long_as_the_house_is_of_no_trace() -> None:
         found.append(get_current_span().get_span_context().is_valid)
         return Runtime(options, model=ScriptedModel(["Fine."]))
 
-    async with Identities(open_runtime=open_runtime) as house:
+    async with Identities(open_runtime=open_runtime) as identities:
         with use_span(CHOSEN):
-            await house.visit(OWNER)
+            await identities.access(OWNER)
             assert get_current_span() is CHOSEN
     assert found == [False]
 

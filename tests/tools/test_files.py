@@ -123,6 +123,21 @@ def test_a_folder_with_our_own_files_is_refused(root: Path) -> None:
         file_tools(root / "nowhere")
 
 
+@pytest.mark.parametrize("inside", ["identities", "identities/ada", "identities/ada/notes"])
+async def test_a_folder_inside_the_identities_is_refused(monkeypatch: pytest.MonkeyPatch, inside: str) -> None:
+    Path("identities/ada/notes").mkdir(parents=True)
+    Path("identities/ada/identity.toml").touch()
+    Path("config.toml").touch()
+    monkeypatch.setenv("CHATBOT_FILES__FOLDER", str(Path(inside).absolute()))
+
+    async def confirm(_: ToolCall) -> Answer:
+        return "once"
+
+    with pytest.raises(ConfigError, match="inside the identities"):
+        async with Runtime(Options(), model=ScriptedModel(["Hi."]), confirm=confirm, is_terminal=True) as runtime:
+            await runtime.chat(await runtime.new_session()).turn("hello")
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 async def test_they_are_offered_in_a_terminal_alone_and_the_receipt_tells_what_ran(
     root: Path,

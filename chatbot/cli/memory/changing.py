@@ -25,72 +25,72 @@ from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.query import EVERY, status_now
 
 
-async def remember(desk: VerbRun) -> None:
+async def remember(run: VerbRun) -> None:
     """Remember something; the narrative may come from standard input."""
-    args = desk.args
+    args = run.args
     if args.stdin == "-" and args.narrative is not None:
         raise InvalidValue("--narrative and - are both given: use one")
-    _read_narrative(desk, is_asked=args.stdin == "-")
+    _read_narrative(run, is_asked=args.stdin == "-")
     operation = OPERATIONS["remember"]
-    given = await given_of(desk, operation.at("cli").values(), SENSITIVITIES)
-    show(desk, operation, await operation.run(desk.context, "cli", given), given)
+    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    show(run, operation, await operation.run(run.context, "cli", given), given)
 
 
-async def change_memory(desk: VerbRun) -> None:
+async def change_memory(run: VerbRun) -> None:
     """Set the fields that are given; without any, let the narrative be edited."""
     operation = OPERATIONS["change_memory"]
-    _read_narrative(desk)
-    found = await desk.id(desk.args.memory_id)
+    _read_narrative(run)
+    found = await run.id(run.args.memory_id)
     fields = [each for each in operation.at("cli").values() if each.default is LEFT_OUT]
-    given = await given_of(desk, fields, SENSITIVITIES) or {"narrative": await _edited(desk, found)}
+    given = await given_of(run, fields, SENSITIVITIES) or {"narrative": await _edited(run, found)}
     given["memory_id"] = found
-    show(desk, operation, await operation.run(desk.context, "cli", given), given)
+    show(run, operation, await operation.run(run.context, "cli", given), given)
 
 
-async def confirm_memory(desk: VerbRun) -> None:
+async def confirm_memory(run: VerbRun) -> None:
     """Mark memories as correct."""
-    await _change_those(desk, "confirm", lambda status: status == "active")
+    await _change_those(run, "confirm", lambda status: status == "active")
 
 
-async def restore_memory(desk: VerbRun) -> None:
+async def restore_memory(run: VerbRun) -> None:
     """Bring memories back."""
-    await _change_those(desk, "restore", lambda status: status != "active")
+    await _change_those(run, "restore", lambda status: status != "active")
 
 
-async def forget_memory(desk: VerbRun) -> None:
+async def forget_memory(run: VerbRun) -> None:
     """Hide memories; several only after confirmation, on a terminal."""
-    args = desk.args
-    ids = await _those(desk, "forget", lambda status: status != "deleted")
+    args = run.args
+    ids = await _those(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
-        say_observations([await desk.row(each) for each in ids])
+        say_observations([await run.row(each) for each in ids])
         if not is_sure("forget these? undo with `restore`;"):
             raise InvalidValue("nothing was forgotten")
     operation = OPERATIONS["forget_memory"]
     if ids and not args.dry_run:
-        await operation.run(desk.context, "cli", {"ids": ids})
-    show_changed(desk, operation.gives, [ids], dry_run=args.dry_run)
+        await operation.run(run.context, "cli", {"ids": ids})
+    show_changed(run, operation.gives, [ids], dry_run=args.dry_run)
 
 
-async def purge_memories(desk: VerbRun) -> None:
+async def purge_memories(run: VerbRun) -> None:
     """Delete permanently, once that is agreed to."""
-    args = desk.args
+    args = run.args
     operation = OPERATIONS["purge_memories"]
     session, args.session_id = args.session_id, None
-    given = await given_of(desk, operation.at("cli").values(), SENSITIVITIES)
-    given |= {} if session is None else {"session_id": await _session_id(desk, session)}
-    planned: PurgeResult = await operation.run(desk.context, "cli", given | {"dry_run": True})
+    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    given |= {} if session is None else {"session_id": await _session_id(run, session)}
+    planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
     if not planned.ids:
-        desk.tell({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
+        run.tell({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
         return
     if args.dry_run:
-        show_changed(desk, "purged", [planned.ids], dry_run=True)
+        show_changed(run, "purged", [planned.ids], dry_run=True)
         return
     going = planned.going or Erasure()
     if not args.yes:
         _agree(going)
-    gone: PurgeResult = await operation.run(desk.context, "cli", given)
+    gone: PurgeResult = await operation.run(run.context, "cli", given)
     if args.json:
-        desk.tell({"purged": gone.ids, "dry_run": False}, "")
+        run.tell({"purged": gone.ids, "dry_run": False}, "")
         return
     derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
     for each in gone.ids:
@@ -98,72 +98,72 @@ async def purge_memories(desk: VerbRun) -> None:
     say_marked("transcripts still hold what was said: `chatbot sessions delete` deletes those with their memory")
 
 
-async def purge_fact(desk: VerbRun) -> None:
+async def purge_fact(run: VerbRun) -> None:
     """Delete a fact permanently, once that is agreed to."""
-    args = desk.args
+    args = run.args
     if not (args.yes or args.dry_run):
         check_can_ask("purging")
-    found = await desk.fact_id(args.fact_id)
-    every = [] if args.yes and not args.dry_run else await desk.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
+    found = await run.fact_id(args.fact_id)
+    every = [] if args.yes and not args.dry_run else await run.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
     shown = [fact for fact in every if fact.id == found]
     if args.dry_run and not shown:
-        raise UnknownObservation(f"there is no fact {found}")
+        raise UnknownObservation(f"no fact has the id {found}")
     if shown and not args.json:
         say_facts(shown)
     if not (args.dry_run or args.yes or is_sure("delete permanently?")):
         raise InvalidValue("nothing was purged")
     if not args.dry_run:
-        await OPERATIONS["purge_fact"].run(desk.context, "cli", {"fact_id": found})
+        await OPERATIONS["purge_fact"].run(run.context, "cli", {"fact_id": found})
     what = f"would be purged: {found}" if args.dry_run else f"purged {found}"
-    desk.tell({"purged": [found], "dry_run": args.dry_run}, what)
+    run.tell({"purged": [found], "dry_run": args.dry_run}, what)
 
 
-async def list_people(desk: VerbRun) -> None:
+async def list_people(run: VerbRun) -> None:
     """List people, or state that two names are one person."""
-    first, *names = desk.args.query or [""]
+    first, *names = run.args.query or [""]
     if first != "alias" or not names:
-        await run_operation(desk, OPERATIONS["list_people"])
+        await run_operation(run, OPERATIONS["list_people"])
         return
     if len(names) != 2:
         raise InvalidValue(f"alias takes two names, not {len(names)}: quote names of several words")
-    alias = await add_alias(desk.context, *redacting(*names))
-    show(desk, OPERATIONS["add_alias"], alias, {})
+    alias = await add_alias(run.context, *redacting(*names))
+    show(run, OPERATIONS["add_alias"], alias, {})
 
 
-async def reindex(desk: VerbRun) -> None:
+async def reindex(run: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
-        number = await desk.memories.reindex(told, embed=desk.args.embed, anew=desk.args.all)
-    desk.tell({"observations": number}, f"indexed {number:,} observations")
+        number = await run.memories.reindex(told, embed=run.args.embed, anew=run.args.all)
+    run.tell({"observations": number}, f"indexed {number:,} memories")
 
 
-def _read_narrative(desk: VerbRun, *, is_asked: bool = False) -> None:
-    if is_asked or desk.args.narrative == "-":
-        desk.args.narrative = sys.stdin.read().strip("\n")
+def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
+    if is_asked or run.args.narrative == "-":
+        run.args.narrative = sys.stdin.read().strip("\n")
 
 
-async def _edited(desk: VerbRun, observation_id: str) -> str:
+async def _edited(run: VerbRun, observation_id: str) -> str:
     """The narrative after it went through the person's editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("no change given: name a field, such as --title")
-    return await asyncio.to_thread(edited, (await desk.row(observation_id)).narrative)
+    return await asyncio.to_thread(edited, (await run.row(observation_id)).narrative)
 
 
-async def _change_those(desk: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
-    operation = OPERATIONS[desk.args.operation]
-    ids = await _those(desk, verb, fits)
+async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
+    operation = OPERATIONS[run.args.operation]
+    ids = await _those(run, verb, fits)
     if ids:
-        await operation.run(desk.context, "cli", {"ids": ids})
-    show_changed(desk, operation.gives, [ids])
+        await operation.run(run.context, "cli", {"ids": ids})
+    show_changed(run, operation.gives, [ids])
 
 
-async def _those(desk: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
+async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
-    operation = OPERATIONS[desk.args.operation]
-    given: dict[str, Any] = await given_of(desk, operation.at("cli").values(), asked_in(operation, desk))
+    operation = OPERATIONS[run.args.operation]
+    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
     ids = []
     for each in given["ids"]:
-        status = status_now(await desk.row(each), datetime.now(UTC))
+        status = status_now(await run.row(each), datetime.now(UTC))
         if fits(status):
             ids.append(each)
         else:
@@ -171,10 +171,10 @@ async def _those(desk: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[
     return ids
 
 
-async def _session_id(desk: VerbRun, text: str) -> str:
+async def _session_id(run: VerbRun, text: str) -> str:
     """The session's id; one that was deleted can still be named in full."""
     try:
-        return (await desk.system.find_session(text)).id
+        return (await run.system.find_session(text)).id
     except SessionNotFound:
         if is_session_id(text):
             return text

@@ -29,29 +29,29 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-async def run_verb(desk: VerbRun) -> None:
+async def run_verb(run: VerbRun) -> None:
     """Run what the command line asks for."""
-    if own := OF_MEMORY.get(desk.args.action):
-        await own(desk)
+    if own := OF_MEMORY.get(run.args.action):
+        await own(run)
         return
-    name = desk.args.operation
-    if getattr(desk.args, "all", False) and name == "list_tasks":
-        await run_operation(desk, OPERATIONS[name], statuses=get_args(TaskStatus))
+    name = run.args.operation
+    if getattr(run.args, "all", False) and name == "list_tasks":
+        await run_operation(run, OPERATIONS[name], statuses=get_args(TaskStatus))
     elif name in OF_OPERATIONS:
-        await OF_OPERATIONS[name](desk)
+        await OF_OPERATIONS[name](run)
     else:
-        await run_operation(desk, OPERATIONS[name])
+        await run_operation(run, OPERATIONS[name])
 
 
-async def run_operation(desk: VerbRun, operation: Operation, **more: Any) -> None:
+async def run_operation(run: VerbRun, operation: Operation, **more: Any) -> None:
     """Run an operation with what stands on the command line, and show what it gives."""
     from chatbot.cli.memory.results import show
 
-    given = await given_of(desk, operation.at("cli").values(), asked_in(operation, desk))
+    given = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
     if any(each.name == "ask" for each in operation.parameters):
-        given["ask"] = desk.ask
+        given["ask"] = run.ask
     if operation.effect == "adds":
         kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
         given |= dict(zip(kept, redacting(*(given[name] for name in kept)), strict=True))
     given |= more
-    show(desk, operation, await operation.run(desk.context, "cli", given), given)
+    show(run, operation, await operation.run(run.context, "cli", given), given)

@@ -25,33 +25,33 @@ from chatbot.stores.errors import InvalidValue
 _LONGEST = 1_000_000
 
 
-async def extract(desk: VerbRun) -> None:
+async def extract(run: VerbRun) -> None:
     """Show the facts in a text, or remember them; what was found before a failure is not lost."""
-    text = _read(desk.args.file)
-    config = desk.setup.config
-    if desk.args.model is not None:
+    text = _read(run.args.file)
+    config = run.setup.config
+    if run.args.model is not None:
         config = replace(config, extraction=replace(config.extraction, model=""))
     settings = settings_of_model(config.model, config.extraction) or config.model
     async with open_model(settings, config.providers) as model:
-        calls = calls_for_extraction(model, Ledger(desk.setup.home), config)
-        told = _Told(desk.args.json)
+        calls = calls_for_extraction(model, Ledger(run.setup.home), config)
+        told = _Told(run.args.json)
         parts = len(list(parts_of(text)))
         try:
             with progress("extracting") as tell:
                 async for extracted in extract_facts(calls, text):
-                    told.add(extracted, await _kept(desk, calls, extracted) if desk.args.add else None)
+                    told.add(extracted, await _kept(run, calls, extracted) if run.args.add else None)
                     if tell is not None:
                         tell(told.parts, parts)
         finally:
             told.show(sum(call.usage.cost_usd or 0 for call in calls.made), len(calls.made))
 
 
-async def _kept(desk: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
-    setup = desk.setup
-    guard = Guard(default_visibility(setup.identity.clearance), "public", "public", desk.args.namespace or "")
+async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
+    setup = run.setup
+    guard = Guard(default_visibility(setup.identity.clearance), "public", "public", run.args.namespace or "")
     origin = Origin(setup.agent, guard)
-    steps = await plan(extracted.facts, desk.memories, calls, origin, setup.config.extraction)
-    return await apply(steps, desk.memories, origin)
+    steps = await plan(extracted.facts, run.memories, calls, origin, setup.config.extraction)
+    return await apply(steps, run.memories, origin)
 
 
 class _Told:

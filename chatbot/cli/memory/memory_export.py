@@ -13,13 +13,13 @@ from chatbot.transfer.memory_export import render
 from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES
 
 
-async def export(desk: VerbRun) -> None:
+async def export(run: VerbRun) -> None:
     """Write it, or print it; of every namespace, unless one is named."""
-    args = desk.args
+    args = run.args
     path = None if args.output in {None, Path("-")} else args.output.expanduser()
     form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")
-    memories = desk.memories if args.namespace else desk.memories.within(across=True)
-    remembered = await export_memories(memories, {*EXPORTED_SENSITIVITIES, *desk.ask}, **await desk.wanted())
+    memories = run.memories if args.namespace else run.memories.within(across=True)
+    remembered = await export_memories(memories, {*EXPORTED_SENSITIVITIES, *run.ask}, **await run.wanted())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
         text = render(remembered, form)
@@ -30,4 +30,4 @@ async def export(desk: VerbRun) -> None:
             file.write(render(remembered, form).encode())
     told = f"{counts['observations']:,} memories and {counts['facts']:,} facts"
     done = f"would be exported: {told}" if args.dry_run else f"wrote {path}: {told}"
-    desk.tell(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)
+    run.tell(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)

@@ -11,9 +11,9 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 
 
-async def profile(desk: VerbRun) -> None:
+async def profile(run: VerbRun) -> None:
     """Show the profile, or change one slot of it."""
-    deed = desk.args.deed or "show"
+    deed = run.args.deed or "show"
     await {
         "show": _show,
         "set": _set,
@@ -23,17 +23,17 @@ async def profile(desk: VerbRun) -> None:
         "history": _history,
         "accept": _accept,
         "reject": _reject,
-    }[deed](desk)
+    }[deed](run)
 
 
-async def _show(desk: VerbRun) -> None:
-    args = desk.args
-    found = await desk.memories.profile(as_of=args.as_of, known_at=args.known_at, ask=(*OWN, *desk.ask))
-    proposals = await desk.memories.profile_proposals() if args.as_of is None and args.known_at is None else []
-    desk.show_page(found, _say, Line.as_json, nothing="No profile yet")
+async def _show(run: VerbRun) -> None:
+    args = run.args
+    found = await run.memories.profile(as_of=args.as_of, known_at=args.known_at, ask=(*OWN, *run.ask))
+    proposals = await run.memories.profile_proposals() if args.as_of is None and args.known_at is None else []
+    run.show_page(found, _say, Line.as_json, nothing="No profile yet")
     if not args.json:
         for row in proposals:
-            desk.tell({}, printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
+            run.tell({}, printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
 
 
 def _say(found: Sequence[Line]) -> None:
@@ -58,50 +58,50 @@ def _notes(line: Line) -> Sequence[tuple[str, bool]]:
     return (("pinned", line.pinned), (line.sensitivity, line.sensitivity != "public"), (f"by {line.by}", bool(line.by)))
 
 
-async def _set(desk: VerbRun) -> None:
-    slot, value = redacting(desk.args.slot, desk.args.value)
-    kept = await desk.memories.profile_set(slot, value, since=desk.args.since)
-    desk.tell(
+async def _set(run: VerbRun) -> None:
+    slot, value = redacting(run.args.slot, run.args.value)
+    kept = await run.memories.profile_set(slot, value, since=run.args.since)
+    run.tell(
         {"id": kept.id, "outcome": kept.outcome},
         printable(f"{'unchanged' if kept.outcome == 'exact_dup' else 'set'}: {slot}: {value} ({kept.id})"),
     )
 
 
-async def _pin(desk: VerbRun) -> None:
-    pinned = desk.args.deed == "pin"
-    ids = await desk.memories.profile_pin(await _slot(desk), pinned=pinned)
-    desk.tell({"ids": ids, "pinned": pinned}, f"{'pinned' if pinned else 'unpinned'}: {printable(desk.args.slot)}")
+async def _pin(run: VerbRun) -> None:
+    pinned = run.args.deed == "pin"
+    ids = await run.memories.profile_pin(await _slot(run), pinned=pinned)
+    run.tell({"ids": ids, "pinned": pinned}, f"{'pinned' if pinned else 'unpinned'}: {printable(run.args.slot)}")
 
 
-async def _forget(desk: VerbRun) -> None:
-    ids = await desk.memories.profile_forget(await _slot(desk))
-    desk.tell(
-        {"forgotten": ids}, printable(f"forgot {desk.args.slot} ({len(ids)}); undo: memory restore {' '.join(ids)}")
+async def _forget(run: VerbRun) -> None:
+    ids = await run.memories.profile_forget(await _slot(run))
+    run.tell(
+        {"forgotten": ids}, printable(f"forgot {run.args.slot} ({len(ids)}); undo: memory restore {' '.join(ids)}")
     )
 
 
-async def _history(desk: VerbRun) -> None:
-    found = await desk.memories.profile_history(desk.args.slot)
-    desk.show_page(found, _say, Line.as_json, nothing="No profile yet")
+async def _history(run: VerbRun) -> None:
+    found = await run.memories.profile_history(run.args.slot)
+    run.show_page(found, _say, Line.as_json, nothing="No profile yet")
 
 
-async def _accept(desk: VerbRun) -> None:
-    kept = await desk.memories.profile_accept(await desk.id(desk.args.id))
-    desk.tell({"id": kept.id, "outcome": kept.outcome}, f"accepted ({kept.id})")
+async def _accept(run: VerbRun) -> None:
+    kept = await run.memories.profile_accept(await run.id(run.args.id))
+    run.tell({"id": kept.id, "outcome": kept.outcome}, f"accepted ({kept.id})")
 
 
-async def _reject(desk: VerbRun) -> None:
-    proposal = await desk.id(desk.args.id)
-    await desk.memories.profile_reject(proposal)
-    desk.tell({"rejected": proposal}, f"rejected ({proposal}); undo: memory restore {proposal}")
+async def _reject(run: VerbRun) -> None:
+    proposal = await run.id(run.args.id)
+    await run.memories.profile_reject(proposal)
+    run.tell({"rejected": proposal}, f"rejected ({proposal}); undo: memory restore {proposal}")
 
 
-async def _slot(desk: VerbRun) -> str:
+async def _slot(run: VerbRun) -> str:
     """The slot that is named, or the id of a line by its beginning."""
-    name: str = desk.args.slot
-    if any(line.slot == name for line in await desk.memories.profile(ask=SENSITIVITIES)):
+    name: str = run.args.slot
+    if any(line.slot == name for line in await run.memories.profile(ask=SENSITIVITIES)):
         return name
     try:
-        return await desk.id(name)
+        return await run.id(name)
     except UnknownObservation:
         return name

@@ -47,15 +47,15 @@ _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
 _DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
 
 
-def show(desk: VerbRun, operation: Operation, result: Any, given: Mapping[str, Any]) -> None:
+def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, Any]) -> None:
     """Show the result of an operation that was `given` these values."""
     if isinstance(result, AddResult):
         if result.warning:
             warn(result.warning)
         warn_redacted(result.redacted)
     if result is None:
-        show_changed(desk, operation.gives, list(given.values()))
-    elif desk.args.json:
+        show_changed(run, operation.gives, list(given.values()))
+    elif run.args.json:
         say_json(as_json(result))
     elif isinstance(result, ListPage):
         _say_part(operation, result, is_first="cursor" not in given)
@@ -69,10 +69,10 @@ def show(desk: VerbRun, operation: Operation, result: Any, given: Mapping[str, A
         say(_line(operation, result))
 
 
-def show_changed(desk: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
+def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
     """Show which ids a change was about: each in a line, or under their words for programs."""
     words = gives.split()
-    if desk.args.json:
+    if run.args.json:
         say_json(dict(zip(words, values, strict=False)) | more)
     elif len(words) > 1:
         old, new = values

@@ -14,24 +14,24 @@ from chatbot.stores.query import Stats
 _HEAD = ("", "what", "how many")
 
 
-async def stats(desk: VerbRun) -> None:
+async def stats(run: VerbRun) -> None:
     """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
-    counted = await desk.memories.stats(ask=desk.ask)
-    activity = Activity.of_last(desk.args.days, utc_now())
-    await count_remembered(activity, desk.memories)
-    await count_turns(activity, desk.system)
-    if desk.args.html:
+    counted = await run.memories.stats(ask=run.ask)
+    activity = Activity.of_last(run.args.days, utc_now())
+    await count_remembered(activity, run.memories)
+    await count_turns(activity, run.system)
+    if run.args.html:
         from chatbot.cli.charts.page import page, write_page
 
-        period = f"the last {desk.args.days} days, from {activity.since.date()} on; days are UTC"
+        period = f"the last {run.args.days} days, from {activity.since.date()} on; days are UTC"
         remarks = [period, hit_rate_line(activity)]
         await write_page(
-            desk.args.html, page("what is remembered", remarks, remembering(activity), _HEAD, _rows(counted))
+            run.args.html, page("what is remembered", remarks, remembering(activity), _HEAD, _rows(counted))
         )
-    if desk.args.json:
+    if run.args.json:
         say_json(_as_json(counted, activity))
-    elif desk.args.html:
-        say(f"wrote {desk.args.html}")
+    elif run.args.html:
+        say(f"wrote {run.args.html}")
     else:
         say_table(_HEAD, _rows(counted))
         _draw(activity)

@@ -75,7 +75,7 @@ class VerbRun:
             return found[0]
         if found:
             raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
-        raise UnknownObservation(f"there is no fact {prefix!r}")
+        raise UnknownObservation(f"no fact has the id {prefix!r}")
 
     async def row(self, observation_id: str, *, ask: Collection[Sensitivity] = SENSITIVITIES) -> Observation:
         """An observation, whatever its status. Raises `UnknownObservation`."""

@@ -232,12 +232,13 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
 def _documents(commands: type[Commands]) -> dict[str, str]:
     names = sorted(name for name in dir(commands) if name.startswith("do_"))
-    return {f"/{name.removeprefix('do_')}": _unwrapped(inspect.getdoc(getattr(commands, name)) or "") for name in names}
+    return {f"/{name.removeprefix('do_')}": _described(inspect.getdoc(getattr(commands, name)) or "") for name in names}
 
 
-def _unwrapped(text: str) -> str:
-    """Each paragraph on one line, for a terminal of any width."""
-    return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+def _described(docstring: str) -> str:
+    """Each paragraph on one line, for a terminal of any width; the first is a phrase without a full stop."""
+    first, *more = (" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
+    return "\n".join([first.removesuffix("."), *more])
 
 
 async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:

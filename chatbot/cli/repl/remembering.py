@@ -117,5 +117,5 @@ class MemorySlash(Slash):
         from chatbot.operations import OPERATIONS
 
         args = argparse.Namespace(json=False, **asked)
-        desk = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().within())
-        await run_operation(desk, OPERATIONS[operation])
+        run = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().within())
+        await run_operation(run, OPERATIONS[operation])

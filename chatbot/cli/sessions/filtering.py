@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_filter(parser: argparse.ArgumentParser) -> None:
     """Add the options by which sessions are chosen."""
     add_parameters(parser, fields_of(WantedSessions), title="filters")
-    parser.add_argument("--limit", type=count, metavar="N", help="how many (default all)")
+    parser.add_argument("--limit", type=count, metavar="N", help="maximum sessions (default all)")
 
 
 def filter_of(args: argparse.Namespace) -> SessionFilter:

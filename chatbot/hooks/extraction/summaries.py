@@ -76,7 +76,7 @@ class SessionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesLeft:
+class RemainingEntries:
     """Entries that left the window up to `until` since the last summary by a model, and that summary."""
 
     until: datetime
@@ -84,7 +84,7 @@ class EntriesLeft:
     earlier: str
 
 
-async def entries_left(session: SessionHandle) -> EntriesLeft | None:
+async def entries_left(session: SessionHandle) -> RemainingEntries | None:
     """Return the entries that a model could summarise; None where too few are new."""
     episode, before = await kept_episode(session), await kept_model_summary(session)
     if episode.until is None:
@@ -97,10 +97,10 @@ async def entries_left(session: SessionHandle) -> EntriesLeft | None:
     ]
     if len(entries) < _LEAST_NEW or len(entries := await without_forgotten(session, entries)) < _LEAST_NEW:
         return None
-    return EntriesLeft(episode.until, tuple(entries), before.text if before else "\n".join(episode.lines))
+    return RemainingEntries(episode.until, tuple(entries), before.text if before else "\n".join(episode.lines))
 
 
-async def summarize_left(session: SessionHandle, calls: Calls, left: EntriesLeft) -> list[str]:
+async def summarize_left(session: SessionHandle, calls: Calls, left: RemainingEntries) -> list[str]:
     """Ask a model for a summary of what left the window, for when it moves next; return notices of what failed.
 
     Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; the last summary stays then.

@@ -14,14 +14,14 @@ from chatbot.embed import AgentMemory
 from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
-from chatbot.server.dependencies import VisitHere
+from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_MEMORY, OF_VERSIONED
 from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.request_values import MOST, Moment, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
-from chatbot.server.versions import HeldHere
+from chatbot.server.versions import IfNoneMatchHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.importer import Importer
@@ -89,7 +89,7 @@ class ContextRequest(RequestBody):
     """The session that the messages continue: what they show anyway is left out."""
 
 
-class ContextShown(Shape):
+class ContextReport(Shape):
     """Memories about the messages."""
 
     text: str
@@ -134,7 +134,7 @@ class ImportResult(Shape):
 
 @router.post("/sessions/{session_id}/messages", summary="Take in messages", tags=["conversation"], responses=OF_MEMORY)
 async def take_in(
-    session_id: SessionId, taken: Annotated[HeldMessages, Body()], visit: VisitHere, writing: WritingHere
+    session_id: SessionId, taken: Annotated[HeldMessages, Body()], access: AccessHere, writing: WritingHere
 ) -> TakenIn:
     """Append messages of a conversation held elsewhere, and remember the exchanges that are worth it.
 
@@ -143,31 +143,31 @@ async def take_in(
     if writing.before is not None:
         ids = [*filter(None, writing.before["ids"].split(","))]
         return TakenIn(added=len(taken.messages), remembered=ids)
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     session.check("write")
-    kept = await _memory(visit).append(session, [each.entry() for each in taken.messages])
+    kept = await _memory(access).append(session, [each.entry() for each in taken.messages])
     writing.note(ids=",".join(kept))
     return TakenIn(added=len(taken.messages), remembered=kept)
 
 
 @router.post("/context", summary="Get the memory block for a prompt", tags=["memory"], responses=OF_MEMORY)
-async def get_context(asked: Annotated[ContextRequest, Body()], visit: VisitHere) -> ContextShown:
+async def get_context(asked: Annotated[ContextRequest, Body()], access: AccessHere) -> ContextReport:
     """Memories about the user's last messages, fenced, judged and within a budget. Writes nothing."""
-    session = None if asked.session_id is None else await visit.session(asked.session_id)
+    session = None if asked.session_id is None else await access.session(asked.session_id)
     messages = [each.model_dump() for each in asked.messages]
-    found = await _memory(visit).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)
-    return ContextShown(
+    found = await _memory(access).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)
+    return ContextReport(
         text=found.text, receipt=dict(found.receipt), memories=[MemoryRecord.of(row) for row in found.memories]
     )
 
 
 @router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
-async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, writing: WritingHere) -> Page[AddResult]:
+async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, writing: WritingHere) -> Page[AddResult]:
     """In one write, in order. One that is refused is `skipped`, says why, and stops no other."""
     if writing.before is not None:
         done = [each.split(" ") for each in writing.before["done"].split(",")]
         return Page(data=[AddResult(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
-    context = visit.context
+    context = access.context
     context.memories.scope.check("write")
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
@@ -184,10 +184,10 @@ async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, wri
     response_model=MemoryRecord,
 )
 async def get_by_key(
-    key: Annotated[str, Path(max_length=100, description="Your key.")], visit: VisitHere, held: HeldHere
+    key: Annotated[str, Path(max_length=100, description="Your key.")], access: AccessHere, held: IfNoneMatchHere
 ) -> Any:
     """The current one; `/history` of its id shows those before it."""
-    rows = await visit.memories.every(metadata={"key": key})
+    rows = await access.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"there is no memory under the key {key!r:.80}")
     return held.answer(rows[0], MemoryRecord.of(rows[0]))
@@ -201,28 +201,28 @@ async def get_by_key(
     response_class=Response,
 )
 async def export(
-    visit: VisitHere,
+    access: AccessHere,
     after: Annotated[Moment | None, Query(description="Created at or after this time.")] = None,
     before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
 ) -> PlainTextResponse:
     """Current memories and facts, as `chatbot memory export` writes them and `chatbot import` reads them."""
     wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
-    exported = await export_memories(visit.memories, ["public"], **wanted)
+    exported = await export_memories(access.memories, ["public"], **wanted)
     return PlainTextResponse(render(exported, "jsonl"), media_type="application/x-ndjson")
 
 
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
-async def import_memories(given: Annotated[ImportBody, Body()], visit: VisitHere) -> ImportResult:
+async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHere) -> ImportResult:
     """Import what `/v1/memories/export` gave. Importing the same again adds nothing, and nothing that was purged."""
-    visit.memories.scope.check("write")
-    setup = visit.runtime.setup
+    access.memories.scope.check("write")
+    setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
-    importer = Importer(visit.memory.cleared_for(visit.clearance), agent=setup.agent, agents=agents)
+    importer = Importer(access.memory.cleared_for(access.clearance), agent=setup.agent, agents=agents)
     report = await importer.run(MemoriesText(given.text))
     return ImportResult.of(report)
 
 
-def _memory(visit: IdentityAccess) -> AgentMemory:
-    _ = visit.memories  # raises where the agent keeps none
-    system = visit.memory.cleared_for(visit.clearance)
-    return AgentMemory(system, visit.runtime.setup, owns=False)
+def _memory(access: IdentityAccess) -> AgentMemory:
+    _ = access.memories  # raises where the agent keeps none
+    system = access.memory.cleared_for(access.clearance)
+    return AgentMemory(system, access.runtime.setup, owns=False)

@@ -11,9 +11,9 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from chatbot.errors import ChatbotError
-from chatbot.memory.following import POLLED_EVERY_S, Followed, Following
+from chatbot.memory.following import POLLED_EVERY_S, Following, MemoryChange
 from chatbot.server import sse
-from chatbot.server.dependencies import HouseHere, VisitHere
+from chatbot.server.dependencies import AccessHere, IdentitiesHere
 from chatbot.server.error_responses import OF_MEMORY
 from chatbot.server.errors import problem_of
 from chatbot.server.followers import Follower
@@ -23,14 +23,14 @@ from chatbot.server.lists import Limit
 from chatbot.server.request_values import Switch
 from chatbot.server.shapes import MemoryRecord, Shape
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.errors import Closed, StoreError
+from chatbot.stores.errors import ClosedResource, StoreError
 
 router = APIRouter(prefix="/v1/events", tags=["memory"], responses=OF_MEMORY)
 
 _POSITION = r"^[0-9~.a-f-]{1,200}$"
 
 
-class Happened(Shape):
+class ChangeEvent(Shape):
     """One change."""
 
     type: Literal[
@@ -50,23 +50,23 @@ class Happened(Shape):
     """Otherwise the ids of the memories or the session; of a user the SHA-256 of the namespace, not the name."""
 
     @classmethod
-    def of(cls, item: Followed) -> Self:
+    def of(cls, item: MemoryChange) -> Self:
         """Override `Shape`."""
         memory = None if item.memory is None else MemoryRecord.of(item.memory)
         found = {"type": item.kind, "change": item.change or None, "memory": memory, "ids": list(item.ids)}
         return cls.model_validate({**found, "at": item.at, "position": item.position})
 
 
-class HappenedSince(Shape):
+class ChangeEvents(Shape):
     """Changes behind a position."""
 
-    data: list[Happened]
+    data: list[ChangeEvent]
     """The changes, in the order in which they were made; an empty list where there are none yet."""
     position: str
     """Where to go on."""
 
 
-_CHANGE = {"$ref": "#/components/schemas/Happened"}
+_CHANGE = {"$ref": "#/components/schemas/ChangeEvent"}
 _STREAM: dict[str, Any] = {
     "content": sse.described(
         ready=(sse.data(position={"type": "string"}), "Where the stream begins. Sent first."),
@@ -77,12 +77,12 @@ _STREAM: dict[str, Any] = {
 }
 
 
-@router.get("", summary="Follow changes", response_model=HappenedSince, responses={200: _STREAM})
+@router.get("", summary="Follow changes", response_model=ChangeEvents, responses={200: _STREAM})
 async def follow_changes(
     *,
     request: Request,
-    visit: VisitHere,
-    house: HouseHere,
+    access: AccessHere,
+    identities: IdentitiesHere,
     after: Annotated[
         str | None, Query(pattern=_POSITION, description="Position to go on behind, or 0; default: what comes next.")
     ] = None,
@@ -100,37 +100,37 @@ async def follow_changes(
     Each is sent at least once, some again after a purge. What you may not read is not told, and what was purged is
     never sent again. `follow=false` is for programs that ask now and then.
     """
-    following = _following(visit, last_event_id or after, [*sensitivity])
+    following = _following(access, last_event_id or after, [*sensitivity])
     if not follow:
-        found = [Happened.of(each) for each in await following.read(limit)]
-        return JSONResponse(HappenedSince(data=found, position=following.position).model_dump(mode="json"))
+        found = [ChangeEvent.of(each) for each in await following.read(limit)]
+        return JSONResponse(ChangeEvents(data=found, position=following.position).model_dump(mode="json"))
     if request.scope.get("is_head"):
         return Response(media_type=sse.EventStream.media_type)
-    follower = house.followers.admit(visit.caller)
+    follower = identities.followers.admit(access.caller)
     first = [] if last_event_id or after else await following.read()
-    return sse.EventStream(_events(following, first, follower, house))
+    return sse.EventStream(_events(following, first, follower, identities))
 
 
-def _following(visit: IdentityAccess, after: str | None, ask: list[Sensitivity]) -> Following:
-    _ = visit.memories  # raises where the agent keeps none
+def _following(access: IdentityAccess, after: str | None, ask: list[Sensitivity]) -> Following:
+    _ = access.memories  # raises where the agent keeps none
     asked = [each for each in SENSITIVITIES if each in {*ask, "public"}]
-    return visit.memory.cleared_for(visit.clearance).following(visit.runtime.agent, after, ask=asked)
+    return access.memory.cleared_for(access.clearance).following(access.runtime.agent, after, ask=asked)
 
 
 async def _events(
-    following: Following, found: list[Followed], follower: Follower, house: Identities
+    following: Following, found: list[MemoryChange], follower: Follower, identities: Identities
 ) -> AsyncGenerator[bytes, None]:
     """The events, until the server stops or the caller may not enter any more."""
     yield sse.event({"position": following.position}, "ready", following.position)
     try:
-        while house.admits(follower.caller):
+        while identities.admits(follower.caller):
             for each in found:
-                change = Happened.of(each)
+                change = ChangeEvent.of(each)
                 yield sse.event(change.model_dump(mode="json"), "change", change.position)
-            if not found and not await house.followers.pause(POLLED_EVERY_S):
+            if not found and not await identities.followers.pause(POLLED_EVERY_S):
                 return
             found = await following.read()
-    except Closed:
+    except ClosedResource:
         return  # the identity was opened anew: the client comes back, and goes on where it is
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, follower.caller).as_json(), "error")

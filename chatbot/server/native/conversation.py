@@ -20,7 +20,7 @@ from chatbot.memory import SessionHandle
 from chatbot.messages import ReasoningDelta, TextDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
-from chatbot.server.dependencies import VisitHere
+from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
@@ -92,7 +92,7 @@ class StopCount(Shape):
     """Number of turns."""
 
 
-class BillShown(Shape):
+class BillReport(Shape):
     """Usage and cost of model calls."""
 
     calls: int
@@ -113,10 +113,10 @@ class BillShown(Shape):
 
 @router.get("/messages", summary="Read what was said")
 async def list_messages(
-    session_id: SessionId, visit: VisitHere, limit: Limit = 50, cursor: EntryCursor = None
+    session_id: SessionId, access: AccessHere, limit: Limit = 50, cursor: EntryCursor = None
 ) -> Page[Entry]:
     """The last entries, oldest first; `next_cursor` leads to those before them."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     entries = await _entries_before(session, limit + 1, None if cursor is None else _place(cursor))
     shown = entries[-limit:]
     return Page(
@@ -126,9 +126,9 @@ async def list_messages(
 
 
 @router.delete("/messages", summary="Take back the last exchange")
-async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> Page[Entry]:
+async def take_back(session_id: SessionId, access: AccessHere, writing: WritingHere) -> Page[Entry]:
     """From your last message on; what was removed. To ask again, or otherwise, say it anew."""
-    chat = await visit.chat(session_id)
+    chat = await access.chat(session_id)
     taken = [] if writing.before is not None else await chat.take_back()
     writing.note()
     return Page(data=[Entry.model_validate(entry) for entry in taken])
@@ -136,20 +136,20 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
 
 @router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM, **OF_MODELS})
 async def say(
-    session_id: SessionId, said: Annotated[UserMessage, Body()], visit: VisitHere, writing: WritingHere
+    session_id: SessionId, said: Annotated[UserMessage, Body()], access: AccessHere, writing: WritingHere
 ) -> Response:
     """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
     turn: LiveTurn | KeptTurn
     if writing.before:
-        turn = await visit.kept_turn(session_id, writing.before["turn"])
+        turn = await access.kept_turn(session_id, writing.before["turn"])
     else:
         files = [upload_of(each.name, each.data) for each in said.attachments]
-        turn = await visit.begin_turn(
+        turn = await access.begin_turn(
             session_id, said.text, attachments=files, max_output_tokens=said.max_output_tokens
         )
     if not said.stream:
         return JSONResponse(await _told(turn, session_id, writing))
-    return sse.EventStream(_events(turn, session_id, visit.caller, writing))
+    return sse.EventStream(_events(turn, session_id, access.caller, writing))
 
 
 @router.get(
@@ -158,37 +158,37 @@ async def say(
     response_class=Response,
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
-async def listen(session_id: SessionId, visit: VisitHere) -> Response:
+async def listen(session_id: SessionId, access: AccessHere) -> Response:
     """All of its events, from the first on, whichever server runs it: for who lost the connection, or came later."""
-    turn = await visit.listen(session_id)
+    turn = await access.listen(session_id)
     if turn is None:
         return Response(status_code=204)
-    return sse.EventStream(_events(turn, session_id, visit.caller, IdempotentWrite()))
+    return sse.EventStream(_events(turn, session_id, access.caller, IdempotentWrite()))
 
 
 @router.delete("/chat", summary="Stop the turns under way")
-async def stop(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> StopCount:
+async def stop(session_id: SessionId, access: AccessHere, writing: WritingHere) -> StopCount:
     """Stop the turns of a session. The text so far is kept."""
-    stopped = int(writing.before["stopped"]) if writing.before else await visit.stop(session_id)
+    stopped = int(writing.before["stopped"]) if writing.before else await access.stop(session_id)
     writing.note(stopped=str(stopped))
     return StopCount(stopped=stopped)
 
 
 @router.get("/receipts", summary="See what each turn did")
 async def list_receipts(
-    session_id: SessionId, visit: VisitHere, limit: Limit = 20, cursor: IdCursor = None
+    session_id: SessionId, access: AccessHere, limit: Limit = 20, cursor: IdCursor = None
 ) -> Page[dict[str, Any]]:
     """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
-    receipts = (await (await visit.session(session_id)).receipts())[::-1]
+    receipts = (await (await access.session(session_id)).receipts())[::-1]
     part, following = page_after(receipts, lambda receipt: str(receipt.get("turn")), cursor=cursor, limit=limit)
     return Page(data=list(part), next_cursor=following)
 
 
 @router.get("/usage", summary="See what it has cost")
-async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
+async def get_usage(session_id: SessionId, access: AccessHere) -> BillReport:
     """The sum of all turns, and of what was done beside them."""
-    bill = bill_of(calls_in(await (await visit.session(session_id)).records()))
-    return BillShown.model_validate(bill.as_json())
+    bill = bill_of(calls_in(await (await access.session(session_id)).records()))
+    return BillReport.model_validate(bill.as_json())
 
 
 async def _events(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Path, Query
 from chatbot.memory.profile import LONGEST_SLOT
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.profile_lines import Line as Known
-from chatbot.server.dependencies import VisitHere
+from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_MEMORY
 from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.identity_access import IdentityAccess
@@ -81,48 +81,48 @@ class Profile(Shape):
 
 @router.get("", summary="Show the profile")
 async def show_profile(
-    visit: VisitHere,
+    access: AccessHere,
     *,
     as_of: Annotated[Moment | None, Query(description="What was true at that time.")] = None,
     known_at: Annotated[Moment | None, Query(description="What was known at that time.")] = None,
 ) -> Profile:
     """Profile of the caller now, or as it was true, or known, at a time."""
-    return _told(await visit.memories.profile(as_of=as_of, known_at=known_at, ask=OWN))
+    return _told(await access.memories.profile(as_of=as_of, known_at=known_at, ask=OWN))
 
 
 @router.get("/{slot}/history", summary="List all values that a slot had, oldest first")
-async def slot_history(slot: Slot, visit: VisitHere) -> Profile:
+async def slot_history(slot: Slot, access: AccessHere) -> Profile:
     """Each with its dates."""
-    return _told(await visit.memories.profile_history(slot))
+    return _told(await access.memories.profile_history(slot))
 
 
 @router.put("/{slot}", summary="Give a slot a value")
-async def set_slot(slot: Slot, visit: VisitHere, given: Annotated[NewValue, Body()], writing: WritingHere) -> Line:
+async def set_slot(slot: Slot, access: AccessHere, given: Annotated[NewValue, Body()], writing: WritingHere) -> Line:
     """The one before stays in the history."""
     if writing.before is not None:
-        return await _line(visit, slot, writing.before["id"])
-    kept = await visit.memories.profile_set(slot, given.value, since=given.since)
+        return await _line(access, slot, writing.before["id"])
+    kept = await access.memories.profile_set(slot, given.value, since=given.since)
     writing.note(id=kept.id)
-    return await _line(visit, slot, kept.id)
+    return await _line(access, slot, kept.id)
 
 
 @router.put("/{slot}/pin", summary="Show a slot in every prompt, or no longer", status_code=204)
-async def pin_slot(slot: Slot, visit: VisitHere, given: Annotated[Pin, Body()]) -> None:
+async def pin_slot(slot: Slot, access: AccessHere, given: Annotated[Pin, Body()]) -> None:
     """Pinned lines come first."""
-    await visit.memories.profile_pin(slot, pinned=given.pinned)
+    await access.memories.profile_pin(slot, pinned=given.pinned)
 
 
 @router.delete("/{slot}", summary="Forget a slot and its history", status_code=204)
-async def forget_slot(slot: Slot, visit: VisitHere) -> None:
+async def forget_slot(slot: Slot, access: AccessHere) -> None:
     """Forget a line of the profile. The messages stay."""
-    await visit.memories.profile_forget(slot)
+    await access.memories.profile_forget(slot)
 
 
-async def _line(visit: IdentityAccess, slot: str, line_id: str) -> Line:
-    for line in await visit.memories.profile_history(slot):  # it may have ended before
+async def _line(access: IdentityAccess, slot: str, line_id: str) -> Line:
+    for line in await access.memories.profile_history(slot):  # it may have ended before
         if line.id == line_id:
             return Line.model_validate(line)
-    raise UnknownObservation(f"there is no line {line_id}")
+    raise UnknownObservation(f"no line has the id {line_id}")
 
 
 def _told(lines: list[Known]) -> Profile:

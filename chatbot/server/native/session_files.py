@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from starlette.responses import StreamingResponse
 
 from chatbot.attachments.kinds import media_of
-from chatbot.server.dependencies import VisitHere
+from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_IDENTITY
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.shapes import Shape
@@ -38,9 +38,9 @@ class StoredFile(Shape):
 
 
 @router.get("/files", summary="List the files of a session")
-async def list_files(session_id: SessionId, visit: VisitHere) -> Page[StoredFile]:
+async def list_files(session_id: SessionId, access: AccessHere) -> Page[StoredFile]:
     """All of them, by name."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     return Page(data=[StoredFile.model_validate(file) for file in await session.list_files()])
 
 
@@ -51,10 +51,12 @@ async def list_files(session_id: SessionId, visit: VisitHere) -> Page[StoredFile
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 )
 async def get_file(
-    session_id: SessionId, name: Annotated[str, Path(max_length=255, description="The file's name.")], visit: VisitHere
+    session_id: SessionId,
+    name: Annotated[str, Path(max_length=255, description="The file's name.")],
+    access: AccessHere,
 ) -> StreamingResponse:
     """As it is on the disk."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     if name not in {file.name for file in await session.list_files()}:
         raise UnsafePath(f"the session has no file {name!r:.80}")
     return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=_AS_A_DOWNLOAD)
@@ -72,9 +74,9 @@ class AttachedFile(Shape):
 
 
 @router.get("/attachments", summary="List the attachments of a session")
-async def list_attachments(session_id: SessionId, visit: VisitHere) -> Page[AttachedFile]:
+async def list_attachments(session_id: SessionId, access: AccessHere) -> Page[AttachedFile]:
     """Files and pictures; messages name them by links to `attachments/` and their name."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     return Page(
         data=[
             AttachedFile(name=name, size=size, media_type=media_of(name))
@@ -92,10 +94,10 @@ async def list_attachments(session_id: SessionId, visit: VisitHere) -> Page[Atta
 async def get_attachment(
     session_id: SessionId,
     name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
-    visit: VisitHere,
+    access: AccessHere,
 ) -> Response:
     """As it was sent, always as a download; a document in which a secret was found is its text alone."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:
         raise UnsafePath(f"the session has no attachment {name!r:.80}")

@@ -15,9 +15,9 @@ from chatbot.memory.record import utc_now
 from chatbot.memory.users import export_user, users_in
 from chatbot.server.accounts import Account
 from chatbot.server.callers import Caller
-from chatbot.server.dependencies import CallerHere, HouseHere, VisitHere
+from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere
 from chatbot.server.error_responses import EVERYWHERE, OF_MEMORY
-from chatbot.server.errors import CONFLICT, Problem, Refused
+from chatbot.server.errors import CONFLICT, UNKNOWN, Problem, ProblemError
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
@@ -72,7 +72,7 @@ class Export(Shape):
     """Each with its messages, values, receipts, and the names of its files."""
 
 
-class QuotaGiven(RequestBody):
+class QuotaLimits(RequestBody):
     """Limits of a user per day, in UTC."""
 
     day_usd: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0
@@ -81,7 +81,7 @@ class QuotaGiven(RequestBody):
     """Most tokens; 0: no limit."""
 
 
-class AccountShown(Shape):
+class AccountReport(Shape):
     """Usage of today, in UTC, and its limits."""
 
     day_usd: float
@@ -111,79 +111,83 @@ class AccountShown(Shape):
 class UsageToday(Shape):
     """Your usage of today, in all identities together."""
 
-    token: AccountShown | None
+    token: AccountReport | None
     """With your token; null where you need none."""
-    user: AccountShown | None
+    user: AccountReport | None
     """As the user that the request names; null for none."""
 
 
 @router.get("", summary="List users")
-async def list_users(visit: VisitHere) -> Page[User]:
+async def list_users(access: AccessHere) -> Page[User]:
     """Those inside your token's namespace. Needs the right `curate`."""
-    return Page(data=[User.model_validate(each) for each in await users_in(visit.memory)])
+    return Page(data=[User.model_validate(each) for each in await users_in(access.memory)])
 
 
 @router.get("/export", summary="Export one user")
-async def get_export(visit: VisitHere, user: Named) -> Export:
+async def get_export(access: AccessHere, user: Named) -> Export:
     """Memories, facts and sessions in one document."""
-    return Export.model_validate(await export_user(_of_user(visit, user).memory))
+    return Export.model_validate(await export_user(_of_user(access, user).memory))
 
 
 @router.delete("", summary="Delete one user permanently")
-async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> UserErasure:
+async def delete_user(access: AccessHere, identities: IdentitiesHere, user: Named) -> UserErasure:
     """Memories, facts, sessions with their files and receipts, and records of requests. Needs the right `erase`."""
-    theirs = _of_user(visit, user)
+    theirs = _of_user(access, user)
     erased = await theirs.erase_user()
-    await asyncio.to_thread(house.accounts.set_quota, theirs.caller.namespace, None)
-    requests = await asyncio.to_thread(house.requests.forget, theirs.caller.namespace)
+    await asyncio.to_thread(identities.accounts.set_quota, theirs.caller.namespace, None)
+    requests = await asyncio.to_thread(identities.requests.forget, theirs.caller.namespace)
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
 @router.get("/quota", summary="See what a user may spend")
-async def get_quota(visit: VisitHere, house: HouseHere, user: Named) -> AccountShown:
+async def get_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
     """The quota of the user, or of the token for each of its users, and what is spent of it. Needs `curate`."""
-    check_may(visit.memory, "curate")
-    return await _account(house, _of_user(visit, user).caller)
+    check_may(access.memory, "curate")
+    return await _account(identities, _of_user(access, user).caller)
 
 
 @router.put("/quota", summary="Set what a user may spend")
 async def set_quota(
-    visit: VisitHere, house: HouseHere, user: Named, quota: Annotated[QuotaGiven, Body()]
-) -> AccountShown:
+    access: AccessHere, identities: IdentitiesHere, user: Named, quota: Annotated[QuotaLimits, Body()]
+) -> AccountReport:
     """A quota of their own, instead of the token's for each user. Holds from the next call on. Needs `curate`."""
-    check_may(visit.memory, "curate")
-    theirs = _of_user(visit, user).caller
-    await asyncio.to_thread(house.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
-    return await _account(house, theirs)
+    check_may(access.memory, "curate")
+    theirs = _of_user(access, user).caller
+    await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
+    return await _account(identities, theirs)
 
 
 @router.delete("/quota", summary="Take a user's own quota away")
-async def delete_quota(visit: VisitHere, house: HouseHere, user: Named) -> AccountShown:
+async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
     """The token's quota for each user holds again. Needs `curate`."""
-    check_may(visit.memory, "curate")
-    theirs = _of_user(visit, user).caller
-    await asyncio.to_thread(house.accounts.set_quota, theirs.namespace, None)
-    return await _account(house, theirs)
+    check_may(access.memory, "curate")
+    theirs = _of_user(access, user).caller
+    await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, None)
+    return await _account(identities, theirs)
 
 
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
-async def get_usage(house: HouseHere, caller: CallerHere) -> UsageToday:
+async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToday:
     """Usage of your token and of the user that you name, their limits, and when they reset."""
-    token = house.accounts.of_token(caller.token, caller.quota) if caller.token else None
+    if caller.reads_metrics and not caller.identities:
+        raise ProblemError(Problem(404, UNKNOWN, "not_found", "a token for metrics can spend nothing"))
+    token = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
-        token=AccountShown.of(await house.accounts.account(token, utc_now())) if token else None,
-        user=None if caller.user is None else await _account(house, caller),
+        token=AccountReport.of(await identities.accounts.account(token, utc_now())) if token else None,
+        user=None if caller.user is None else await _account(identities, caller),
     )
 
 
-async def _account(house: Identities, caller: Caller) -> AccountShown:
-    payer = house.accounts.of_user(caller.namespace, caller.user_quota)
-    return AccountShown.of(await house.accounts.account(payer, utc_now()))
+async def _account(identities: Identities, caller: Caller) -> AccountReport:
+    payer = identities.accounts.of_user(caller.namespace, caller.user_quota)
+    return AccountReport.of(await identities.accounts.account(payer, utc_now()))
 
 
-def _of_user(visit: IdentityAccess, user: str) -> IdentityAccess:
-    """Return the access of that user. Raises `Refused` where users are shared."""
-    theirs = visit.for_user(user)
+def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
+    """Return the access of that user. Raises `ProblemError` where users are shared."""
+    theirs = access.for_user(user)
     if theirs.caller.user is None:
-        raise Refused(Problem(409, CONFLICT, "users_shared", "here users share one memory: there is none of one user"))
+        raise ProblemError(
+            Problem(409, CONFLICT, "users_shared", "here users share one memory: there is none of one user")
+        )
     return theirs

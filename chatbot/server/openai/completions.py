@@ -12,12 +12,12 @@ from chatbot.errors import ChatbotError
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.callers import Caller
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.openai import wire
-from chatbot.server.openai.models import visit_of
+from chatbot.server.openai.models import access_of
 from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers
 from chatbot.server.openai.replies import Piece
@@ -63,7 +63,7 @@ _STREAM = {
 async def complete(
     asked: Annotated[wire.ReplyRequest, Body()],
     request: Request,
-    house: HouseHere,
+    identities: IdentitiesHere,
     caller: CallerHere,
     writing: WritingHere,
 ) -> Response:
@@ -77,9 +77,9 @@ async def complete(
     """
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
     session, memory = named_in_headers(request.headers)
-    visit = await visit_of(house, caller, asked.model, asked.identity)
-    answer = await answer_to(visit, asked.as_ask(session, memory), writing)
-    reply = _Reply(visit.identity, answer)
+    access = await access_of(identities, caller, asked.model, asked.identity)
+    answer = await answer_to(access, asked.as_ask(session, memory), writing)
+    reply = _Reply(access.identity, answer)
     if not asked.stream:
         return JSONResponse((await reply.whole()).model_dump(exclude_none=False), headers=answer.headers)
     first = await answer.first()  # what goes wrong before anything came is an error with a status of its own

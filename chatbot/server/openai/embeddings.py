@@ -11,10 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from chatbot.memory.namespaces import LONGEST_LABEL
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
 from chatbot.server.errors import UNSUPPORTED
-from chatbot.server.openai.models import unsupported, visit_of
+from chatbot.server.openai.models import access_of, unsupported
 from chatbot.server.openai.wire import Lenient
 from chatbot.server.users import named_in
 from chatbot.stores.vectors import Vector
@@ -83,12 +83,14 @@ class Embeddings(BaseModel):
 
 
 @router.post("", summary="Turn texts into vectors", responses={**OF_MODELS, 409: OF_MEMORY[409]})
-async def embed(asked: Annotated[AskedEmbeddings, Body()], house: HouseHere, caller: CallerHere) -> Embeddings:
+async def embed(
+    asked: Annotated[AskedEmbeddings, Body()], identities: IdentitiesHere, caller: CallerHere
+) -> Embeddings:
     """Compatible with OpenAI's. Nothing is kept but the cost."""
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
-    visit = await visit_of(house, caller, asked.model, asked.identity)
-    visit.check_chat()
-    name, found = await visit.runtime.embed(asked.input, payers=visit.payers)
+    access = await access_of(identities, caller, asked.model, asked.identity)
+    access.check_chat()
+    name, found = await access.runtime.embed(asked.input, payers=access.payers)
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")

@@ -46,38 +46,38 @@ def mark(messages: Sequence[Message], entries: int) -> str:
     return f"{digest(messages)}:{entries}"
 
 
-async def find(visit: IdentityAccess, history: Sequence[Message]) -> HistoryMatch | None:
+async def find(access: IdentityAccess, history: Sequence[Message]) -> HistoryMatch | None:
     """The one session of this caller that this is the whole history of, or the one that it was the history of before.
 
     None where there is none, or several that fit as well.
     """
     try:
-        records = await _records(visit, history)
+        records = await _records(access, history)
         whole = digest(history)
         exact = [record for record in records if record.history.partition(":")[0] == whole]
         if len(exact) > 1:
             return None
-        return await _best(visit, exact or records, history)
+        return await _best(access, exact or records, history)
     except MissingRight:  # a caller who may not read is not recognized by their history
         return None
 
 
-async def _records(visit: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
+async def _records(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
     """The sessions that began as the history does."""
-    first, own = opening(history), visit.memory.principal
+    first, own = opening(history), access.memory.principal
     if not first:
         return []
-    return await visit.memory.list_sessions(
-        visit.runtime.agent,
+    return await access.memory.list_sessions(
+        access.runtime.agent,
         wanted=lambda record: record.opening == first and record.principal == own,
-        clearance=visit.clearance,
+        clearance=access.clearance,
     )
 
 
 async def _best(
-    visit: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
+    access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
 ) -> HistoryMatch | None:
-    fits = [(*await _fit(visit, record, history), record.id) for record in records]
+    fits = [(*await _fit(access, record, history), record.id) for record in records]
     whole = [session_id for _, is_all, session_id in fits if is_all]
     if whole:
         return HistoryMatch(whole[0]) if len(whole) == 1 else None
@@ -85,15 +85,15 @@ async def _best(
     return HistoryMatch(session_id, entries) if entries else None
 
 
-async def _fit(visit: IdentityAccess, record: SessionRecord, history: Sequence[Message]) -> tuple[int, bool]:
+async def _fit(access: IdentityAccess, record: SessionRecord, history: Sequence[Message]) -> tuple[int, bool]:
     """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
-    session = await visit.session(record.id)
+    session = await access.session(record.id)
     entries = await session.transcript_read_all()
-    if record.history == mark(history, len(entries)) and not await visit.is_answered(record.id):
+    if record.history == mark(history, len(entries)) and not await access.is_answered(record.id):
         return len(entries), True
     shared, exchanges = _shared(entries, history)
     is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
-    return shared, is_all and not await visit.is_answered(record.id)
+    return shared, is_all and not await access.is_answered(record.id)
 
 
 def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict
 from chatbot.messages import CallOptions
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import EVERYWHERE, OF_IDENTITY
-from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, Refused, invalid
+from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, ProblemError, invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 
@@ -77,20 +77,22 @@ class Models(BaseModel):
 
 
 @router.get("", summary="List the identities that you may talk to")
-async def list_models(house: HouseHere, caller: CallerHere) -> Models:
+async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
     """Each identity is a model. Which model stands behind it is its own business."""
-    return Models(data=[ModelEntry(id=name, created=house.written_at(name)) for name in house.identities(caller)])
+    return Models(
+        data=[ModelEntry(id=name, created=identities.written_at(name)) for name in identities.names_for(caller)]
+    )
 
 
 @router.get("/{name}", summary="One of them, with what it can do", responses={404: OF_IDENTITY[404]})
 async def get_model(
-    name: Annotated[str, Path(description="An identity's name.")], house: HouseHere, caller: CallerHere
+    name: Annotated[str, Path(description="An identity's name.")], identities: IdentitiesHere, caller: CallerHere
 ) -> ModelInFull:
     """An identity, if you may talk to it. The first time its model is loaded for it."""
-    if name not in house.identities(caller):
-        raise Refused(unknown_model(name))
-    visit = await house.visit(caller, name)
-    return ModelInFull(id=name, created=house.written_at(name), capabilities=await _capabilities(visit.runtime))
+    if name not in identities.names_for(caller):
+        raise ProblemError(unknown_model(name))
+    access = await identities.access(caller, name)
+    return ModelInFull(id=name, created=identities.written_at(name), capabilities=await _capabilities(access.runtime))
 
 
 async def _capabilities(runtime: Runtime) -> ModelCapabilities:
@@ -113,18 +115,18 @@ def unknown_model(name: str) -> Problem:
     return Problem(404, UNKNOWN, "model_not_found", f"there is no model {name!r:.80}: see /v1/models", "model")
 
 
-async def visit_of(house: Identities, caller: Caller, model: str, identity: str | None = None) -> IdentityAccess:
+async def access_of(identities: Identities, caller: Caller, model: str, identity: str | None = None) -> IdentityAccess:
     """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     if identity is not None:
-        return await house.visit(caller, identity)
-    known = house.identities(caller)
+        return await identities.access(caller, identity)
+    known = identities.names_for(caller)
     if model == DEFAULT and DEFAULT not in known:
-        return await house.visit(caller)
+        return await identities.access(caller)
     if model not in known:
-        raise Refused(unknown_model(model))
-    return await house.visit(caller, model)
+        raise ProblemError(unknown_model(model))
+    return await identities.access(caller, model)
 
 
-def unsupported(param: str, why: str) -> Refused:
+def unsupported(param: str, why: str) -> ProblemError:
     """The refusal of something that OpenAI has and we have not."""
-    return Refused(invalid(why, param, UNSUPPORTED))
+    return ProblemError(invalid(why, param, UNSUPPORTED))

@@ -62,34 +62,34 @@ class PendingReply:
         return whole
 
 
-async def answer_to(visit: IdentityAccess, ask: Ask, writing: IdempotentWrite) -> PendingReply:
+async def answer_to(access: IdentityAccess, ask: Ask, writing: IdempotentWrite) -> PendingReply:
     """Begin to answer, or answer again what was answered before. Raises where that cannot be done."""
     if writing.before:
-        return await _again(visit, writing.before, writing)
-    visit.check_chat()
-    await check_options(visit, ask)
+        return await _again(access, writing.before, writing)
+    access.check_chat()
+    await check_options(access, ask)
     if not ask.new and (ask.session is not None or ask.previous is not None):
         raise unsupported("messages", "the last message must be the user's, or a tool's answer, in a session")
-    place = await place_of(ask, visit)
+    place = await place_of(ask, access)
     reply, turn, created = new_id().hex, str(new_id()), int(time.time())
     made: Made = {"id": reply, "created": str(created)}
     if place.session is None:
-        return PendingReply(reply, turn, created, None, answered(visit, ask, place.before))
-    running = await begin(visit, ask, place, place.session, turn)
+        return PendingReply(reply, turn, created, None, answered(access, ask, place.before))
+    running = await begin(access, ask, place, place.session, turn)
     made = {**made, "session": place.session.id}
-    pieces = _tidied(visit, place, said(running, partial(writing.note, **made)))
+    pieces = _tidied(access, place, said(running, partial(writing.note, **made)))
     return PendingReply(reply, turn, created, place.session, pieces)
 
 
-async def _again(visit: IdentityAccess, before: Made, writing: IdempotentWrite) -> PendingReply:
-    session = await visit.session(before["session"])
-    turn = await visit.kept_turn(session.id, before["turn"])
+async def _again(access: IdentityAccess, before: Made, writing: IdempotentWrite) -> PendingReply:
+    session = await access.session(before["session"])
+    turn = await access.kept_turn(session.id, before["turn"])
     pieces = said(turn, partial(writing.note, **before))
     return PendingReply(before["id"], before["turn"], int(before["created"]), session, pieces)
 
 
 async def _tidied(
-    visit: IdentityAccess, place: ReplyPlace, pieces: AsyncGenerator[Piece, None]
+    access: IdentityAccess, place: ReplyPlace, pieces: AsyncGenerator[Piece, None]
 ) -> AsyncGenerator[Piece, None]:
     """The pieces; a session that was begun for a request that fails goes again, for the client sends it again."""
     try:
@@ -97,5 +97,5 @@ async def _tidied(
             yield piece
     except Exception:
         if place.is_new and place.session is not None:
-            await visit.forget_new(place.session)
+            await access.forget_new(place.session)
         raise

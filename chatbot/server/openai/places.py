@@ -17,7 +17,7 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.messages import Message
 from chatbot.server.callers import REMEMBERS, Remembers
-from chatbot.server.errors import UNKNOWN, Problem, Refused, invalid
+from chatbot.server.errors import UNKNOWN, Problem, ProblemError, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import histories
 from chatbot.server.openai.asked import NEW, Ask
@@ -47,39 +47,39 @@ class ReplyPlace:
     """True if the session was created for this request, unasked."""
 
 
-async def place_of(ask: Ask, visit: IdentityAccess) -> ReplyPlace:
-    """Find or begin the session of a request. Raises `Refused`, or whatever opening it raises."""
-    named = await _named(ask, visit)
+async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
+    """Find or begin the session of a request. Raises `ProblemError`, or whatever opening it raises."""
+    named = await _named(ask, access)
     if ask.memory == "off":
-        return ReplyPlace(before=None if named is None else await _said_in(named, ask, visit))
+        return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
     if named is not None:
-        return await _at(named, ask, visit)
-    remembers = (ask.memory or visit.caller.memory) == "on"
-    if ask.session is None and (not remembers or not _can_be_kept(ask, visit) or is_side_call(ask.said)):
+        return await _at(named, ask, access)
+    remembers = (ask.memory or access.caller.memory) == "on"
+    if ask.session is None and (not remembers or not _can_be_kept(ask, access) or is_side_call(ask.said)):
         return ReplyPlace()
     if ask.session is None and ask.history:
-        found = await histories.find(visit, ask.history)
-        if found is not None and (session := await _taken_up(found, visit)) is not None:
+        found = await histories.find(access, ask.history)
+        if found is not None and (session := await _taken_up(found, access)) is not None:
             return ReplyPlace(session, ask.before, is_whole=True)
     before = ask.before if ask.session is None else None
     return ReplyPlace(
-        await visit.new_session(), before, is_whole=before is not None or not ask.history, is_new=before is not None
+        await access.new_session(), before, is_whole=before is not None or not ask.history, is_new=before is not None
     )
 
 
 def named_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
-    """The session that the headers name, and whether they want memory. Raises `Refused`."""
+    """The session that the headers name, and whether they want memory. Raises `ProblemError`."""
     wanted = headers.get(MEMORY_HEADER)
     if wanted is not None and wanted not in REMEMBERS:
-        raise Refused(invalid("it should be on or off", "X-Chatbot-Memory"))
+        raise ProblemError(invalid("it should be on or off", "X-Chatbot-Memory"))
     return headers.get(SESSION_HEADER), "on" if wanted == "on" else "off" if wanted == "off" else None
 
 
 def one_of(**named: str | None) -> str | None:
-    """The one session that several fields name. Raises `Refused` where they name different ones."""
+    """The one session that several fields name. Raises `ProblemError` where they name different ones."""
     sessions = {name: session for name, session in named.items() if session is not None}
     if len(set(sessions.values())) > 1:
-        raise Refused(invalid(f"{' and '.join(sessions)} name different sessions: name one", list(sessions)[-1]))
+        raise ProblemError(invalid(f"{' and '.join(sessions)} name different sessions: name one", list(sessions)[-1]))
     return next(iter(sessions.values()), None)
 
 
@@ -90,7 +90,7 @@ def response_id(session: SessionHandle | None, turn: str) -> str:
 
 
 def place_in(response: str) -> tuple[str, str]:
-    """The session and the turn of a response. Raises `Refused` for what is no id of one that is kept."""
+    """The session and the turn of a response. Raises `ProblemError` for what is no id of one that is kept."""
     ids = response.removeprefix(_RESPONSE)
     try:
         session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH:])
@@ -101,10 +101,10 @@ def place_in(response: str) -> tuple[str, str]:
     return str(session), str(turn)
 
 
-def unknown_response(response: str) -> Refused:
+def unknown_response(response: str) -> ProblemError:
     """The refusal of a response that is not kept, or that the caller may not know."""
     why = f"no response {response!r:.100} is kept: send store: true, or use a token that remembers"
-    return Refused(Problem(404, UNKNOWN, "previous_response_not_found", why, "previous_response_id"))
+    return ProblemError(Problem(404, UNKNOWN, "previous_response_not_found", why, "previous_response_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +114,20 @@ class _Named:
     """Number of entries to continue after; None: all."""
 
 
-async def _named(ask: Ask, visit: IdentityAccess) -> _Named | None:
+async def _named(ask: Ask, access: IdentityAccess) -> _Named | None:
     if ask.previous is not None:
         if ask.session is not None:
-            raise Refused(invalid("it cannot be sent together with a session", "previous_response_id"))
-        return await _followed(ask.previous, visit)
+            raise ProblemError(invalid("it cannot be sent together with a session", "previous_response_id"))
+        return await _followed(ask.previous, access)
     if ask.session in {None, NEW}:
         return None
-    return _Named(await visit.session(str(ask.session)))
+    return _Named(await access.session(str(ask.session)))
 
 
-async def _followed(response: str, visit: IdentityAccess) -> _Named:
+async def _followed(response: str, access: IdentityAccess) -> _Named:
     session_id, turn = place_in(response)
     try:
-        session = await visit.session(session_id)
+        session = await access.session(session_id)
     except SessionNotFound:
         raise unknown_response(response) from None
     receipts = await session.receipts()
@@ -145,12 +145,12 @@ async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) ->
     return sum(entry.at < begin for entry in await session.transcript_read_all())
 
 
-async def _at(named: _Named, ask: Ask, visit: IdentityAccess) -> ReplyPlace:
+async def _at(named: _Named, ask: Ask, access: IdentityAccess) -> ReplyPlace:
     """The session that was named, or a fork of it where it has gone on since."""
     session = named.session
     session.check("chat")
     if named.entries is not None:
-        session = await visit.fork(session.id, at=named.entries)
+        session = await access.fork(session.id, at=named.entries)
     return ReplyPlace(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
 
 
@@ -164,22 +164,22 @@ async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
         return False
 
 
-async def _taken_up(found: histories.HistoryMatch, visit: IdentityAccess) -> SessionHandle | None:
+async def _taken_up(found: histories.HistoryMatch, access: IdentityAccess) -> SessionHandle | None:
     if found.entries is None:
-        return await visit.session(found.session_id)
+        return await access.session(found.session_id)
     try:
-        return await visit.fork(found.session_id, at=found.entries)
+        return await access.fork(found.session_id, at=found.entries)
     except MissingRight:
         return None  # a session of its own is as good
 
 
-async def _said_in(named: _Named, ask: Ask, visit: IdentityAccess) -> tuple[Message, ...]:
+async def _said_in(named: _Named, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
     """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
     named.session.check("chat")
-    entries = await _shown(named, visit.runtime.setup.agent_settings.window_entries)
+    entries = await _shown(named, access.runtime.setup.agent_settings.window_entries)
     waiting = {call.id for call in unanswered(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
-        raise Refused(invalid("no call of a tool waits for these answers", "messages"))
+        raise ProblemError(invalid("no call of a tool waits for these answers", "messages"))
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
 
@@ -191,6 +191,6 @@ async def _shown(named: _Named, most: int) -> list[TranscriptEntry]:
     return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
-def _can_be_kept(ask: Ask, visit: IdentityAccess) -> bool:
+def _can_be_kept(ask: Ask, access: IdentityAccess) -> bool:
     """Return whether the agent keeps conversations, and the request has something to keep."""
-    return bool(visit.runtime.store_types) and bool(ask.new)
+    return bool(access.runtime.store_types) and bool(ask.new)

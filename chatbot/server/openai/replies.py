@@ -67,7 +67,7 @@ class Whole:
         return self.end
 
 
-class Shown:
+class ClientPieces:
     """Part of a turn's events for the client: text, thoughts, and calls of its own tools."""
 
     def __init__(self) -> None:
@@ -91,36 +91,36 @@ class Shown:
         return None
 
 
-async def check_options(visit: IdentityAccess, ask: Ask) -> None:
+async def check_options(access: IdentityAccess, ask: Ask) -> None:
     """Refuse what the identity's model cannot do, and what would change the meaning of its reply."""
-    model = visit.runtime.model
+    model = access.runtime.model
     if ask.tools and not model.supports_tools:
-        raise unsupported("tools", f"the model of {visit.identity} takes none")
+        raise unsupported("tools", f"the model of {access.identity} takes none")
     if unknown := await model.unknown_options(ask.options):
-        raise unsupported(unknown[0], f"the model of {visit.identity} cannot do that")
+        raise unsupported(unknown[0], f"the model of {access.identity} cannot do that")
 
 
-def answered(visit: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
+def answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
     """Prepare the reply to just these messages; `before`, where given, replaces all but what the user says last."""
     messages = ask.messages
     if before is not None:
         said = () if ask.answers else ask.new
         messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
-    return _answered(visit, ask, messages)
+    return _answered(access, ask, messages)
 
 
-async def _answered(visit: IdentityAccess, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
+async def _answered(access: IdentityAccess, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
     """Leaving the iterator stops the model."""
     messages = await inlined(messages)
-    stream = visit.runtime.answer(
-        messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options, payers=visit.payers
+    stream = access.runtime.answer(
+        messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options, payers=access.payers
     )
     async with aclosing(stream) as deltas:
         async for delta in deltas:
             yield End(delta.reason, delta.usage) if isinstance(delta, Finished) else delta
 
 
-async def begin(visit: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
+async def begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
     """Start the turn in the session of its place; afterwards the whole conversation identifies the session."""
     client = ClientRequest(
         turn=turn,
@@ -133,8 +133,8 @@ async def begin(visit: IdentityAccess, ask: Ask, place: ReplyPlace, session: Ses
         options=ask.options,
         recalls=ask.recalls_always or not ask.options.is_forced,
     )
-    text = ask.asked.content or await (await visit.chat(session.id)).asked_last() or ""
-    return await visit.begin_turn(
+    text = ask.asked.content or await (await access.chat(session.id)).asked_last() or ""
+    return await access.begin_turn(
         session.id,
         text if ask.answers else ask.typed,
         attachments=ask.attachments,
@@ -147,7 +147,7 @@ async def begin(visit: IdentityAccess, ask: Ask, place: ReplyPlace, session: Ses
 def _noting(session: SessionHandle, ask: Ask) -> Callable[[Sequence[Event]], Awaitable[None]]:
 
     async def note(events: Sequence[Event]) -> None:
-        shown, whole = Shown(), Whole()
+        shown, whole = ClientPieces(), Whole()
         for event in events:
             if (piece := shown.take(event)) is not None:
                 whole.take(piece)
@@ -159,7 +159,7 @@ def _noting(session: SessionHandle, ask: Ask) -> Callable[[Sequence[Event]], Awa
 
 async def said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Piece, None]:
     """The reply of a turn, whose id is noted. Leaving the iterator does not stop it."""
-    shown = Shown()
+    shown = ClientPieces()
     async for event in turn.events():
         if (piece := shown.take(event)) is not None:
             yield piece

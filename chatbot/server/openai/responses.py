@@ -13,11 +13,11 @@ from chatbot.errors import ChatbotError, SessionError
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import Problem, TurnGone, problem_of, unexpected
 from chatbot.server.idempotent_write import WritingHere
-from chatbot.server.openai.models import visit_of
+from chatbot.server.openai.models import access_of
 from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers, place_in, response_id, unknown_response
 from chatbot.server.openai.replies import Piece, Whole, said
@@ -28,7 +28,7 @@ from chatbot.stores.errors import StoreError
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)
 
 
-class ResponseTold(BaseModel):
+class ResponseObject(BaseModel):
     """A response, as OpenAI documents it; with `session_id` where it is kept."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
@@ -46,7 +46,7 @@ class ResponseTold(BaseModel):
 @router.post(
     "",
     summary="Ask for a response",
-    response_model=ResponseTold,
+    response_model=ResponseObject,
     responses={
         **OF_MODELS,
         200: {
@@ -58,7 +58,7 @@ class ResponseTold(BaseModel):
 async def respond(
     asked: Annotated[AskedResponse, Body()],
     request: Request,
-    house: HouseHere,
+    identities: IdentitiesHere,
     caller: CallerHere,
     writing: WritingHere,
 ) -> Response:
@@ -69,26 +69,28 @@ async def respond(
     """
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
     session, memory = named_in_headers(request.headers)
-    visit = await visit_of(house, caller, asked.model, asked.identity)
-    answer = await answer_to(visit, asked.as_ask(session, memory), writing)
-    response = _Response(visit.identity, asked, answer)
+    access = await access_of(identities, caller, asked.model, asked.identity)
+    answer = await answer_to(access, asked.as_ask(session, memory), writing)
+    response = _Response(access.identity, asked, answer)
     if not asked.stream:
         return JSONResponse(response.told(await answer.whole()), headers=answer.headers)
     first = await answer.first()  # what goes wrong before anything came is an error with a status of its own
     return sse.EventStream(response.events(first, caller), headers=answer.headers)
 
 
-@router.get("/{response}", summary="A response that is kept", response_model=ResponseTold)
+@router.get("/{response}", summary="A response that is kept", response_model=ResponseObject)
 async def read_response(
-    response: Annotated[str, Path(description="A response's id.", max_length=100)], house: HouseHere, caller: CallerHere
+    response: Annotated[str, Path(description="A response's id.", max_length=100)],
+    identities: IdentitiesHere,
+    caller: CallerHere,
 ) -> Response:
     """Return a stored response. The identity that answered need not be named."""
     session_id, turn = place_in(response)
-    for name in house.identities(caller):
-        visit = await house.visit(caller, name)
+    for name in identities.names_for(caller):
+        access = await identities.access(caller, name)
         try:
-            session = await visit.session(session_id)
-            kept = await visit.kept_turn(session_id, turn)
+            session = await access.session(session_id)
+            kept = await access.kept_turn(session_id, turn)
         except (SessionError, TurnGone):
             continue
         whole = Whole()

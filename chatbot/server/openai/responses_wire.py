@@ -220,7 +220,7 @@ class ReasoningSettings(Lenient):
     """How much."""
 
 
-class ConversationNamed(Lenient):
+class ConversationReference(Lenient):
     """A session, named as OpenAI names conversations."""
 
     id: str
@@ -238,7 +238,7 @@ class AskedResponse(Asking):
     """Input to answer, with or without the conversation before it."""
     instructions: str | None = None
     """In place of the persona."""
-    conversation: str | ConversationNamed | None = None
+    conversation: str | ConversationReference | None = None
     """Say it in this session; `new` begins one."""
     tools: Annotated[
         Annotated[list[ResponseFunction], Field(max_length=128)] | None, _only_kinds("function", what="tools")
@@ -281,7 +281,7 @@ class AskedResponse(Asking):
             tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls,
         )
-        named = self.conversation.id if isinstance(self.conversation, ConversationNamed) else self.conversation
+        named = self.conversation.id if isinstance(self.conversation, ConversationReference) else self.conversation
         kept: Remembers | None = memory if self.store is None else "on" if self.store else "off"
         ask = Ask(
             messages=(*self._instructions(), *messages_of(self.input)),

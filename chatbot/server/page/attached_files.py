@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 from chatbot.attachments.data_url import upload_of
 from chatbot.attachments.kinds import is_image, media_of
 from chatbot.attachments.read import Upload
-from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath
 
@@ -26,9 +26,9 @@ _HEADERS = {
 
 
 @router.get("/c/{session_id}/file/{name}")
-async def show(visit: VisitHere, session_id: SessionId, name: Annotated[str, Path(max_length=64)]) -> Response:
+async def show(access: AccessHere, session_id: SessionId, name: Annotated[str, Path(max_length=64)]) -> Response:
     """A picture as it is, and any other file as a download."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:
         raise UnsafePath(f"the session has no attachment {name!r:.80}")

@@ -8,11 +8,11 @@ from chatbot.server.identity_access import IdentityAccess
 _MOST = 40
 
 
-async def beside(visit: IdentityAccess) -> list[SessionRecord]:
+async def beside(access: IdentityAccess) -> list[SessionRecord]:
     """Return the pinned sessions and the ones used last."""
     return [
-        *await visit.memory.list_sessions(wanted=_is_pinned, clearance=visit.clearance),
-        *await visit.memory.list_sessions(limit=_MOST, wanted=_is_listed, clearance=visit.clearance),
+        *await access.memory.list_sessions(wanted=_is_pinned, clearance=access.clearance),
+        *await access.memory.list_sessions(limit=_MOST, wanted=_is_listed, clearance=access.clearance),
     ]
 
 

@@ -24,7 +24,7 @@ from chatbot.server.page.choices import Choices, choices_of
 from chatbot.server.page.exchanges import Exchange
 from chatbot.server.page.first_run import welcome
 from chatbot.server.page.markdown import Growing
-from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
 from chatbot.server.page.sheets import base, fragment, piece, sheet
 from chatbot.server.turns import LiveTurn
 from chatbot.stores.access import may
@@ -42,16 +42,16 @@ Time = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
-async def begin(request: Request, visit: VisitHere) -> Response:
+async def begin(request: Request, access: AccessHere) -> Response:
     """A conversation that begins with the first message."""
     return sheet(
         request,
         "chat.html",
-        visit,
+        access,
         here="chat",
         session=None,
         part=talk.TalkSpan(),
-        welcome=await welcome(visit),
+        welcome=await welcome(access),
         choices=Choices(),
     )
 
@@ -59,7 +59,7 @@ async def begin(request: Request, visit: VisitHere) -> Response:
 @router.get("/c/{session_id}")
 async def show(
     request: Request,
-    visit: VisitHere,
+    access: AccessHere,
     session_id: SessionId,
     *,
     edit: Time = "",
@@ -70,96 +70,96 @@ async def show(
 
     `edit` is the time of a message to edit.
     """
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     moment = parse_time(at or edit) if at or edit else None
     if moment is not None:
         part = await talk.around(session, moment)
     else:
         part = await (talk.the_end(session) if before is None else talk.before(session, before))
     if part.is_end:
-        await talk.under_way(visit, session_id, part.exchanges)
+        await talk.under_way(access, session_id, part.exchanges)
     return sheet(
         request,
         "chat.html",
-        visit,
+        access,
         here="session",
         session=session.record,
         part=part,
         choices=await choices_of(session),
-        going=await operations.get_deletion(visit.context, session_id) if may(visit.memory, "erase") else None,
+        going=await operations.get_deletion(access.context, session_id) if may(access.memory, "erase") else None,
         edit=edit,
         shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
     )
 
 
 @router.get("/c/{session_id}/earlier")
-async def earlier(visit: VisitHere, session_id: SessionId, before: Number) -> Response:
+async def earlier(access: AccessHere, session_id: SessionId, before: Number) -> Response:
     """Render the part of the conversation before an entry."""
-    part = await talk.before(await visit.session(session_id), before)
-    return fragment("earlier.html", visit, session_id=session_id, part=part)
+    part = await talk.before(await access.session(session_id), before)
+    return fragment("earlier.html", access, session_id=session_id, part=part)
 
 
 @router.get("/c/{session_id}/later")
-async def later(visit: VisitHere, session_id: SessionId, after: Number) -> Response:
+async def later(access: AccessHere, session_id: SessionId, after: Number) -> Response:
     """Render the part of the conversation after an entry."""
-    part = await talk.after(await visit.session(session_id), after)
+    part = await talk.after(await access.session(session_id), after)
     if part.is_end:
-        await talk.under_way(visit, session_id, part.exchanges)
-    return fragment("later.html", visit, session_id=session_id, part=part)
+        await talk.under_way(access, session_id, part.exchanges)
+    return fragment("later.html", access, session_id=session_id, part=part)
 
 
 @router.get("/c/{session_id}/since")
-async def since(visit: VisitHere, session_id: SessionId, after: Time = "") -> Response:
+async def since(access: AccessHere, session_id: SessionId, after: Time = "") -> Response:
     """Render the exchanges after the one of that time, made in another tab or on another device.
 
     Answers 205 where that one is gone, for it was edited or answered again: the whole page is to be loaded.
     """
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     told = await talk.since(session, parse_time(after)) if after else (await talk.the_end(session)).exchanges
     if told is None:
         return Response(status_code=205)
-    await talk.under_way(visit, session_id, told)
+    await talk.under_way(access, session_id, told)
     if not told:
         return Response(status_code=204)
     return fragment(
-        "since.html", visit, session=session.record, session_id=session_id, exchanges=told, beside=await beside(visit)
+        "since.html", access, session=session.record, session_id=session_id, exchanges=told, beside=await beside(access)
     )
 
 
 @router.get("/c/{session_id}/stream")
-async def listen(visit: VisitHere, session_id: SessionId, turn: Time = "") -> Response:
+async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> Response:
     """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
-    turns = await visit.turns_lately(session_id)
+    turns = await access.turns_lately(session_id)
     running = next((each for each in turns if talk.name_of(each) == turn), None)
-    return sse.EventStream(_pieces(visit, session_id, turn, running))
+    return sse.EventStream(_pieces(access, session_id, turn, running))
 
 
 async def _pieces(
-    visit: IdentityAccess, session_id: str, name: str, turn: LiveTurn | None
+    access: IdentityAccess, session_id: str, name: str, turn: LiveTurn | None
 ) -> AsyncGenerator[bytes, None]:
     problem, at, text = "", "", ""
     if turn is not None:
         text = turn.text
         async for piece_ in _growing(turn):
             yield piece_
-        problem, at = await _result(visit, turn)
-    yield sse.event(await _done(visit, session_id, name, problem, (at, text)), "done")
+        problem, at = await _result(access, turn)
+    yield sse.event(await _done(access, session_id, name, problem, (at, text)), "done")
 
 
-async def _done(visit: IdentityAccess, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
+async def _done(access: IdentityAccess, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     part = await talk.the_end(session)
     waiting: list[Exchange] = []
-    await talk.under_way(visit, session_id, waiting)
+    await talk.under_way(access, session_id, waiting)
     waiting = [each for each in waiting if each.turn != name]
     return piece(
         "done.html",
-        base=base(visit),
-        identity=visit.identity,
+        base=base(access),
+        identity=access.identity,
         session=session.record,
         session_id=session_id,
-        beside=await beside(visit),
+        beside=await beside(access),
         exchange=_exchange_of(part.exchanges, name, *said),
         following=waiting[0] if waiting else None,
         problem=problem,
@@ -218,11 +218,11 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _result(visit: IdentityAccess, turn: LiveTurn) -> tuple[str, str]:
+async def _result(access: IdentityAccess, turn: LiveTurn) -> tuple[str, str]:
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])
     except (ChatbotError, StoreError) as error:
-        return problem_of(error, visit.caller).message, ""
+        return problem_of(error, access.caller).message, ""
     except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be told
         return unexpected(error).message, ""

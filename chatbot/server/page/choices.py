@@ -37,26 +37,26 @@ async def choices_of(session: SessionHandle) -> Choices:
         return Choices()
 
 
-async def choose(visit: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> None:
+async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> None:
     """Keep what a form chose. Only the owner chooses a model. Raises `ModelError` for one that cannot be used."""
     before = await choices_of(session)
-    after = _chosen(visit, fields, before) if "chosen" in fields else before
+    after = _chosen(access, fields, before) if "chosen" in fields else before
     if after == before or not session.supports(KeyValueStore):
         return
-    await visit.runtime.model_named(after.model)
+    await access.runtime.model_named(after.model)
     await session.kv_set(CHOICES, json.dumps(asdict(after)))
 
 
-async def request_of(visit: IdentityAccess, session_id: str) -> ClientRequest:
+async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:
     """Return how the next turn is taken, and have its model answer it. A model is not changed while a turn runs."""
-    choices = await choices_of(await visit.session(session_id))
-    chat, model = await visit.chat(session_id), await visit.runtime.model_named(choices.model)
-    if chat.model is not model and not await visit.turns_under_way(session_id):
-        chat.use(model, visit.runtime.tools(chat.session, model))
+    choices = await choices_of(await access.session(session_id))
+    chat, model = await access.chat(session_id), await access.runtime.model_named(choices.model)
+    if chat.model is not model and not await access.turns_under_way(session_id):
+        chat.use(model, access.runtime.tools(chat.session, model))
     return choices.request
 
 
-def _chosen(visit: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
-    model = fields.get("model", "").strip() if visit.caller.is_owner else before.model
-    own = visit.runtime.model_asked_for
+def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
+    model = fields.get("model", "").strip() if access.caller.is_owner else before.model
+    own = access.runtime.model_asked_for
     return Choices("" if model == own else model, fields.get("persona", "").strip(), "memory" in fields)

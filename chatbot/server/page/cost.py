@@ -14,7 +14,7 @@ from chatbot.memory.record import utc_now
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of
-from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
 from chatbot.server.page.sheets import sheet
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -34,35 +34,35 @@ class Bar:
 
 
 @router.get("/cost")
-async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(max_length=200)] = "") -> Response:
+async def show(request: Request, access: AccessHere, before: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Show the cost of each session, last used first, the total, and the last days as a chart."""
-    records = await visit.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
+    records = await access.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
     shown = records[:_ON_A_PAGE]
-    bills = await visit.bills()
-    days = await _days(visit)
+    bills = await access.bills()
+    days = await _days(access)
     return sheet(
         request,
         "cost.html",
-        visit,
+        access,
         here="cost",
         bills=[(record, bills.get(record.id, Bill())) for record in shown],
         total=merged(bills.values()),
         bars=_bars(days),
         peak=_peak(days),
-        budget=visit.runtime.config.budget,
+        budget=access.runtime.config.budget,
         following=cursor_of(shown[-1]) if len(records) > _ON_A_PAGE else "",
     )
 
 
 @router.get("/c/{session_id}/cost")
-async def show_session(request: Request, visit: VisitHere, session_id: SessionId) -> Response:
+async def show_session(request: Request, access: AccessHere, session_id: SessionId) -> Response:
     """Show the cost of one session by purpose and by turn."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     receipts = await session.receipts()
     return sheet(
         request,
         "session_cost.html",
-        visit,
+        access,
         here="session",
         session=session.record,
         bill=bill_of(calls_in(await session.records())),
@@ -70,12 +70,12 @@ async def show_session(request: Request, visit: VisitHere, session_id: SessionId
     )
 
 
-async def _days(visit: IdentityAccess) -> Sequence[Day]:
+async def _days(access: IdentityAccess) -> Sequence[Day]:
     """Return the last days with their calls; none for a caller who may not see every session."""
-    if visit.caller.clearance != "full" or visit.caller.namespace:
+    if access.caller.clearance != "full" or access.caller.namespace:
         return ()
     activity = Activity.of_last(_DAYS, utc_now())
-    activity.add_calls(await visit.runtime.ledger.calls_since(activity.since))
+    activity.add_calls(await access.runtime.ledger.calls_since(activity.since))
     return activity.days
 
 

@@ -23,8 +23,8 @@ class Welcome:
     suggestions: tuple[str, ...] = _SUGGESTIONS
 
 
-async def welcome(visit: IdentityAccess) -> Welcome:
+async def welcome(access: IdentityAccess) -> Welcome:
     """Return the empty state; only a caller without sessions is new."""
-    is_new = not await visit.sessions(limit=1)
-    folder = str(visit.runtime.setup.identity.memory) if visit.caller.is_owner else ""
-    return Welcome(is_new, visit.runtime.remembers, folder)
+    is_new = not await access.sessions(limit=1)
+    folder = str(access.runtime.setup.identity.memory) if access.caller.is_owner else ""
+    return Welcome(is_new, access.runtime.remembers, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from chatbot.errors import IdentityError
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.doors import COOKIE, LOGIN
 from chatbot.server.page.routes import Fields, PageRoute
 from chatbot.server.page.sheets import goto, sheet
@@ -17,9 +17,9 @@ router = APIRouter(route_class=PageRoute)
 
 
 @router.get("/")
-async def begin(house: HouseHere, caller: CallerHere) -> Response:
+async def begin(identities: IdentitiesHere, caller: CallerHere) -> Response:
     """Redirect to the default identity."""
-    known = house.identities(caller)
+    known = identities.names_for(caller)
     if not known:
         raise IdentityError("no identity is available to you")
     return goto(f"/i/{known[0]}")
@@ -32,13 +32,13 @@ async def ask_for_token(request: Request) -> Response:
 
 
 @router.post(LOGIN)
-async def log_in(request: Request, house: HouseHere, fields: Fields) -> Response:
+async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -> Response:
     """Keep the token, if it is one."""
-    wait = await house.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
+    wait = await identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
     if wait:
         return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()
-    if house.tokens.find(text) is None:
+    if identities.tokens.find(text) is None:
         return sheet(request, "login.html", status=401, wrong="Invalid token.")
     answer = goto("/")
     secure = _came_over_tls(request)

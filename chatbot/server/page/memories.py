@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from chatbot.memory.reading import Hit
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, gone
-from chatbot.server.page.routes import Fields, PageRoute, VisitHere
+from chatbot.server.page.routes import AccessHere, Fields, PageRoute
 from chatbot.server.page.sheets import base, day, goto, sheet
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
@@ -116,7 +116,7 @@ AskedHere = Annotated[MemoryQuery, Depends(_asked)]
 @router.get("/memory")
 async def show(
     request: Request,
-    visit: VisitHere,
+    access: AccessHere,
     asked: AskedHere,
     *,
     after: Annotated[str, Query(max_length=100)] = "",
@@ -124,12 +124,12 @@ async def show(
     hidden: Annotated[str, Query(max_length=8_000)] = "",
 ) -> Response:
     """Search active memories, or list them by day; `hidden` names the ones that an undo would restore."""
-    hits, following, begin = await _found(visit, asked, after)
+    hits, following, begin = await _found(access, asked, after)
     undo = [each for each in hidden.split(",") if is_observation_id(each)]
     return sheet(
         request,
         "memories.html",
-        visit,
+        access,
         here="memory",
         hits=hits,
         groups=_by_day(hits, asked),
@@ -146,10 +146,10 @@ async def show(
 
 
 @router.post("/memory")
-async def add(visit: VisitHere, fields: Fields) -> Response:
+async def add(access: AccessHere, fields: Fields) -> Response:
     """Add a memory by hand."""
     title, details = fields.get("title", "").strip(), fields.get("narrative", "").strip()
-    new = await visit.memories.remember(
+    new = await access.memories.remember(
         title,
         narrative=details,
         type=fields.get("type", "note"),  # type: ignore[arg-type]  # it is checked there
@@ -158,33 +158,33 @@ async def add(visit: VisitHere, fields: Fields) -> Response:
         sensitivity="private" if "sensitive" in fields else "public",
         source="user",
     )
-    return goto(f"{base(visit)}/memory?told={'known' if new.outcome == 'exact_dup' else 'added'}")
+    return goto(f"{base(access)}/memory?told={'known' if new.outcome == 'exact_dup' else 'added'}")
 
 
 @router.post("/memory/hide")
-async def hide(visit: VisitHere, fields: Fields) -> Response:
+async def hide(access: AccessHere, fields: Fields) -> Response:
     """Hide the chosen memories; the page that follows offers an undo."""
     ids = _chosen(fields)
-    await visit.memories.forget(*ids)
-    return goto(f"{base(visit)}/memory?hidden={','.join(ids)}")
+    await access.memories.forget(*ids)
+    return goto(f"{base(access)}/memory?hidden={','.join(ids)}")
 
 
 @router.post("/memory/restore")
-async def restore(visit: VisitHere, fields: Fields) -> Response:
+async def restore(access: AccessHere, fields: Fields) -> Response:
     """Restore the chosen memories."""
-    await visit.memories.restore(*_chosen(fields))
-    return goto(f"{base(visit)}/memory?told=restored")
+    await access.memories.restore(*_chosen(fields))
+    return goto(f"{base(access)}/memory?told=restored")
 
 
-async def _found(visit: IdentityAccess, asked: MemoryQuery, after: str) -> tuple[list[Hit], str, int]:
+async def _found(access: IdentityAccess, asked: MemoryQuery, after: str) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
         begin = _begin(after)
-        hits = await visit.memories.search(
+        hits = await access.memories.search(
             asked.q, limit=_ON_A_PAGE + 1, offset=begin, ask=asked.ask, count_use=False, **asked.wanted()
         )
         return hits[:_ON_A_PAGE], str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else "", begin
-    page = await visit.memories.list_observations(
+    page = await access.memories.list_observations(
         limit=_ON_A_PAGE,
         cursor=after or None,
         ask=asked.ask,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from chatbot.memory.writing import AddResult
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.routes import Fields, PageRoute, VisitHere
+from chatbot.server.page.routes import AccessHere, Fields, PageRoute
 from chatbot.server.page.sheets import base, fragment, goto, is_part, sheet
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
@@ -26,14 +26,14 @@ _INHERITED_TOO = ("min_clearance", "importance", "derived_from")
 
 @router.get("")
 async def show(
-    request: Request, visit: VisitHere, memory_id: MemoryId, told: Annotated[str, Query(max_length=100)] = ""
+    request: Request, access: AccessHere, memory_id: MemoryId, told: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
     """Show the memory in any status; `told` is the last action."""
-    line = await _line(visit, memory_id)
+    line = await _line(access, memory_id)
     return sheet(
         request,
         "memory.html",
-        visit,
+        access,
         here="memory",
         row=_of(line, memory_id),
         line=line,
@@ -43,52 +43,52 @@ async def show(
 
 
 @router.post("/correct")
-async def correct(visit: VisitHere, memory_id: MemoryId, fields: Fields) -> Response:
+async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
     """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
-    row = _of(await _line(visit, memory_id), memory_id)
+    row = _of(await _line(access, memory_id), memory_id)
     said = _what_is_said(fields)
     match fields.get("how"):
         case "wrong":
-            await visit.memories.update(memory_id, **said)
-            return _to(visit, memory_id, "corrected")
+            await access.memories.update(memory_id, **said)
+            return _to(access, memory_id, "corrected")
         case "changed":
-            new = await _supersede(visit, row, said)
-            return _to(visit, new.id, "superseded")
+            new = await _supersede(access, row, said)
+            return _to(access, new.id, "superseded")
     raise InvalidValue("choose a reason: wrong or changed")
 
 
 @router.post("/forget")
-async def forget(request: Request, visit: VisitHere, memory_id: MemoryId) -> Response:
+async def forget(request: Request, access: AccessHere, memory_id: MemoryId) -> Response:
     """Hide the memory; `restore` undoes it."""
-    await visit.memories.forget(_checked(memory_id))
-    return await _shown(request, visit, memory_id, "forgotten")
+    await access.memories.forget(_checked(memory_id))
+    return await _shown(request, access, memory_id, "forgotten")
 
 
 @router.post("/purge")
-async def purge(visit: VisitHere, memory_id: MemoryId) -> Response:
+async def purge(access: AccessHere, memory_id: MemoryId) -> Response:
     """Delete the memory permanently."""
-    await visit.memories.purge(_checked(memory_id))
-    return goto(f"{base(visit)}/memory?told=erased")
+    await access.memories.purge(_checked(memory_id))
+    return goto(f"{base(access)}/memory?told=erased")
 
 
 @router.post("/restore")
-async def restore(request: Request, visit: VisitHere, memory_id: MemoryId) -> Response:
+async def restore(request: Request, access: AccessHere, memory_id: MemoryId) -> Response:
     """Restore the memory."""
-    await visit.memories.restore(_checked(memory_id))
-    return await _shown(request, visit, memory_id, "restored")
+    await access.memories.restore(_checked(memory_id))
+    return await _shown(request, access, memory_id, "restored")
 
 
 @router.post("/confirm")
-async def confirm(visit: VisitHere, memory_id: MemoryId) -> Response:
+async def confirm(access: AccessHere, memory_id: MemoryId) -> Response:
     """Mark the memory as correct."""
-    await visit.memories.confirm(_checked(memory_id))
-    return _to(visit, memory_id, "confirmed")
+    await access.memories.confirm(_checked(memory_id))
+    return _to(access, memory_id, "confirmed")
 
 
-async def _supersede(visit: IdentityAccess, row: Observation, said: dict[str, object]) -> AddResult:
+async def _supersede(access: IdentityAccess, row: Observation, said: dict[str, object]) -> AddResult:
     inherited = {name: getattr(row, name) for name in (*_INHERITED, *_INHERITED_TOO)}
     kept = {name: getattr(row, name) for name in ("subtitle", "facts", *_SAID)}
-    new = await visit.memories.remember(
+    new = await access.memories.remember(
         **{**inherited, **kept, **said}, metadata=dict(row.metadata), source="user", supersedes=row.id
     )
     if new.outcome == "exact_dup":
@@ -103,15 +103,15 @@ def _what_is_said(fields: Fields) -> dict[str, Any]:
     return said
 
 
-async def _shown(request: Request, visit: IdentityAccess, memory_id: str, told: str) -> Response:
+async def _shown(request: Request, access: IdentityAccess, memory_id: str, told: str) -> Response:
     """Show the memory on its page, or as a row where only that is exchanged."""
     if not is_part(request):
-        return _to(visit, memory_id, told)
-    return fragment("row.html", visit, row=_of(await _line(visit, memory_id), memory_id))
+        return _to(access, memory_id, told)
+    return fragment("row.html", access, row=_of(await _line(access, memory_id), memory_id))
 
 
-async def _line(visit: IdentityAccess, memory_id: str) -> list[Version]:
-    return await visit.memories.history(_checked(memory_id), ask=SENSITIVITIES)
+async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
+    return await access.memories.history(_checked(memory_id), ask=SENSITIVITIES)
 
 
 def _of(line: list[Version], memory_id: str) -> Observation:
@@ -120,12 +120,12 @@ def _of(line: list[Version], memory_id: str) -> Observation:
 
 def _checked(memory_id: str) -> str:
     if not is_observation_id(memory_id):
-        raise UnknownObservation(f"there is no observation {memory_id!r:.80}")
+        raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
     return memory_id
 
 
-def _to(visit: IdentityAccess, memory_id: str, told: str) -> Response:
-    return goto(f"{base(visit)}/memory/{memory_id}?told={told}")
+def _to(access: IdentityAccess, memory_id: str, told: str) -> Response:
+    return goto(f"{base(access)}/memory/{memory_id}?told={told}")
 
 
 _TOLD = {

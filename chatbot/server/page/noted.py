@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
 from chatbot.server.page.sheets import fragment
 from chatbot.server.page.why import receipt_at
 from chatbot.stores.access import SENSITIVITIES
@@ -22,19 +22,19 @@ _MOST = 20
 
 
 @router.get("/c/{session_id}/noted")
-async def show(visit: VisitHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]) -> Response:
+async def show(access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]) -> Response:
     """Show both lists, each memory with what can be done with it."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     receipts = sorted(await session.receipts_since(parse_time(at)), key=lambda each: str(each["at"]))
     receipt = receipt_at(receipts, at)
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}
     ids = [str(each) for each in memory.get("injected") or ()]
-    recalled = await visit.memories.get(ids, ask=SENSITIVITIES, count_use=False) if ids else []
-    made = await _made(visit, session_id, parse_time(at), parse_time(following[0]) if following else None)
+    recalled = await access.memories.get(ids, ask=SENSITIVITIES, count_use=False) if ids else []
+    made = await _made(access, session_id, parse_time(at), parse_time(following[0]) if following else None)
     return fragment(
         "noted.html",
-        visit,
+        access,
         session_id=session_id,
         at=at,
         recalled=recalled,
@@ -43,8 +43,10 @@ async def show(visit: VisitHere, session_id: SessionId, at: Annotated[str, Query
     )
 
 
-async def _made(visit: IdentityAccess, session_id: str, begin: datetime, end: datetime | None) -> Sequence[Observation]:
-    page = await visit.memories.list_observations(
+async def _made(
+    access: IdentityAccess, session_id: str, begin: datetime, end: datetime | None
+) -> Sequence[Observation]:
+    page = await access.memories.list_observations(
         order="created",
         session_id=session_id,
         after=begin,

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from chatbot.errors import ChatbotError
-from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.beside import beside
@@ -39,16 +39,16 @@ class PageRoute(APIRoute):
         return handle_or_tell
 
 
-async def _visit(
-    request: Request, house: HouseHere, caller: CallerHere, identity: Annotated[str, Path(max_length=100)]
+async def _access(
+    request: Request, identities: IdentitiesHere, caller: CallerHere, identity: Annotated[str, Path(max_length=100)]
 ) -> IdentityAccess:
-    visit = await house.visit(caller, identity)
+    access = await identities.access(caller, identity)
     if request.method == "GET" and not is_part(request):
-        request.state.visit, request.state.beside = visit, await beside(visit)
-    return visit
+        request.state.access, request.state.beside = access, await beside(access)
+    return access
 
 
-VisitHere = Annotated[IdentityAccess, Depends(_visit)]
+AccessHere = Annotated[IdentityAccess, Depends(_access)]
 SessionId = Annotated[str, Path(max_length=100)]
 
 
@@ -67,7 +67,7 @@ Fields = Annotated[dict[str, str], Depends(_fields)]
 
 def told(request: Request, problem: Problem) -> Response:
     """Render an error as a page."""
-    visit = getattr(request.state, "visit", None)
-    response = sheet(request, "problem.html", visit, status=problem.status, here="", problem=problem)
+    access = getattr(request.state, "access", None)
+    response = sheet(request, "problem.html", access, status=problem.status, here="", problem=problem)
     response.headers.update(problem.headers)
     return response

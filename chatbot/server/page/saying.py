@@ -15,7 +15,7 @@ from chatbot.server.page import talk
 from chatbot.server.page.attached_files import FILE_FIELD, files_in
 from chatbot.server.page.choices import choose, request_of
 from chatbot.server.page.exchanges import position
-from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
+from chatbot.server.page.routes import AccessHere, Fields, PageRoute, SessionId
 from chatbot.server.page.sheets import base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.errors import ConflictingChange, InvalidValue
@@ -25,99 +25,99 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 
 @router.post("/say")
-async def say_first(visit: VisitHere, fields: Fields) -> Response:
+async def say_first(access: AccessHere, fields: Fields) -> Response:
     """Begin a session with a message."""
     text, files = _message(fields), files_in(fields)
-    session = await visit.new_session()
+    session = await access.new_session()
     try:
-        await choose(visit, session, fields)
+        await choose(access, session, fields)
     except ChatbotError:  # such as a model that is not there
-        await visit.forget_new(session)
+        await access.forget_new(session)
         raise
-    return await _said(visit, session.id, text, files)
+    return await _said(access, session.id, text, files)
 
 
 @router.post("/c/{session_id}/say")
-async def say(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def say(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
     text, files = _message(fields), files_in(fields)
-    await choose(visit, await visit.session(session_id), fields)
+    await choose(access, await access.session(session_id), fields)
     if not is_part(request):
-        return await _said(visit, session_id, text, files)
-    turn = await _begun(visit, session_id, text, files)
-    waiting = len(await visit.turns_under_way(session_id)) > 1
+        return await _said(access, session_id, text, files)
+    turn = await _begun(access, session_id, text, files)
+    waiting = len(await access.turns_under_way(session_id)) > 1
     told = [talk.waiting(turn)]
-    return fragment("said.html", visit, session_id=session_id, exchanges=told, waiting=waiting)
+    return fragment("said.html", access, session_id=session_id, exchanges=told, waiting=waiting)
 
 
 @router.post("/c/{session_id}/stop")
-async def stop(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def stop(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Stop the reply under way, whose text so far is kept, or the `turn` that waits, whose message is dropped."""
-    turns = await visit.turns_under_way(session_id)
-    (await visit.session(session_id)).check("chat")
+    turns = await access.turns_under_way(session_id)
+    (await access.session(session_id)).check("chat")
     name = fields.get("turn", "")
     for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
         await turn.stop()
-    return Response("") if is_part(request) else _to(visit, session_id)
+    return Response("") if is_part(request) else _to(access, session_id)
 
 
 @router.post("/c/{session_id}/retry")
-async def retry(visit: VisitHere, session_id: SessionId) -> Response:
+async def retry(access: AccessHere, session_id: SessionId) -> Response:
     """Have the last message answered again."""
-    taken = await _take_back(visit, session_id)
+    taken = await _take_back(access, session_id)
     if not taken:
         raise ConflictingChange("there is no message to answer again")
-    return await _said(visit, session_id, taken[0].content)
+    return await _said(access, session_id, taken[0].content)
 
 
 @router.post("/c/{session_id}/edit")
-async def edit(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Edit a message. The last one is replaced; an earlier one is edited in a fork."""
     text = _message(fields)
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     entries = await session.transcript_read_all()
     at = _position(entries, fields)
     text = with_links(text, split(entries[at].content)[1])
     if any(entry.role == "user" for entry in entries[at + 1 :]):
-        fork = await _fork(visit, session_id, fields, keep_message=False)
-        return await _said(visit, fork, text)
-    await _take_back(visit, session_id)
-    return await _said(visit, session_id, text)
+        fork = await _fork(access, session_id, fields, keep_message=False)
+        return await _said(access, fork, text)
+    await _take_back(access, session_id)
+    return await _said(access, session_id, text)
 
 
 @router.post("/c/{session_id}/fork")
-async def fork(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def fork(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Fork the session after a message and its reply, or at its end."""
-    return _to(visit, await _fork(visit, session_id, fields, keep_message=True))
+    return _to(access, await _fork(access, session_id, fields, keep_message=True))
 
 
 @router.post("/c/{session_id}/rename")
-async def rename(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def rename(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Give the session another title, then go back to where it was given, or stay there."""
-    await operations.rename_session(visit.context, session_id, fields.get("title", ""))
-    return Response(status_code=204) if is_part(request) else _back(visit, session_id, fields)
+    await operations.rename_session(access.context, session_id, fields.get("title", ""))
+    return Response(status_code=204) if is_part(request) else _back(access, session_id, fields)
 
 
 @router.post("/c/{session_id}/pin")
-async def pin(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def pin(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Pin the session to the top of the list, or unpin it."""
-    await operations.pin_session(visit.context, session_id, undo=fields.get("pinned") == "no")
-    return _back(visit, session_id, fields)
+    await operations.pin_session(access.context, session_id, undo=fields.get("pinned") == "no")
+    return _back(access, session_id, fields)
 
 
 @router.post("/c/{session_id}/archive")
-async def archive(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def archive(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Take the session out of the list, or put it back; a search finds it either way."""
-    await visit.session(session_id)  # raises where it is hidden from the caller
-    await visit.memory.archive_session(session_id, undo=fields.get("archived") == "no")
-    return _back(visit, session_id, fields)
+    await access.session(session_id)  # raises where it is hidden from the caller
+    await access.memory.archive_session(session_id, undo=fields.get("archived") == "no")
+    return _back(access, session_id, fields)
 
 
 @router.post("/c/{session_id}/delete")
-async def delete(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+async def delete(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Stop running turns and delete the session permanently; `keep_memory` keeps its memories."""
-    await operations.delete_session(visit.context, session_id, keep_memory="keep_memory" in fields)
-    return goto(f"{base(visit)}/sessions?told=deleted")
+    await operations.delete_session(access.context, session_id, keep_memory="keep_memory" in fields)
+    return goto(f"{base(access)}/sessions?told=deleted")
 
 
 def _message(fields: Fields) -> str:
@@ -134,25 +134,25 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     return at
 
 
-async def _said(visit: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
-    await _begun(visit, session_id, text, files)
-    return _to(visit, session_id)
+async def _said(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
+    await _begun(access, session_id, text, files)
+    return _to(access, session_id)
 
 
-async def _begun(visit: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
-    client = await request_of(visit, session_id)
-    return await visit.begin_turn(session_id, text, attachments=files, client=client)
+async def _begun(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
+    client = await request_of(access, session_id)
+    return await access.begin_turn(session_id, text, attachments=files, client=client)
 
 
-async def _take_back(visit: IdentityAccess, session_id: str) -> list[TranscriptEntry]:
-    await visit.stop(session_id)
-    return await (await visit.chat(session_id)).take_back(to_ask_again=True)
+async def _take_back(access: IdentityAccess, session_id: str) -> list[TranscriptEntry]:
+    await access.stop(session_id)
+    return await (await access.chat(session_id)).take_back(to_ask_again=True)
 
 
-async def _fork(visit: IdentityAccess, session_id: str, fields: Fields, *, keep_message: bool) -> str:
+async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep_message: bool) -> str:
     if "at" in fields:
-        _position(await (await visit.session(session_id)).transcript_read_all(), fields)  # raises before a fork is made
-    copy = await visit.session((await operations.fork_session(visit.context, session_id)).id)
+        _position(await (await access.session(session_id)).transcript_read_all(), fields)  # raises before the fork
+    copy = await access.session((await operations.fork_session(access.context, session_id)).id)
     if "at" in fields:
         entries = await copy.transcript_read_all()
         begin = _position(entries, fields)
@@ -162,10 +162,10 @@ async def _fork(visit: IdentityAccess, session_id: str, fields: Fields, *, keep_
     return copy.id
 
 
-def _back(visit: IdentityAccess, session_id: str, fields: Fields) -> Response:
+def _back(access: IdentityAccess, session_id: str, fields: Fields) -> Response:
     """Go back to the list where the form was in it, else to the session."""
-    return goto(f"{base(visit)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(visit, session_id)
+    return goto(f"{base(access)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(access, session_id)
 
 
-def _to(visit: IdentityAccess, session_id: str) -> Response:
-    return goto(f"{base(visit)}/c/{session_id}")
+def _to(access: IdentityAccess, session_id: str) -> Response:
+    return goto(f"{base(access)}/c/{session_id}")

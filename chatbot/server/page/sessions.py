@@ -14,7 +14,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of
-from chatbot.server.page.routes import PageRoute, VisitHere
+from chatbot.server.page.routes import AccessHere, PageRoute
 from chatbot.server.page.sheets import day, sheet
 from chatbot.stores.records import format_time
 
@@ -39,7 +39,7 @@ class SessionMatch:
 @router.get("/sessions")
 async def show(
     request: Request,
-    visit: VisitHere,
+    access: AccessHere,
     q: Annotated[str, Query(max_length=1_000)] = "",
     before: Annotated[str, Query(max_length=200)] = "",
     told: Annotated[str, Query(max_length=100)] = "",
@@ -50,16 +50,16 @@ async def show(
     done = "The session is deleted." if told == "deleted" else ""
     following = ""
     if q.strip():
-        found = await _about(visit, q)
+        found = await _about(access, q)
     else:
-        records = await _listed(visit, _place(before), archived=archived)
+        records = await _listed(access, _place(before), archived=archived)
         found = [SessionMatch(record) for record in records[:_ON_A_PAGE]]
         following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
     groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
     return sheet(
         request,
         "sessions.html",
-        visit,
+        access,
         here="sessions",
         q=q,
         groups=[("", found)] if q.strip() and found else groups,
@@ -70,20 +70,22 @@ async def show(
     )
 
 
-async def _listed(visit: IdentityAccess, before: tuple[datetime, str] | None, *, archived: bool) -> list[SessionRecord]:
+async def _listed(
+    access: IdentityAccess, before: tuple[datetime, str] | None, *, archived: bool
+) -> list[SessionRecord]:
     def is_wanted(record: SessionRecord) -> bool:
         is_later = before is None or (record.used_at, record.id) < before
         return is_later and (record.archived_at is not None) == archived
 
-    return await visit.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted, clearance=visit.clearance)
+    return await access.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted, clearance=access.clearance)
 
 
-async def _about(visit: IdentityAccess, q: str) -> list[SessionMatch]:
+async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
     wanted = q.strip().casefold()
-    titled = [each for each in await visit.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
+    titled = [each for each in await access.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
     found = {record.id: SessionMatch(record) for record in titled[:_ON_A_PAGE]}
-    for hit in await visit.search_sessions(q, limit=_ON_A_PAGE):
+    for hit in await access.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(
             hit.record.id, SessionMatch(hit.record, _marked(hit), format_time(hit.at) if hit.number else "")
         )

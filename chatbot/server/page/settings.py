@@ -19,9 +19,9 @@ from tomlkit.exceptions import TOMLKitError
 from chatbot.config import Config
 from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA
-from chatbot.server.dependencies import HouseHere
+from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.routes import Fields, PageRoute, VisitHere
+from chatbot.server.page.routes import AccessHere, Fields, PageRoute
 from chatbot.server.page.sheets import base, goto, sheet
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
@@ -95,17 +95,17 @@ def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
 
 
 @router.get("")
-async def show(request: Request, visit: VisitHere, told: str = "") -> Response:
+async def show(request: Request, access: AccessHere, told: str = "") -> Response:
     """Show the settings to the owner: a persona, a budget and paths are not for guests."""
-    _check_owner(visit)
-    setup = visit.runtime.setup
+    _check_owner(access)
+    setup = access.runtime.setup
     return sheet(
         request,
         "settings.html",
-        visit,
+        access,
         here="settings",
-        groups=_groups(visit.runtime.agent),
-        config=visit.runtime.config,
+        groups=_groups(access.runtime.agent),
+        config=access.runtime.config,
         persona=setup.identity.persona,
         description=setup.identity.description,
         file=setup.identity.file,
@@ -115,33 +115,33 @@ async def show(request: Request, visit: VisitHere, told: str = "") -> Response:
 
 
 @router.post("")
-async def save(visit: VisitHere, house: HouseHere, fields: Fields) -> Response:
+async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -> Response:
     """Write the settings that differ from those in force, then open the identity again."""
-    _check_owner(visit)
-    file = visit.runtime.setup.identity.file
+    _check_owner(access)
+    file = access.runtime.setup.identity.file
     before = await asyncio.to_thread(_read, file)
     try:
         document = tomlkit.parse(before or "")
     except TOMLKitError as error:
         raise InvalidValue(f"not saved: {file} is not valid TOML: {error}") from error
-    _change(document, visit, fields)
-    await _write(file, before, tomlkit.dumps(document), house, visit)
-    return goto(f"{base(visit)}/settings?told=saved")
+    _change(document, access, fields)
+    await _write(file, before, tomlkit.dumps(document), identities, access)
+    return goto(f"{base(access)}/settings?told=saved")
 
 
-def _check_owner(visit: IdentityAccess) -> None:
-    if not visit.caller.is_owner:
+def _check_owner(access: IdentityAccess) -> None:
+    if not access.caller.is_owner:
         raise AccessDenied("only the owner may see and change settings")
 
 
-def _change(document: TOMLDocument, visit: IdentityAccess, fields: Mapping[str, str]) -> None:
+def _change(document: TOMLDocument, access: IdentityAccess, fields: Mapping[str, str]) -> None:
     persona = fields.get("persona", "").strip()
-    if persona != visit.runtime.setup.identity.persona:
+    if persona != access.runtime.setup.identity.persona:
         document["persona"] = persona or DEFAULT_PERSONA
-    for _, group in _groups(visit.runtime.agent):
+    for _, group in _groups(access.runtime.agent):
         for field in group:
             if field.name in fields and (value := field.parsed(fields[field.name])) != field.value(
-                visit.runtime.config
+                access.runtime.config
             ):
                 _set(document, field.place, value)
 
@@ -158,7 +158,7 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
     document[place[-1]] = value
 
 
-async def _write(file: Path, before: str | None, text: str, house: HouseHere, visit: IdentityAccess) -> None:
+async def _write(file: Path, before: str | None, text: str, identities: IdentitiesHere, access: IdentityAccess) -> None:
     """Write the file if it is valid, and open the identity with it. Raises `InvalidValue` or `ConflictingChange`.
 
     An identity that cannot be opened with it gets its file back.
@@ -166,13 +166,13 @@ async def _write(file: Path, before: str | None, text: str, house: HouseHere, vi
     if text == (before or ""):
         return
     try:
-        await asyncio.to_thread(visit.runtime.setup.with_file, text)
+        await asyncio.to_thread(access.runtime.setup.with_file, text)
     except ChatbotError as error:
         raise InvalidValue(f"not saved: {error}") from error
-    await house.check_at_rest(visit.identity)
+    await identities.check_at_rest(access.identity)
     await asyncio.to_thread(_replace, file, before, text)
     try:
-        await house.reopen(visit.identity)
+        await identities.reopen(access.identity)
     except BaseException as error:
         _replace(file, text, before)
         if isinstance(error, ChatbotError):

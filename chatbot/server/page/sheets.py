@@ -55,15 +55,15 @@ _HAPPENED = {
 
 
 def sheet(
-    request: Request, name: str, visit: IdentityAccess | None = None, *, status: int = 200, **shown: Any
+    request: Request, name: str, access: IdentityAccess | None = None, *, status: int = 200, **shown: Any
 ) -> HTMLResponse:
-    """A page. `visit` is whose; without one it shows no way on."""
+    """A page of the identity that `access` opens; without one it links to nothing."""
     theme = request.cookies.get("theme")
     caller = getattr(request.state, "caller", None)
     about: dict[str, Any] = {
-        "visit": visit,
-        "base": "" if visit is None else base(visit),
-        "identities": [] if visit is None else request.app.state.house.identities(visit.caller),
+        "access": access,
+        "base": "" if access is None else base(access),
+        "identities": [] if access is None else request.app.state.identities.names_for(access.caller),
         "beside": getattr(request.state, "beside", ()),
         "may_log_out": caller is not None and not caller.is_owner,
         "theme": theme if theme in THEMES else "",
@@ -71,9 +71,9 @@ def sheet(
     return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)
 
 
-def fragment(name: str, visit: IdentityAccess, **shown: Any) -> HTMLResponse:
+def fragment(name: str, access: IdentityAccess, **shown: Any) -> HTMLResponse:
     """Render a part of a page, to be put into one."""
-    html = piece(name, base=base(visit), identity=visit.identity, **shown)
+    html = piece(name, base=base(access), identity=access.identity, **shown)
     return HTMLResponse(html, headers=_HEADERS)
 
 
@@ -87,9 +87,9 @@ def piece(name: str, **shown: Any) -> Markup:
     return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
 
 
-def base(visit: IdentityAccess) -> str:
+def base(access: IdentityAccess) -> str:
     """Return the base path of an identity's pages."""
-    return f"/i/{visit.identity}"
+    return f"/i/{access.identity}"
 
 
 def goto(address: str) -> RedirectResponse:

@@ -77,9 +77,9 @@ async def since(session: SessionHandle, moment: datetime) -> list[Exchange] | No
         n *= 4
 
 
-async def under_way(visit: IdentityAccess, session_id: str, told: list[Exchange]) -> None:
+async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange]) -> None:
     """Mark the exchange that is being answered, and add messages that wait, as they are not written down yet."""
-    turns = await visit.turns_under_way(session_id)
+    turns = await access.turns_under_way(session_id)
     for number, turn in enumerate(turns):
         if number == 0 and told and _is_of(told[-1], turn):
             told[-1].turn = name_of(turn)

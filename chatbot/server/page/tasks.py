@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from chatbot.memory.record import utc_now
 from chatbot.memory.tasks import OPEN, Task
-from chatbot.server.page.routes import Fields, PageRoute, VisitHere
+from chatbot.server.page.routes import AccessHere, Fields, PageRoute
 from chatbot.server.page.sheets import base, goto, sheet
 from chatbot.stores.errors import InvalidValue
 from chatbot.words import TaskStatus
@@ -23,11 +23,11 @@ _PRIORITIES = ("high", "normal", "low")
 
 
 @router.get("")
-async def show(request: Request, visit: VisitHere, *, done: bool = False) -> Response:
+async def show(request: Request, access: AccessHere, *, done: bool = False) -> Response:
     """List open or completed tasks."""
-    tasks = await visit.memories.tasks(statuses=_DONE if done else OPEN)
+    tasks = await access.memories.tasks(statuses=_DONE if done else OPEN)
     groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
-    return sheet(request, "tasks.html", visit, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
+    return sheet(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
 
 
 def _by_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
@@ -47,18 +47,18 @@ def _when(due: str, today: date) -> str:
 
 
 @router.post("")
-async def add(visit: VisitHere, fields: Fields) -> Response:
+async def add(access: AccessHere, fields: Fields) -> Response:
     """Write one down."""
     title = fields.get("title", "").strip()
     if not title:
         raise InvalidValue("the task is empty")
     due, priority = fields.get("due", ""), fields.get("priority", "normal")
-    await visit.memories.add_task(title, due=due, priority=priority)  # type: ignore[arg-type]  # it is checked there
-    return goto(f"{base(visit)}/tasks")
+    await access.memories.add_task(title, due=due, priority=priority)  # type: ignore[arg-type]  # it is checked there
+    return goto(f"{base(access)}/tasks")
 
 
 @router.post("/{task_id}")
-async def change(visit: VisitHere, task_id: Annotated[str, Path(max_length=100)], fields: Fields) -> Response:
+async def change(access: AccessHere, task_id: Annotated[str, Path(max_length=100)], fields: Fields) -> Response:
     """Tick it off, or open it again."""
-    await visit.memories.update_task(task_id, status=fields.get("status", ""))
-    return goto(f"{base(visit)}/tasks{'?done=1' if fields.get('status') == 'pending' else ''}")
+    await access.memories.update_task(task_id, status=fields.get("status", ""))
+    return goto(f"{base(access)}/tasks{'?done=1' if fields.get('status') == 'pending' else ''}")

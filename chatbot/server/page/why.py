@@ -12,7 +12,7 @@ from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import SessionNotFound
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
-from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
 from chatbot.server.page.sheets import sheet
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
@@ -44,20 +44,20 @@ class ConsideredRow:
 
 @router.get("/c/{session_id}/why")
 async def show(
-    request: Request, visit: VisitHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)] = ""
+    request: Request, access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
     """Show the turn for the message of that time, or the last turn."""
-    session = await visit.session(session_id)
+    session = await access.session(session_id)
     receipt = receipt_at(await session.receipts(), at)
     return sheet(
         request,
         "why.html",
-        visit,
+        access,
         here="session",
         session=session.record,
         receipt=receipt,
         memory=receipt.get("memory") or {},
-        considered=await _considered(visit, receipt.get("memory") or {}),
+        considered=await _considered(access, receipt.get("memory") or {}),
         tokens={name: n for name, n in receipt.get("tokens", {}).items() if name != "reply_reserve"},
         reserve=receipt.get("tokens", {}).get("reply_reserve", 0),
         bill=bill_of(calls_in([receipt])),
@@ -81,7 +81,7 @@ def _moment(text: str) -> datetime:
         raise SessionNotFound("no such turn") from None
 
 
-async def _considered(visit: IdentityAccess, memory: dict[str, Any]) -> list[ConsideredRow]:
+async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[ConsideredRow]:
     """Return all memories that were considered, injected ones first."""
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     injected = [str(each) for each in memory.get("injected", [])]
@@ -91,7 +91,7 @@ async def _considered(visit: IdentityAccess, memory: dict[str, Any]) -> list[Con
     verdicts = {each: why.get(each, str(looked["verdict"])) for each, looked in looked_at.items()}
     verdicts |= dict.fromkeys(listed, _LISTED) | dict.fromkeys(injected, _INJECTED)
     verdicts |= dict.fromkeys(map(str, memory.get("excerpts", [])), _EXCERPT)
-    rows = await _rows(visit, ids)
+    rows = await _rows(access, ids)
     return [
         ConsideredRow(
             id=each,
@@ -104,8 +104,8 @@ async def _considered(visit: IdentityAccess, memory: dict[str, Any]) -> list[Con
     ]
 
 
-async def _rows(visit: IdentityAccess, ids: list[str]) -> dict[str, Observation]:
+async def _rows(access: IdentityAccess, ids: list[str]) -> dict[str, Observation]:
     try:
-        return {row.id: row for row in await visit.memories.get(ids, ask=SENSITIVITIES, count_use=False)}
+        return {row.id: row for row in await access.memories.get(ids, ask=SENSITIVITIES, count_use=False)}
     except UnsupportedOperation:
         return {}

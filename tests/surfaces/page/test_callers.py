@@ -74,7 +74,7 @@ def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
     guest.goto("/i/ada/memory")
     expect(guest.locator(".row-title")).to_have_text(["The shop opens at nine"])
     guest.goto(f"/i/ada/memory/{hidden}")
-    expect(guest.locator(".problem")).to_contain_text("There is no observation")
+    expect(guest.locator(".problem")).to_contain_text("No memory has the id")
     guest.goto(private)
     expect(guest.locator(".problem")).to_contain_text("There is no session")
     for path in ("stream", "why", "cost"):

@@ -184,7 +184,7 @@ def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None
     expect(page.get_by_role("heading", level=1)).to_have_text("Error")
     expect(page.locator(".problem")).to_contain_text("nothing was changed")
     page.goto("/i/ada/memory/01890000-0000-7000-8000-000000000000")
-    expect(page.locator(".problem")).to_contain_text("There is no observation")
+    expect(page.locator(".problem")).to_contain_text("No memory has the id")
     page.goto("/i/nobody")
     expect(page.locator(".problem")).to_contain_text("There is no identity 'nobody'")
 

@@ -215,3 +215,33 @@ def test_a_key_is_overwritten_in_the_version_that_was_read(served: Served) -> No
         assert client.get(path).json()["title"] == "Porto"
         newest = {"If-Match": _tag(client, path)}
         assert client.put(path, json={"title": "Rome"}, headers=newest).json()["outcome"] == "added"
+
+
+def test_a_write_answers_with_the_version_that_it_made(served: Served) -> None:
+    with served.client() as client:
+        made = client.post("/v1/memories", json={"title": "green tea"})
+        path = f"/v1/memories/{made.json()['id']}"
+        tags = [made.headers["etag"]]
+        assert tags[-1] == _tag(client, path)
+        for body in ({"title": "black tea"}, {"tags": ["drink"]}):
+            tags.append(client.patch(path, json=body, headers={"If-Match": tags[-1]}).headers["etag"])
+            assert tags[-1] == _tag(client, path)
+        assert len(set(tags)) == 3
+        assert client.patch(path, json={"tags": ["drink"]}).headers["etag"] == tags[-1]
+        assert client.post(f"{path}/confirm").headers["etag"] == tags[-1]
+        forgotten = client.delete(path)
+        assert forgotten.headers["etag"] not in tags
+        restored = client.post(f"{path}/restore", headers={"If-Match": forgotten.headers["etag"]})
+        assert restored.headers["etag"] == tags[-1] == _tag(client, path)
+
+
+def test_a_key_answers_with_the_version_that_it_holds(served: Served) -> None:
+    with served.client() as client:
+        path, tags = "/v1/memories/by-key/crm", []
+        for town in ("Lisbon", "Lisbon", "Porto"):
+            tags.append(client.put(path, json={"title": f"Anna lives in {town}"}).headers["etag"])
+            assert tags[-1] == _tag(client, path)
+        assert tags[0] == tags[1] != tags[2]
+        old, new = (_post(client, "/v1/memories", {"title": each})["id"] for each in ("one", "two"))
+        superseded = client.post(f"/v1/memories/{old}/supersede", json={"by": new})
+        assert superseded.headers["etag"] not in {_tag(client, f"/v1/memories/{new}"), None}

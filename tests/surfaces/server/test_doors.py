@@ -479,10 +479,10 @@ def test_a_token_opens_several_identities_and_the_first_answers(world: World) ->
 
 def test_a_token_is_revoked_while_the_server_runs(http: Serve) -> None:
     served = http(tokens=True)
-    text, token = served.house.tokens.add("guest", ["ada"], "full")
+    text, token = served.identities.tokens.add("guest", ["ada"], "full")
     with served.client(text) as client:
         assert client.get("/v1/models").is_success
-        served.house.tokens.revoke(token.id)
+        served.identities.tokens.revoke(token.id)
         assert client.get("/v1/models").status_code == 401
 
 
@@ -490,23 +490,23 @@ def test_once_there_is_a_token_the_owner_needs_one_too_and_revoking_the_last_ope
     served = http()
     with served.client() as client:
         assert client.get("/v1/models").is_success
-        _, token = served.house.tokens.add("guest", ["ada"], "full")
+        _, token = served.identities.tokens.add("guest", ["ada"], "full")
         assert client.get("/v1/models").status_code == 401
     closed = http(tokens=True)
     with closed.client() as client:
-        for token in closed.house.tokens.all():
-            closed.house.tokens.revoke(token.id)
+        for token in closed.identities.tokens.all():
+            closed.identities.tokens.revoke(token.id)
         assert client.get("/v1/models").status_code == 401
 
 
 def test_a_damaged_file_of_tokens_lets_nobody_in(http: Serve) -> None:
     served = http(tokens=True)
     token = served.token("ada")
-    served.house.setup.identities.joinpath(".server", "tokens.json").write_text('{"version": 1, "tokens": 7}')
+    served.identities.setup.identities.joinpath(".server", "tokens.json").write_text('{"version": 1, "tokens": 7}')
     with served.client(token) as client:
         response = client.get("/v1/models")
     assert response.status_code == 500
-    assert str(served.house.setup.identities) not in response.text
+    assert str(served.identities.setup.identities) not in response.text
 
 
 def test_who_asks_too_often_is_told_when_to_come_back(http: Serve) -> None:

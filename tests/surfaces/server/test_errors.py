@@ -28,6 +28,7 @@ EXPECTED = {
     "ModelTimeout": (504, "model_timeout"),
     "ProviderFailed": (502, "provider_failed"),
     "BudgetExceeded": (402, "budget_exceeded"),
+    "QuotaExceeded": (429, "quota_exceeded"),
     "ToolError": (500, "tool_failed"),
     "UnsupportedOperation": (409, "unsupported_operation"),
     "UnknownStore": (500, "configuration"),
@@ -47,10 +48,11 @@ EXPECTED = {
     "StoreBusy": (503, "busy"),
     "StoreFailed": (500, "storage_failed"),
     "ReadOnlyFolder": (500, "storage_failed"),
-    "Closed": (500, "storage_failed"),
+    "ClosedResource": (500, "storage_failed"),
 }
 TELLS_OF_FILES = {
     "ConfigError",
+    "QuotaExceeded",
     "BudgetExceeded",  # where the bill cannot be read
     "DamagedSession",
     "UnknownStore",
@@ -64,7 +66,7 @@ TELLS_OF_FILES = {
     "StoreBusy",
     "StoreFailed",
     "ReadOnlyFolder",
-    "Closed",
+    "ClosedResource",
 }
 GUEST = Caller("tk_1", frozenset({"ada"}), "full")
 LEAVES = [*leaves(ChatbotError), *leaves(StoreError)]

@@ -1,14 +1,17 @@
 """`GET /v1/events`: the feed of changes over HTTP."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from chatbot.server.callers import Caller
-from chatbot.server.errors import Refused
+from chatbot.server.errors import ProblemError
 from chatbot.server.followers import MOST, MOST_OF_ONE, Followers
+from chatbot.server.sse import EventStream, event
 from tests.servers.http_server import Serve, Served, events
 
 
@@ -96,7 +99,7 @@ def test_a_token_that_is_revoked_is_told_nothing_more(served: Served) -> None:
     with served.client(text) as client, client.stream("GET", "/v1/events") as response:
         stream = events(response)
         assert next(stream)[0] == "ready"
-        served.house.tokens.revoke(served.house.tokens.find(text).id)  # type: ignore[union-attr]
+        served.identities.tokens.revoke(served.identities.tokens.find(text).id)  # type: ignore[union-attr]
         assert list(stream) == []
 
 
@@ -111,11 +114,37 @@ def test_what_is_no_position_is_refused_and_head_ends(served: Served) -> None:
 def test_connections_that_follow_are_few_and_end_with_the_server() -> None:
     followers = Followers()
     mine = [followers.admit(Caller("me")) for _ in range(MOST_OF_ONE)]
-    with pytest.raises(Refused, match="of yours"):
+    with pytest.raises(ProblemError, match="of yours"):
         followers.admit(Caller("me"))
     mine.pop()
     mine.append(followers.admit(Caller("me")))
     others = [followers.admit(Caller(f"caller {number}")) for number in range(MOST - MOST_OF_ONE)]
-    with pytest.raises(Refused, match="in all"):
+    with pytest.raises(ProblemError, match="in all"):
         followers.admit(Caller("another"))
     assert len(others) + len(mine) == MOST
+
+
+async def test_of_a_client_that_does_not_read_little_is_kept_in_memory() -> None:
+    made, stuck = 0, asyncio.Event()
+
+    async def changes() -> AsyncGenerator[bytes, None]:
+        nonlocal made
+        for made in range(1, 10_000):  # noqa: B007 - counts what was read
+            yield event({"title": "t" * 1_000}, "change", "1")
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        await stuck.wait()
+        before = -1
+        while before != made:  # until nothing more is read
+            before = made
+            for _ in range(100):
+                await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    await EventStream(changes())({"type": "http"}, receive, send)
+    assert 0 < made < 200

@@ -27,8 +27,8 @@ async def test_it_is_announced_when_the_model_is_ready() -> None:
     model = SlowModel()
     Path("config.toml").write_text("", encoding="utf-8")
     announced: asyncio.Queue[str] = asyncio.Queue()
-    async with Identities(Options(port=0), open_runtime=lambda options: Runtime(options, model=model)) as house:
-        serving = asyncio.create_task(serve(house, ready=announced.put_nowait))
+    async with Identities(Options(port=0), open_runtime=lambda options: Runtime(options, model=model)) as identities:
+        serving = asyncio.create_task(serve(identities, ready=announced.put_nowait))
         async with asyncio.timeout(PATIENCE_S):
             await model.asked.wait()
             assert announced.empty()
@@ -42,5 +42,5 @@ async def test_an_identity_that_cannot_be_opened_keeps_no_door_shut() -> None:
     def fails(_: Options) -> Runtime:
         raise ConfigError("broken")
 
-    async with Identities(Options(port=0), open_runtime=fails) as house:
-        await house.warm()
+    async with Identities(Options(port=0), open_runtime=fails) as identities:
+        await identities.warm()

@@ -196,7 +196,7 @@ def test_a_turn_of_a_stream_is_told_again_with_its_tools_answer_and_usage(http: 
         for _ in range(2):
             with client.stream("POST", path, json={"text": "look"}, headers=headers) as stream:
                 told.append(list(events(stream)))
-            wait_until(lambda: not served.house.at_work)  # who comes before is told of the first as it happened
+            wait_until(lambda: not served.identities.at_work)  # who comes before is told of the first as it happened
         assert told[0][-1] == told[1][-1]
         assert told[1] == [("text", {"text": "nothing found"}), told[0][-1]]
         body = {"model": "ada", "session_id": session, "messages": [MESSAGE], "stream": True}
@@ -294,4 +294,4 @@ def test_work_that_goes_on_without_its_client_ends_with_the_server(http: Serve) 
         path, headers = f"/v1/sessions/{session}/chat", {"Idempotency-Key": "a"}
         with client.stream("POST", path, json={"text": "hello"}, headers=headers) as lost:
             next(events(lost))
-    wait_until(lambda: served.house.at_work)
+    wait_until(lambda: served.identities.at_work)

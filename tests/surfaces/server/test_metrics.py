@@ -50,7 +50,7 @@ def _converse(client: httpx.Client, identity: str) -> str:
 
 
 def _for_metrics(served: Served) -> str:
-    text, _ = served.house.tokens.add(uuid4().hex, (), "public", metrics=True)
+    text, _ = served.identities.tokens.add(uuid4().hex, (), "public", metrics=True)
     return text
 
 
@@ -143,15 +143,15 @@ def test_a_token_for_metrics_shows_no_page_of_anybody(served: Served) -> None:
 
 
 def test_it_is_revoked_like_any_other(served: Served) -> None:
-    text, token = served.house.tokens.add(uuid4().hex, (), "public", metrics=True)
+    text, token = served.identities.tokens.add(uuid4().hex, (), "public", metrics=True)
     with served.client(text) as client:
         assert client.get("/metrics").is_success
-        served.house.tokens.revoke(token.id)
+        served.identities.tokens.revoke(token.id)
         assert client.get("/metrics").status_code == 401
 
 
 def test_it_is_limited_like_any_other(served: Served) -> None:
-    text, _ = served.house.tokens.add(uuid4().hex, (), "public", rate_per_minute=3, metrics=True)
+    text, _ = served.identities.tokens.add(uuid4().hex, (), "public", rate_per_minute=3, metrics=True)
     with served.client(text) as client:
         assert [client.get("/metrics").status_code for _ in range(5)][-1] == 429
 
@@ -209,7 +209,7 @@ def test_the_command_line_makes_a_token_for_it() -> None:
 
 def test_tokens_of_an_earlier_release_open_what_they_did(served: Served) -> None:
     text = served.token("ada", "grace")
-    path = served.house.setup.identities / ".server" / "tokens.json"
+    path = served.identities.setup.identities / ".server" / "tokens.json"
     kept = json.loads(path.read_text(encoding="utf-8"))
     for token in kept["tokens"]:
         del token["metrics"]

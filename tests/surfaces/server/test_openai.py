@@ -265,7 +265,7 @@ def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: o
 def test_every_call_is_on_the_bill(served: Served, client: openai.OpenAI) -> None:
     client.chat.completions.create(model="ada", messages=HELLO)
     list(client.chat.completions.create(model="ada", messages=HELLO, stream=True))
-    lines = served.house.setup.identity.memory.joinpath("usage.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = served.identities.setup.identity.memory.joinpath("usage.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2
 
 

@@ -32,7 +32,7 @@ async def list_tagged(
     context: Context,
     tag: Annotated[Line, About("the tag")],
     *,
-    limit: Annotated[Limit, About("how many", most=2)] = 5,
+    limit: Annotated[Limit, About("maximum results", most=2)] = 5,
 ) -> Sequence[Observation]:
     """List memories with a tag.
 
@@ -107,7 +107,7 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
         assert client_of_http.get("/v1/counts/drink").json() == {"tag": "drink", "count": 3}
         described = client_of_http.get("/openapi.json").json()["paths"]["/v1/tagged/{tag}"]["get"]
     assert described["summary"] == "List memories with a tag"
-    assert {each["name"]: each["description"] for each in described["parameters"]}["limit"] == "How many."
+    assert {each["name"]: each["description"] for each in described["parameters"]}["limit"] == "Maximum results."
     with served.client(served.token("ada", rights=["write"])) as client_of_http:
         assert client_of_http.get("/v1/tagged/food").status_code == 403
 

@@ -34,7 +34,7 @@ def served(http: Serve) -> Served:
 
 def _token(served: Served, quota: Quota = NO_QUOTA, user_quota: Quota = NO_QUOTA) -> str:
     rights = ["read", "chat", "write", "curate"]
-    text, _ = served.house.tokens.add("shop", ["ada"], "full", rights=rights, quota=quota, user_quota=user_quota)
+    text, _ = served.identities.tokens.add("shop", ["ada"], "full", rights=rights, quota=quota, user_quota=user_quota)
     return text
 
 
@@ -62,7 +62,7 @@ def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) 
     official = openai.OpenAI(base_url=f"{served.url}/v1", api_key=text)
     with official, pytest.raises(openai.RateLimitError, match="free again at"):
         official.chat.completions.create(model="ada", messages=asked)
-    served.house.tokens.limit("shop", lambda token: replace(token, quota=Quota()))
+    served.identities.tokens.limit("shop", lambda token: replace(token, quota=Quota()))
     with served.client(text) as client:
         assert _ask(client).status_code == 200
 

@@ -213,7 +213,7 @@ class World:
     def __init__(self, served: Served) -> None:
         self.served = served
         self.owner = served.token("ada")
-        self.actor, token = served.house.tokens.add("actor", ["ada"], "full", rate_per_minute=1_000_000)
+        self.actor, token = served.identities.tokens.add("actor", ["ada"], "full", rate_per_minute=1_000_000)
         self._actor_id = token.id
         self.client = served.client()
         self._file = Path("identities/.server/tokens.json").resolve()

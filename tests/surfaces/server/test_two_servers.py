@@ -11,7 +11,7 @@ from chatbot.messages import Delta, TextDelta
 from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
-from chatbot.server.errors import Refused, TurnStopped
+from chatbot.server.errors import ProblemError, TurnStopped
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.relay import RemoteTurn
@@ -46,8 +46,8 @@ async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[Identi
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel(replies, delay_s=delay_s))
 
-    async with Identities(Options(), open_runtime=opened) as house:
-        yield await house.visit(OWNER)
+    async with Identities(Options(), open_runtime=opened) as identities:
+        yield await identities.access(OWNER)
 
 
 async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
@@ -111,7 +111,7 @@ async def test_a_turn_that_fails_tells_listeners_of_another_server_why(storage: 
         heard = asyncio.create_task(_text_of(remote))
         assert await other.stop(session.id) == 1
         assert WORDS.startswith(await heard)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ProblemError) as refused:
             await remote.ended()
         assert refused.value.problem.code == "turn_stopped"
 
@@ -119,7 +119,7 @@ async def test_a_turn_that_fails_tells_listeners_of_another_server_why(storage: 
 async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
     async with serving(delay_s=0.002) as one, serving(delay_s=0.002) as other:
         session = await one.new_session()
-        turns = [await visit.begin_turn(session.id, f"text {n}") for n in range(3) for visit in (one, other)]
+        turns = [await access.begin_turn(session.id, f"text {n}") for n in range(3) for access in (one, other)]
         for turn in turns:
             await turn.ended()
         entries = await (await one.session(session.id)).transcript_read_all()
@@ -130,7 +130,7 @@ async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
 async def test_two_servers_pass_no_budget_together(storage: str) -> None:
     Path("config.toml").write_text(storage + DAY)
     async with serving(delay_s=0.002) as one, serving(delay_s=0.002) as other:
-        sessions = [await visit.new_session() for visit in (one, other) for _ in range(3)]
+        sessions = [await access.new_session() for access in (one, other) for _ in range(3)]
         turns = [await (one if n % 2 else other).begin_turn(each.id, "hi") for n, each in enumerate(sessions)]
         ended = await asyncio.gather(*(turn.ended() for turn in turns), return_exceptions=True)
         spent = await one.runtime.ledger.total()

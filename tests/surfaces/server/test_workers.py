@@ -51,7 +51,7 @@ async def houses(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[list[Id
     async with AsyncExitStack() as stack:
         options = Options(config=Path("config.toml"))
         workers = [Identities(options, open_runtime=opened, siblings=Siblings(folder, n, 2)) for n in range(2)]
-        yield [await stack.enter_async_context(house) for house in workers]
+        yield [await stack.enter_async_context(identities) for identities in workers]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def _short_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_turn_is_listed_listened_to_and_stopped_through_another_worker() -> None:
     async with houses(WORDS, delay_s=0.005) as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         assert not await there.is_answered(session.id)
         turn = await here.begin_turn(session.id, "talk to me")
@@ -81,7 +81,7 @@ async def test_a_turn_is_listed_listened_to_and_stopped_through_another_worker()
 
 async def test_another_worker_hears_the_same_reply_and_receipt() -> None:
     async with houses("It is in aisle 4") as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         turn = await here.begin_turn(session.id, "Where is the milk?")
         heard = (await there.turns_lately(session.id))[0]
@@ -91,7 +91,7 @@ async def test_another_worker_hears_the_same_reply_and_receipt() -> None:
 
 async def test_another_worker_hears_of_the_same_error() -> None:
     async with houses(ProviderFailed("out of order")) as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         await here.begin_turn(session.id, "Hello?")
         with pytest.raises(ProviderFailed, match="out of order"):
@@ -100,7 +100,7 @@ async def test_another_worker_hears_of_the_same_error() -> None:
 
 async def test_settings_that_one_worker_saves_are_those_of_the_other() -> None:
     async with houses(WORDS, delay_s=0.005) as (one, other):
-        here, there = await one.visit(OWNER), await other.visit(OWNER)
+        here, there = await one.access(OWNER), await other.access(OWNER)
         session = await here.new_session()
         turn = await there.begin_turn(session.id, "talk to me")
         with pytest.raises(ConflictingChange):
@@ -110,7 +110,7 @@ async def test_settings_that_one_worker_saves_are_those_of_the_other() -> None:
         await asyncio.wait([turn.task])
         await one.reopen(here.identity)
         async with asyncio.timeout(PATIENCE_S):
-            while (await other.visit(OWNER)).runtime is former:  # noqa: ASYNC110 - it has no event
+            while (await other.access(OWNER)).runtime is former:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
 
 
@@ -287,9 +287,9 @@ def http_of(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=PATIENCE_S)
 
 
-def _client(house: Identities) -> httpx.AsyncClient:
+def _client(identities: Identities) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        transport=httpx.ASGITransport(create_app(house), client=("127.0.0.1", 1)), base_url="http://localhost"
+        transport=httpx.ASGITransport(create_app(identities), client=("127.0.0.1", 1)), base_url="http://localhost"
     )
 
 
