@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chatbot.chat.dialogue import messages_of
+from chatbot.chat.dialogue import messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.messages import Message
@@ -24,7 +24,7 @@ from chatbot.server.openai.asked import NEW, Ask
 from chatbot.server.openai.side_calls import is_side_call
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingRight
-from chatbot.stores.records import parse_time
+from chatbot.stores.records import TranscriptEntry, parse_time
 
 SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
@@ -39,8 +39,8 @@ class ReplyPlace:
     session: SessionHandle | None = None
     """None if nothing is kept."""
     before: tuple[Message, ...] | None = None
-    """Earlier messages, as the client sent them or, where nothing is stored, as the session holds them; None: the
-    session's own transcript continues."""
+    """Earlier messages, as the client sent them or, where nothing is stored, as the session holds them, with the
+    answers of tools; None: the session's own transcript continues."""
     is_whole: bool = False
     """True if the client holds the whole conversation and may send it again to find the session."""
     is_new: bool = False
@@ -51,7 +51,7 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     """Find or begin the session of a request. Raises `ProblemError`, or whatever opening it raises."""
     named = await _named(ask, access)
     if ask.memory == "off":
-        return ReplyPlace(before=None if named is None else await _said_in(named, access))
+        return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
     if named is not None:
         return await _at(named, ask, access)
     remembers = (ask.memory or access.caller.memory) == "on"
@@ -173,13 +173,22 @@ async def _taken_up(found: histories.HistoryMatch, access: IdentityAccess) -> Se
         return None  # a session of its own is as good
 
 
-async def _said_in(named: _Named | None, access: IdentityAccess) -> tuple[Message, ...] | None:
-    """Return the messages of a session, for an answer that is not kept in it."""
-    if named is None:
-        return None
+async def _said_in(named: _Named, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
+    """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
     named.session.check("chat")
-    entries = await named.session.transcript_read_last(access.runtime.setup.agent_settings.window_entries)
-    return tuple(messages_of([(entry.role, entry.content) for entry in entries]))
+    entries = await _shown(named, access.runtime.setup.agent_settings.window_entries)
+    waiting = {call.id for call in unanswered(entries)}
+    if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
+        raise ProblemError(invalid("no call of a tool waits for these answers", "messages"))
+    answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
+    return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
+
+
+async def _shown(named: _Named, most: int) -> list[TranscriptEntry]:
+    """Return the last entries up to the place that was named."""
+    if named.entries is None:
+        return await named.session.transcript_read_last(most)
+    return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
 def _can_be_kept(ask: Ask, access: IdentityAccess) -> bool:

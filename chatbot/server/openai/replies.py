@@ -101,10 +101,11 @@ async def check_options(access: IdentityAccess, ask: Ask) -> None:
 
 
 def answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
-    """Prepare the reply to just these messages; `before`, where given, replaces those before the last."""
+    """Prepare the reply to just these messages; `before`, where given, replaces all but what the user says last."""
     messages = ask.messages
     if before is not None:
-        messages = (*(each for each in ask.messages if each.role == "system"), *before, *ask.new)
+        said = () if ask.answers else ask.new
+        messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
     return _answered(access, ask, messages)
 
 

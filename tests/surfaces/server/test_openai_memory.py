@@ -79,6 +79,16 @@ def test_outer_white_space_and_instructions_do_not_count(client: httpx.Client) -
     assert second["session_id"] == first["session_id"]
 
 
+def test_a_conversation_about_an_image_stays_one_session(client: httpx.Client) -> None:
+    url = "data:image/png;base64,iVBORw0KGgo="
+    parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
+    said: list[Say] = [{"role": "user", "content": parts}]
+    for text in ("And now?", "And then?"):
+        said += [_reply(_chat(client, *said)), _user(text)]
+    _chat(client, *said)
+    assert len(_sessions(client)) == 1
+
+
 def test_what_one_conversation_said_is_recalled_in_the_next(served: Served, client: httpx.Client) -> None:
     first = _chat(client, _user(LOCKER))
     second = _chat(client, _user(ASKED))

@@ -152,6 +152,53 @@ def test_a_kept_response_can_be_read_again_as_long_as_it_was_not_taken_back(
         client.responses.create(model="ada", input="And?", previous_response_id=response.id)
 
 
+def test_what_is_not_stored_follows_a_response_up_to_it(served: Served, client: openai.OpenAI) -> None:
+    first = client.responses.create(model="ada", input="I play chess.")
+    client.responses.create(model="ada", input="And go.", previous_response_id=first.id)
+    client.responses.create(model="ada", input="What do I play?", previous_response_id=first.id, store=False)
+    prompt = served.models["ada"].prompts[-1]
+    assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
+    assert _roles(served, _session(first)) == ["user", "assistant"] * 2
+
+
+def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:
+    call = ToolCall("c1", "weather", '{"place": "Oslo"}')
+    served = http([call, "It rains."], tokens=True)
+    with _client(served, served.token("ada", memory="on")) as client:
+        first = client.responses.create(model="ada", input="How is Oslo?", tools=[WEATHER])
+        answers: Any = [{"type": "function_call_output", "call_id": "c1", "output": "rain"}]
+        forged: Any = [{**answers[0], "call_id": "c2"}]
+        with pytest.raises(openai.BadRequestError, match="waits"):
+            client.responses.create(model="ada", input=forged, previous_response_id=first.id, store=False)
+        client.responses.create(model="ada", input=answers, previous_response_id=first.id, tools=[WEATHER], store=False)
+        prompt = served.models["ada"].prompts[-1]
+        assert [(each.role, each.tool_calls) for each in prompt[-2:]] == [("assistant", (call,)), ("tool", ())]
+        assert _roles(served, _session(first)) == ["user", "tool_call"]
+
+
+def test_a_form_of_the_reply_and_every_choice_reach_the_model_and_nothing_is_recalled(
+    served: Served, client: openai.OpenAI
+) -> None:
+    client.responses.create(model="ada", input="My locker at the gym has the number 4711, remember that.")
+    options = {"top_p": 0.5, "parallel_tool_calls": False, "include": ["message.output_text.logprobs"]}
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
+    client.responses.create(
+        model="ada",
+        input="Which number has the locker at the gym?",
+        tools=[WEATHER],
+        extra_body={**options, "tool_choice": allowed, "text": {"format": {"type": "json_object"}}},
+    )
+    model = served.models["ada"]
+    assert not any("4711" in each.content for each in model.prompts[-1])
+    assert model.options[-1].as_openai() == {
+        "top_p": 0.5,
+        "logprobs": True,
+        "parallel_tool_calls": False,
+        "response_format": {"type": "json_object"},
+        "tool_choice": "auto",
+    }
+
+
 def test_tools_of_the_client_are_called_and_answered(http: Serve) -> None:
     served = http(
         [[TextDelta("Let me look."), ToolCall("c1", "weather", '{"place": "Oslo"}')], "It rains."], tokens=True
