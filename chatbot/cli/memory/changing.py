@@ -133,8 +133,13 @@ async def list_people(desk: VerbRun) -> None:
 async def reindex(desk: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
-        number = await desk.memories.reindex(told, embed=desk.args.embed, anew=desk.args.all)
-    desk.tell({"observations": number}, f"indexed {number:,} observations")
+        done = {"observations": await desk.memories.reindex(told)}
+    said = f"indexed {done['observations']:,} observations"
+    if desk.args.embed or desk.args.all:
+        with progress("embedding") as told:
+            done["embedded"] = await desk.memories.embed_memories(told, anew=desk.args.all)
+        said += f", embedded {done['embedded']:,}"
+    desk.tell(done, said)
 
 
 def _read_narrative(desk: VerbRun, *, is_asked: bool = False) -> None:
