@@ -73,7 +73,7 @@ async def write(folder: Path, rows: int) -> None:
     async with opened(folder) as memory:
         said = ["{} {} the {} {} {}, number {}.".format(*map(chance.choice, parts), number) for number in range(rows)]
         await memory.memories(AGENT).remember_all(Draft(title=text) for text in said)
-        await memory.memories(AGENT).reindex(embed=True)
+        await memory.memories(AGENT).embed_memories()
 
 
 def most_memory_mb() -> float:

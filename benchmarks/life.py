@@ -148,7 +148,7 @@ async def measured(path: Path, half: str, others: int) -> list[Answer]:
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
             await year(runtime, voice, told(found, others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
-            await runtime.memory.memories("chat").reindex(embed=True)
+            await runtime.memory.memories("chat").embed_memories()
             return [await asked(runtime, fact, clock[0]) for fact in found]
 
 

@@ -130,7 +130,7 @@ async def ours(
             ids.setdefault(kept.id, turn.id)
     asking = memory.memories("locomo")
     if embedder is not None:
-        await asking.reindex(embed=True)
+        await asking.embed_memories()
 
     async def ask(question: str) -> Answer:
         recollection = await asking.recall(question, limit=DEPTH)

@@ -147,7 +147,7 @@ async def remembered(case: Case, folder: Path, *, encoder: bool) -> tuple[Memory
         kept = await (session or memory.memories(AGENT)).remember_all([_draft(case.docs[number]) for number in here])
         numbers |= {row.id: number for row, number in zip(kept, here, strict=True) if row.id not in numbers}
     if encoder:
-        await memory.memories(AGENT).reindex(embed=True)
+        await memory.memories(AGENT).embed_memories()
         if missing := (await memory.memories(AGENT).vector_stats()).missing:
             raise SystemExit(f"{missing} rows have no vector")
     return memory, numbers

@@ -32,7 +32,7 @@ from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter, Match
+from chatbot.stores.query import Filter, Match, Progress
 from chatbot.stores.span import Span, span
 from chatbot.stores.vectors import Vector
 
@@ -100,10 +100,11 @@ class Meaning(AsyncResource):
         """Raise `OtherEmbedder` where another model made the vectors, `UnsupportedOperation` where none are kept."""
         await self._store.missing_vectors(self._everything(), model=self._embedder.name, limit=0)
 
-    async def embed_missing(self, *, most: int | None = None) -> int:
+    async def embed_missing(self, *, most: int | None = None, progress: Callable[[int], None] | None = None) -> int:
         """Embed rows that have no vector, newest first, a batch at a time; return how many.
 
-        Raises what the embedder and the store raise. What was embedded before stays.
+        `progress` is told how many there are so far, after each batch. Raises what the embedder and the store raise.
+        What was embedded before stays.
         """
         done = 0
         stuck: set[str] = set()
@@ -113,22 +114,31 @@ class Meaning(AsyncResource):
                 break
             kept = await self._embed_rows(rows)
             done += kept
+            if progress is not None:
+                progress(done)
             if kept < len(rows):  # changed, erased or embedded by others meanwhile, or there is nowhere to keep them
                 stuck.update(row.id for row in rows)
         return done
 
-    async def embed_all(self) -> int:
+    async def embed_all(self, progress: Progress | None = None) -> int:
         """Embed every row without a vector of this embedder; return how many. What `reindex --embed` does."""
         try:
-            return await self.embed_missing()
+            return await self._embed_gaps(progress)
         except OtherEmbedder:
-            return await self.embed_again()
+            return await self.embed_again(progress)
 
-    async def embed_again(self) -> int:
+    async def embed_again(self, progress: Progress | None = None) -> int:
         """Make all vectors anew with this embedder; return how many. What `reindex --all` does."""
         await self._store.forget_vectors()
         self._has_gaps = True
-        return await self.embed_missing()
+        return await self._embed_gaps(progress)
+
+    async def _embed_gaps(self, progress: Progress | None) -> int:
+        if progress is None:
+            return await self.embed_missing()
+        total = await self.missing()
+        progress(0, total)
+        return await self.embed_missing(progress=lambda done: progress(done, max(done, total)))
 
     async def missing(self) -> int:
         """Return how many rows have no vector yet."""

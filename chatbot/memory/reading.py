@@ -371,22 +371,23 @@ class MemoryReads(ScopedOperations):
         scope = self._scope()
         return await scope.store.vector_stats(scope.view(ask))
 
-    async def reindex(self, progress: Progress | None = None, *, embed: bool = False, anew: bool = False) -> int:
-        """Build the store's caches again from what is kept; how many observations the caller may see.
-
-        `embed` also makes the vectors that are missing, and with `anew` all of them, with the embedder at hand; raises
-        `UnsupportedOperation` without one.
-        """
+    async def reindex(self, progress: Progress | None = None) -> int:
+        """Build the store's caches again from what is kept; how many observations the caller may see."""
         scope = self._scope()
         scope.check("curate")
         await scope.store.reindex(progress)
-        if (embed or anew) and scope.meaning is None:
-            raise UnsupportedOperation("there is no embedder: set model in [embedding]")
-        if scope.meaning is not None and anew:
-            await scope.meaning.embed_again()
-        elif scope.meaning is not None and embed:
-            await scope.meaning.embed_all()
         return sum((await scope.store.stats(scope.acting(SENSITIVITIES))).by_status.values())
+
+    async def embed_memories(self, progress: Progress | None = None, *, anew: bool = False) -> int:
+        """Make the vectors that are missing, in all namespaces, with `anew` all of them; how many were made.
+
+        Raises `UnsupportedOperation` without an embedder.
+        """
+        scope = self._scope()
+        scope.check("curate")
+        if scope.meaning is None:
+            raise UnsupportedOperation("there is no embedder: set model in [embedding]")
+        return await (scope.meaning.embed_again(progress) if anew else scope.meaning.embed_all(progress))
 
     @takes(Every, _NO_FILTER)
     async def every(self, asked: Every) -> list[Observation]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,18 @@ async def test_what_is_missing_is_embedded_in_batches_the_newest_first(store: Ob
         ["note 1", "note 0"],
     ]
     assert billed == [("letters", 2), ("letters", 3), ("letters", 2)]
+
+
+async def test_all_gaps_are_embedded_with_progress_whatever_the_caller_sees(store: ObservationStore) -> None:
+    told: list[tuple[int, int]] = []
+    rows = [note(number, f"note {number}", namespace="other" if number % 2 else "") for number in range(7)]
+    await store.commit(replace(OWNER, namespaces=None), adding(*rows))
+    async with Meaning(LetterEmbedder(), store) as meaning:
+        assert await meaning.embed_all(lambda done, total: told.append((done, total))) == 7
+        assert await meaning.missing() == 0
+    assert told[0] == (0, 7)
+    assert told[-1] == (7, 7)
+    assert {done for done, _ in told} == {0, 3, 6, 7}
 
 
 async def test_several_texts_are_one_call_and_the_best_of_them_counts(store: ObservationStore) -> None:

@@ -350,7 +350,7 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_firs
         for number in range(1, 9):
             await say(session, clock, number, f"I walked {number} miles by the lake.")
         new = await say(session, clock, 90, "Moritz has died, so it is Max alone now.")
-        await system.memories("chat").reindex(embed=True)
+        await system.memories("chat").embed_memories()
         hits = (await session.recall("How many cats do I have?", limit=2)).hits
         assert hits[0].id == new
         assert old in [hit.id for hit in hits[1:]] or len(hits) == 1

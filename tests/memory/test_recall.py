@@ -176,7 +176,7 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
     settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
     async with MemorySystem(memory_home, settings=settings, embedder=embedder) as memory:
         await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
-        await memory.reindex(embed=True)
+        await memory.embed_memories()
         before = embedder.calls
         questions = ["board games", "the noise of the heating", "chess", ""]
         answers = await memory.search_batch(questions, limit=1)
@@ -208,7 +208,7 @@ async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_emb
         memory_home, clock=Clock(START, step=timedelta(seconds=1)), settings=settings, embedder=MiniLMEmbedder()
     ) as memory:
         await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
-        await memory.reindex(embed=True)
+        await memory.embed_memories()
         assert (await recalled(memory, "board games"))[0].startswith("On Sundays")
         assert [hit.observation.user_text for hit in await memory.search("board games")] == [
             "On Sundays I play chess with my uncle."

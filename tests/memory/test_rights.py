@@ -79,6 +79,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "vector_stats": ("read", "read", lambda p: p.memories.vector_stats()),
     "every": ("read", "read", lambda p: p.memories.every()),
     "reindex": ("curate", "curate", lambda p: p.memories.reindex()),
+    "embed_memories": ("curate", "curate", lambda p: p.memories.embed_memories()),
     "note_use": ("", "", lambda p: p.memories.note_use([p.row])),
     "remember": ("write", "write", lambda p: p.memories.remember("The gate is green")),
     "remember_all": ("write", "write", lambda p: p.memories.remember_all([Draft(title="The gate is green")])),

@@ -158,6 +158,7 @@ READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
     "purging": lambda memories, each: memories.purging(each),
     "reindex": lambda memories, _: memories.reindex(),
+    "embed_memories": lambda memories, _: memories.embed_memories(),
     "note_use": lambda memories, each: memories.note_use([each]),
 }
 WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.cli.repl.attaching import PastedTexts
 from chatbot.cli.repl.commands import Commands
+from chatbot.cli.repl.loop import _keys
 from tests.command import ok
 from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal
@@ -562,6 +564,29 @@ def test_every_command_is_typed_once_in_one_session(remembering: Start, monkeypa
         if shown:
             chat.see(rf"❯ {re.escape(line)} *\n.*(?:{shown}).*\n❯$")
     chat.ended()
+
+
+EVERY_KEY = {
+    ("enter",): ("one\r", r"You said: one\n"),
+    ("escape", "enter"): (f"two{ALT_ENTER}three\r", r"You said: two three"),
+    ("c-j",): ("four\nfive\r", r"You said: four five"),
+    ("<bracketed-paste>",): ("\x1b[200~six\nseven\x1b[201~\r", r"You said: six seven"),
+    ("c-c",): (f"nine{CTRL_C}", r"❯ nine\n.*❯$"),
+}
+"""What is typed for each key that the prompt binds, and what is then on the screen."""
+
+
+@pytest.mark.nightly
+def test_every_key_is_typed_once_in_one_session(start: Start) -> None:
+    bound = {tuple(getattr(key, "value", key) for key in each.keys) for each in _keys(PastedTexts()).bindings}
+    names = {"c-m": "enter"}
+    assert {tuple(names.get(key, key) for key in keys) for keys in bound} == set(EVERY_KEY)
+    chat = start()
+    for typed, shown in EVERY_KEY.values():
+        chat.prompt()
+        chat.type(typed)
+        chat.see(shown)
+    chat.leave()
 
 
 def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:

@@ -62,7 +62,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
 
     async def embed() -> str:
         async with _open(setup) as memory:
-            return f"created for {await memory.memories().reindex(embed=True):,} memories"
+            return f"created for {await memory.memories().embed_memories():,} memories"
 
     try:
         async with _open(setup) as memory:

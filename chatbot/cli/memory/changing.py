@@ -133,8 +133,13 @@ async def list_people(run: VerbRun) -> None:
 async def reindex(run: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
-        number = await run.memories.reindex(told, embed=run.args.embed, anew=run.args.all)
-    run.tell({"observations": number}, f"indexed {number:,} memories")
+        done = {"observations": await run.memories.reindex(told)}
+    said = f"indexed {done['observations']:,} memories"
+    if run.args.embed or run.args.all:
+        with progress("embedding") as told:
+            done["embedded"] = await run.memories.embed_memories(told, anew=run.args.all)
+        said += f", embedded {done['embedded']:,}"
+    run.tell(done, said)
 
 
 def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
