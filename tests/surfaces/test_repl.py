@@ -620,7 +620,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/tasks done 1")
     chat.see("No open tasks")
     chat.say("/forget")
-    chat.see("say what: /forget")
+    chat.see("usage: /forget TEXT or ID")
     chat.leave()
 
 
