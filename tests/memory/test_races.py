@@ -105,6 +105,7 @@ async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> No
     assert {entry.key for entry in entries} == {f"{worker}.{n}" for worker in range(8) for n in range(20)}
 
 
+@pytest.mark.nightly
 async def test_sessions_made_by_many_processes_are_each_listed_once(memory_home: Path) -> None:
     session_id = await _session(memory_home)
     reports = _race("create", memory_home, session_id, WORKERS, 25)

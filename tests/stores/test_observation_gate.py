@@ -508,7 +508,7 @@ READING = {
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
     "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
-    "reindex", "note_use", "purge_fact",
+    "reindex", "embed_memories", "note_use", "purge_fact",
     "profile_set", "profile_accept", "profile_reject", "profile_pin", "profile_forget", "profile_learn", "upsert",
 }  # fmt: skip
 PREVIEWING = {"purging"}  # of every sensitivity and status; see `test_a_caller_erases_no_more_than_they_see`

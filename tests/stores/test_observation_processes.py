@@ -189,6 +189,7 @@ def test_processes_that_write_at_the_same_time_keep_every_row_once(processes: li
     close(processes)
 
 
+@pytest.mark.nightly
 def test_the_same_said_by_all_at_once_becomes_one_row_that_counts_the_others(processes: list[RemoteStore]) -> None:
     rounds = [
         [adding(replace(numbered(worker * 100 + each), title=f"Tea {each % 3}")) for each in range(30)]

@@ -291,6 +291,7 @@ def test_matches_are_marked_where_colour_is_shown_and_nowhere_else(monkeypatch: 
     assert "\x1b" not in ok("search", "giraffe")
 
 
+@pytest.mark.nightly
 def test_the_first_search_shows_how_far_it_is_on_a_terminal_alone() -> None:
     make(*(f"talk {number} of a giraffe" for number in range(150)))
     first = terminal("search", "giraffe")

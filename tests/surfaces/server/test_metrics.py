@@ -171,6 +171,7 @@ def test_where_it_was_not_asked_for_there_is_none(http: Serve, settings: str) ->
         assert "/metrics" not in client.get("/openapi.json").text
 
 
+@pytest.mark.nightly
 def test_it_is_read_at_once_while_many_talk(http: Serve) -> None:
     served = http(["One two three four five."], config=CONFIG, delay_s=0.01)
 
