@@ -55,7 +55,7 @@ def test_two_people_see_nothing_of_each_other(http: Serve, tab: Tab) -> None:
     grace.goto(session)
     expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
     grace.goto(session.replace("ada", "grace"))
-    expect(grace.locator(".problem")).to_contain_text("There is no session")
+    expect(grace.locator(".problem")).to_contain_text("No session has the id")
     grace.goto("/i/made-up")
     expect(grace.locator(".problem")).to_contain_text("There is no identity 'made-up'")
 
@@ -76,10 +76,10 @@ def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
     guest.goto(f"/i/ada/memory/{hidden}")
     expect(guest.locator(".problem")).to_contain_text("No memory has the id")
     guest.goto(private)
-    expect(guest.locator(".problem")).to_contain_text("There is no session")
+    expect(guest.locator(".problem")).to_contain_text("No session has the id")
     for path in ("stream", "why", "cost"):
         guest.goto(f"{private}/{path}")
-        expect(guest.locator(".problem")).to_contain_text("There is no session")
+        expect(guest.locator(".problem")).to_contain_text("No session has the id")
     guest.goto("/i/ada")
     expect(guest.locator("#recent li")).to_have_count(0)
     expect(guest.get_by_role("link", name="Cost")).to_be_visible()

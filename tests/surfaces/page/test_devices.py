@@ -64,7 +64,7 @@ def test_a_session_that_is_deleted_elsewhere_says_so_once(http: Serve, tab: Tab)
     page.on("response", lambda answer: asked.append(answer.status) if "/since" in answer.url else None)
     with served.client() as client:
         client.delete(f"/v1/sessions/{page.url.rpartition('/')[2]}")
-    expect(page.get_by_role("alert").last).to_contain_text("There is no session", ignore_case=True)
+    expect(page.get_by_role("alert").last).to_contain_text("No session has the id", ignore_case=True)
     expect(answers(page)).to_have_text(["one"])
 
 
