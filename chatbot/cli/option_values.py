@@ -39,10 +39,7 @@ def count(text: str) -> int:
 
 def workers(text: str) -> int:
     """Parse a number of processes, 1 to 64."""
-    number = int(text)
-    if not 1 <= number <= 64:
-        raise argparse.ArgumentTypeError(f"{text} must be 1 to 64")
-    return number
+    return _from_one(text, 64)
 
 
 def days(text: str) -> float:
@@ -55,9 +52,13 @@ def days(text: str) -> float:
 
 def whole_days(text: str) -> int:
     """Parse a whole number of days, up to ten years."""
+    return _from_one(text, _MOST_DAYS)
+
+
+def _from_one(text: str, most: int) -> int:
     number = int(text)
-    if not 1 <= number <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {_MOST_DAYS}")
+    if not 1 <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {most}")
     return number
 
 

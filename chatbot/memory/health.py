@@ -94,7 +94,7 @@ def tells_of_health(text: str, question: str = "") -> bool:
     """Return whether a message states something of its speaker's health, or answers the bot's question about it."""
     if question and _ASKED.search(question) and text.strip() and "?" not in text:
         return True
-    text = text.replace("’", "'")
-    return any(_OF_HEALTH.match(clause) for clause in own_clauses(text)) or any(
-        _NAMED.match(sentence) for sentence in own_statements(text)
+    return any(
+        _NAMED.match(sentence) or any(_OF_HEALTH.match(clause) for clause in own_clauses(sentence))
+        for sentence in own_statements(text.replace("’", "'"))
     )

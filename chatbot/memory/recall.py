@@ -36,7 +36,7 @@ _COMPARED = 8
 _NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
 _LATER = 4
-"""How many later rows are looked at for each that is recalled."""
+"""Number of later rows that are compared with each recalled one."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""

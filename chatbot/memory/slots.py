@@ -64,12 +64,6 @@ def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> l
     return list(found.values())
 
 
-def own_clauses(text: str) -> Iterator[str]:
-    """The clauses of a message in which its speaker states something of themselves, now."""
-    for sentence in own_statements(text):
-        yield from _clauses(sentence)
-
-
 def own_statements(text: str) -> Iterator[str]:
     """The sentences of a message that are its speaker's own: no question, nothing quoted or taken back."""
     said = _without_quotes(text[:_LONGEST])
@@ -170,7 +164,7 @@ def _straightened(sentence: str) -> str:
 
 def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[str]) -> Iterator[SlotStatement]:
     corrects = _CORRECTS.search(message) is not None
-    for clause in _clauses(sentence):
+    for clause in own_clauses(sentence):
         for rule in _RULES:
             if match := rule.pattern.match(clause):
                 values = list(rule.read(_Read(clause, match, plain, sentence, known)))
@@ -180,7 +174,8 @@ def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[s
                     break
 
 
-def _clauses(sentence: str) -> Iterator[str]:
+def own_clauses(sentence: str) -> Iterator[str]:
+    """The clauses of a sentence in which its speaker states something of themselves, now."""
     for start in islice(_START.finditer(sentence), _MOST_CLAUSES):
         if _SUPPOSED.search(sentence[: start.start()]):
             return
