@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
 FIRST = SCRIPTS / "openai_sdk.py"
 UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
-"""What uv has downloaded before, for clients that need packages of their own: each test has empty caches otherwise."""
+"""The download cache of uv, for clients that need packages of their own: each test has empty caches otherwise."""
 
 
 @contextmanager

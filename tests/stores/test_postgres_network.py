@@ -1,4 +1,4 @@
-"""What is said, and kept, when the way to the database breaks: in the middle of a commit, before it, or all of it."""
+"""Errors, and rows that are kept, when the connection to the database breaks: before, within or after a commit."""
 
 import socket
 import threading
@@ -27,7 +27,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self.word, self.is_heard, self._is_mute = b"", False, False
-        """What cuts it, and whether the server still gets it."""
+        """The bytes at which it is cut, and whether the server still gets them."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._open: list[socket.socket] = []

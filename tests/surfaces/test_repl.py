@@ -573,7 +573,7 @@ EVERY_KEY = {
     ("<bracketed-paste>",): ("\x1b[200~six\nseven\x1b[201~\r", r"You said: six seven"),
     ("c-c",): (f"nine{CTRL_C}", r"❯ nine\n.*❯$"),
 }
-"""What is typed for each key that the prompt binds, and what is then on the screen."""
+"""Input for each key that the prompt binds, and the text that it brings to the screen."""
 
 
 @pytest.mark.nightly

@@ -14,7 +14,7 @@ from starlette.routing import Match
 
 from chatbot.server.doors import OPEN_PATHS
 from tests.effort import share
-from tests.servers.http_server import Serve, Served, serving
+from tests.servers.http_server import Serve, Served, encoders, serving
 
 Json = dict[str, Any]
 
@@ -251,10 +251,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def world_with_encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """For what asks for vectors; each row that is written there costs a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CHATBOT_EMBEDDING__MODEL")
-        with _world(tmp_path_factory) as world:
-            yield world
+    with encoders(), _world(tmp_path_factory) as world:
+        yield world
 
 
 @contextmanager

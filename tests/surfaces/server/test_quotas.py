@@ -1,4 +1,4 @@
-"""What tokens and users may spend on a day, over HTTP and in a terminal."""
+"""Daily quotas of tokens and users, over HTTP and in a terminal."""
 
 import asyncio
 import json

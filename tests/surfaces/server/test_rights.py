@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
-from tests.servers.http_server import Serve, Served, serving
+from tests.servers.http_server import Serve, Served, encoders, serving
 from tests.surfaces.server.test_doors import QUERIES, _routes, proposal
 
 Route = tuple[str, str]
@@ -306,10 +306,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def world_with_encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """For what asks for vectors; each row that is written there costs a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CHATBOT_EMBEDDING__MODEL")
-        with _world(tmp_path_factory) as world:
-            yield world
+    with encoders(), _world(tmp_path_factory) as world:
+        yield world
 
 
 @contextmanager
