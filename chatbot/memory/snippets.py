@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 Range = tuple[int, int]
 """Begin and end of a match, in characters."""
