@@ -75,7 +75,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         timeout_s=settings.request_timeout_s,
     )
     if identities.telemetry is not None:
-        from chatbot.telemetry.joining import Joining  # needs the extra
+        from chatbot.telemetry.telemetry import Joining  # needs the extra
 
         app.add_middleware(Joining)
     app.add_middleware(

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from chatbot.attachments.data_url import upload_of
 from chatbot.attachments.kinds import is_image, media_of
-from chatbot.attachments.read import Upload
+from chatbot.attachments.read import Upload, upload_of
 from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath
