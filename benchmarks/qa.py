@@ -62,7 +62,7 @@ from chatbot.models import open_model
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.model import Model
 from chatbot.models.token_counts import estimate_text
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 WAYS = ("none", "last", "full", "bm25s", "oracle", "ours")
 BY_WORDS = "words"

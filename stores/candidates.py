@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from chatbot.stores.access import View
-from chatbot.stores.bm25 import BOOSTS, FIELDS, inverse_frequency
 from chatbot.stores.query import Corpus, Filter, Match
+from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 from chatbot.stores.vectors import Vector
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from chatbot.memory.denial import contradict
 from chatbot.memory.slot_words import KIN
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 _ENDED = re.compile(
     r"\b(?:cancel+ed|retired|resigned|sold|gave up|given up|giving up|broke up|split up|quit|stopped|"

@@ -20,8 +20,8 @@ from chatbot.memory.scoring import Nearness
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
-from chatbot.stores.analysis import terms
 from chatbot.stores.observation import Observation
+from chatbot.stores.text.analysis import terms
 
 _MOST_WORDS = 30
 """A longer text tells a story: of its clauses none is compared, only what fills a slot."""

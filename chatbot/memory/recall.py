@@ -13,13 +13,13 @@ from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
-from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.dates import date_terms
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import format_time
+from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
 
 RESCORED = 300

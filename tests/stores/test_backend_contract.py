@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from chatbot.stores.in_memory_backend import MemoryBackend
-from chatbot.stores.testing_backend import BackendContract, PlaceContract
+from chatbot.stores.testing.backend_contract import BackendContract, PlaceContract
 
 
 def memory_backend(_: Path) -> MemoryBackend:

@@ -8,7 +8,7 @@ from chatbot.stores.backend import ATTACHMENTS, Examination
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.on_disk.backend import FileBackend
 from chatbot.stores.session_record import SessionRecord
-from chatbot.stores.testing_backend import record
+from chatbot.stores.testing.backend_contract import record
 
 
 def made(home: Path) -> tuple[FileBackend, Path]:

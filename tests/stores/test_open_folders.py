@@ -13,7 +13,7 @@ from chatbot.stores.errors import MissingFolder, StoreBusy, UnsafePath
 from chatbot.stores.files import locked
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
-from chatbot.stores.testing import entry
+from chatbot.stores.testing.session_contract import entry
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Days, weeks, months and years as search terms, for `chatbot.stores.dates`."""
+"""Days, weeks, months and years as search terms, for `chatbot.stores.text.dates`."""
 
 from __future__ import annotations
 

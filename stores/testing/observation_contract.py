@@ -1,4 +1,4 @@
-"""The part of the contract kit for observations; see `chatbot.stores.testing`, which it is reached through.
+"""The part of the contract kit for observations: what an `ObservationStore` promises, as tests to inherit.
 
 A contract names levels where stores may differ:
 
@@ -12,56 +12,42 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from operator import mul
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
-from chatbot.stores.analysis import terms
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.candidates import Question
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
-from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
-from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
-from chatbot.stores.row_changes import Change, ChangeCursor, Changes, Position
+from chatbot.stores.query import FactFilter, Filter, VectorStats
+from chatbot.stores.row_changes import Change, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
+from chatbot.stores.testing.observation_rows import (
+    COSINE_OFF,
+    EVERY_SENSITIVITY,
+    IDS,
+    NOW,
+    OWNER,
+    RECALL,
+    Nearest,
+    adding,
+    changes_after,
+    keeps_vectors,
+    observation,
+    tells_changes,
+)
+from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import packed, unit
 
-NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
-OWNER = View("full", NOW)
-_ALL = frozenset(SENSITIVITIES)
-_IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
-
 Result = TypeVar("Result")
-Nearest = Literal["exact", "approximate"]
-RECALL = 0.98
-"""Number of the ten nearest rows a store of level "approximate" finds on average, at least."""
-COSINE_OFF = 0.02
-"""How far a cosine may be off there."""
-
-
-def observation(number: int, **fields: Any) -> Observation:
-    """An observation that a caller of full clearance sees; `number` gives its id and, in seconds, its time."""
-    at = NOW + timedelta(seconds=number)
-    given = {"title": f"title {number}", "sensitivity": "public"} | fields
-    return Observation(id=_IDS[number], created_at=at, updated_at=at, **given)
-
-
-def adding(*rows: Observation) -> list[Event]:
-    """The events that add rows."""
-    return [Event(kind="add", at=row.created_at, row=row) for row in rows]
 
 
 class ObservationStoreContract:
@@ -91,7 +77,7 @@ class ObservationStoreContract:
             files_read=("a.py",),
             importance=0.8,
             agent_id="chat",
-            session_id=_IDS[30],
+            session_id=IDS[30],
             user_text="tea?",
             assistant_text="green",
         )
@@ -105,9 +91,9 @@ class ObservationStoreContract:
     def test_getting_keeps_the_order_and_leaves_out_what_is_missing(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
-            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(_IDS[2],))])
-            found = await store.get(OWNER, [_IDS[3], _IDS[9], _IDS[2], _IDS[1]])
-            assert [row.id for row in found] == [_IDS[3], _IDS[1]]
+            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[2],))])
+            found = await store.get(OWNER, [IDS[3], IDS[9], IDS[2], IDS[1]])
+            assert [row.id for row in found] == [IDS[3], IDS[1]]
 
         self.run(tmp_path, check)
 
@@ -116,10 +102,10 @@ class ObservationStoreContract:
             await store.commit(OWNER, adding(observation(1, title="Tea is  GREEN", tags=("a",))))
             again = observation(2, title="tea is green", tags=("b",), sensitivity="private")
             [outcome] = await store.commit(OWNER, adding(again))
-            assert (outcome.kind, outcome.id) == ("exact_dup", _IDS[1])
-            [row] = await store.get(OWNER.asking_all(), [_IDS[1]])
+            assert (outcome.kind, outcome.id) == ("exact_dup", IDS[1])
+            [row] = await store.get(OWNER.asking_all(), [IDS[1]])
             assert (row.mention_count, row.tags, row.sensitivity) == (1, ("a", "b"), "private")
-            assert await store.get(OWNER.asking_all(), [_IDS[2]]) == []
+            assert await store.get(OWNER.asking_all(), [IDS[2]]) == []
 
         self.run(tmp_path, check)
 
@@ -127,30 +113,30 @@ class ObservationStoreContract:
         guest = replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
 
         async def check(store: ObservationStore) -> bool:
-            fact = Triple(id=_IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
+            fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
             await store.commit(OWNER, [*adding(observation(1, title="tea")), Event(kind="triple", at=NOW, triple=fact)])
             own = [observation(each, title="Tea", principal="token:1", tags=("x",)) for each in (2, 3)]
             outcomes = await store.commit(guest, adding(*own))
-            assert [(each.kind, each.id) for each in outcomes] == [("added", _IDS[2]), ("exact_dup", _IDS[2])]
+            assert [(each.kind, each.id) for each in outcomes] == [("added", IDS[2]), ("exact_dup", IDS[2])]
             refused: list[Event] = [
                 *adding(observation(4, title="in the owner's name")),
-                *(Event(kind=kind, at=NOW, ids=(_IDS[2], _IDS[1])) for kind in ("delete", "archive", "confirm")),
-                Event(kind="update", at=NOW, ids=(_IDS[1],), fields={"title": "coffee"}),
-                Event(kind="supersede", at=NOW, ids=(_IDS[1],), by=_IDS[2]),
+                *(Event(kind=kind, at=NOW, ids=(IDS[2], IDS[1])) for kind in ("delete", "archive", "confirm")),
+                Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "coffee"}),
+                Event(kind="supersede", at=NOW, ids=(IDS[1],), by=IDS[2]),
                 Event(kind="retract", at=NOW, ids=(fact.id,)),
-                Event(kind="consolidate", at=NOW, ids=(_IDS[2],), fields={"decay_per_day": 0.5}),
+                Event(kind="consolidate", at=NOW, ids=(IDS[2],), fields={"decay_per_day": 0.5}),
             ]
             outcomes = await store.commit(guest, refused)
             assert [type(each.error) for each in outcomes] == [MissingRight] * len(refused)
-            [loose] = await store.commit(guest, [Event(kind="update", at=NOW, ids=(_IDS[2],), fields={"tags": ["y"]})])
+            [loose] = await store.commit(guest, [Event(kind="update", at=NOW, ids=(IDS[2],), fields={"tags": ["y"]})])
             assert loose.kind == "updated"
             return store.keeps_files
 
         async def check_again(store: ObservationStore) -> None:
-            rows = {row.id: (row.principal, row.tags, row.status) for row in await store.get(OWNER, _IDS[:5])}
-            assert rows == {_IDS[1]: ("owner", (), "active"), _IDS[2]: ("token:1", ("y",), "active")}
+            rows = {row.id: (row.principal, row.tags, row.status) for row in await store.get(OWNER, IDS[:5])}
+            assert rows == {IDS[1]: ("owner", (), "active"), IDS[2]: ("token:1", ("y",), "active")}
             [again] = await store.commit(guest, adding(observation(5, title="tea", principal="token:1")))
-            assert (again.kind, again.id) == ("exact_dup", _IDS[2])
+            assert (again.kind, again.id) == ("exact_dup", IDS[2])
 
         if self.run(tmp_path, check):
             self.run(tmp_path, check_again)
@@ -182,12 +168,12 @@ class ObservationStoreContract:
     def test_a_superseded_row_leaves_the_search_and_stays_in_the_history(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(observation(1, title="tea is black")))
-            new = Event(kind="add", at=NOW, row=observation(2, title="tea is green"), supersedes=_IDS[1])
+            new = Event(kind="add", at=NOW, row=observation(2, title="tea is green"), supersedes=IDS[1])
             await store.commit(OWNER, [new])
-            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [_IDS[2]]
-            for each in _IDS[1:3]:
+            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [IDS[2]]
+            for each in IDS[1:3]:
                 line = await store.history(OWNER, each)
-                assert [version.observation.id for version in line] == _IDS[1:3]
+                assert [version.observation.id for version in line] == IDS[1:3]
                 assert [event.kind for event in line[0].events] == ["add", "supersede"]
 
         self.run(tmp_path, check)
@@ -196,7 +182,7 @@ class ObservationStoreContract:
         tea, mate = ({"title": title} for title in ("tea", "mate"))
 
         def changing(number: int) -> list[Event]:
-            ids = (_IDS[number],)
+            ids = (IDS[number],)
             changes = [Event(kind="update", at=NOW, ids=ids, fields=fields) for fields in (tea, tea, mate)]
             return [*changes, *(Event(kind=kind, at=NOW, ids=ids) for kind in ("delete", "restore", "confirm"))]
 
@@ -209,7 +195,7 @@ class ObservationStoreContract:
             await store.commit(OWNER, adding(observation(2, title="milk")))
             for event in changing(2):
                 [outcome] = await store.commit(OWNER, [event])
-                [version] = await store.history(OWNER, _IDS[2])
+                [version] = await store.history(OWNER, IDS[2])
                 assert outcome.version == version_of(version.observation)
 
         self.run(tmp_path, check)
@@ -218,20 +204,20 @@ class ObservationStoreContract:
         async def check(store: ObservationStore) -> None:
             rows = [observation(number, agent_id="chat") for number in range(1, 4)]
             await store.commit(OWNER, adding(*rows))
-            [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *_IDS[1:4])])
-            assert outcome == Outcome("added", _IDS[5])
-            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [_IDS[5]]
+            [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *IDS[1:4])])
+            assert outcome == Outcome("added", IDS[5])
+            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[5]]
             compressed = await store.find(OWNER, Filter(statuses=("compressed",)), order="created", ascending=True)
-            assert [(row.id, row.superseded_by) for row in compressed.rows] == [(each, _IDS[5]) for each in _IDS[1:4]]
-            line = await store.history(OWNER, _IDS[5])
-            assert {version.observation.id for version in line} == {*_IDS[1:4], _IDS[5]}
-            old, new = await store.history(OWNER, _IDS[2])
-            assert (old.observation.id, new.observation.id) == (_IDS[2], _IDS[5])
+            assert [(row.id, row.superseded_by) for row in compressed.rows] == [(each, IDS[5]) for each in IDS[1:4]]
+            line = await store.history(OWNER, IDS[5])
+            assert {version.observation.id for version in line} == {*IDS[1:4], IDS[5]}
+            old, new = await store.history(OWNER, IDS[2])
+            assert (old.observation.id, new.observation.id) == (IDS[2], IDS[5])
             [last] = old.events[1:]
-            assert (last.kind, last.by, last.who, last.why) == ("compress", _IDS[5], "maintenance", "alike")
-            made_from = await store.find(OWNER, Filter(derived_from=(_IDS[2], _IDS[9])))
-            assert [row.id for row in made_from.rows] == [_IDS[5]]
-            assert (await store.find(OWNER, Filter(derived_from=(_IDS[5],)))).rows == ()
+            assert (last.kind, last.by, last.who, last.why) == ("compress", IDS[5], "maintenance", "alike")
+            made_from = await store.find(OWNER, Filter(derived_from=(IDS[2], IDS[9])))
+            assert [row.id for row in made_from.rows] == [IDS[5]]
+            assert (await store.find(OWNER, Filter(derived_from=(IDS[5],)))).rows == ()
 
         self.run(tmp_path, check)
 
@@ -240,25 +226,25 @@ class ObservationStoreContract:
     ) -> None:
         async def write(store: ObservationStore) -> bool:
             await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
-            await store.commit(OWNER, [_compressing(observation(5), *_IDS[:3])])
-            newer = Event(kind="add", at=NOW, row=observation(6), supersedes=_IDS[3])
+            await store.commit(OWNER, [_compressing(observation(5), *IDS[:3])])
+            newer = Event(kind="add", at=NOW, row=observation(6), supersedes=IDS[3])
             await store.commit(OWNER, [newer])
-            await store.purge(OWNER, _IDS[5:7], who="maintenance", why="old")
+            await store.purge(OWNER, IDS[5:7], who="maintenance", why="old")
             await check(store)
             return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
             found = await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)
-            assert [row.id for row in found.rows] == _IDS[:4]
+            assert [row.id for row in found.rows] == IDS[:4]
             assert [row.status for row in found.rows] == [*["compressed"] * 3, "superseded"]
-            assert await store.get(OWNER, _IDS[:7]) == []
+            assert await store.get(OWNER, IDS[:7]) == []
 
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
 
     def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
-            everything = replace(OWNER, asked=_ALL, namespaces=None)
+            everything = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
             others: list[dict[str, Any]] = [
                 {"agent_id": "other"},
                 {"visibility": "shared"},
@@ -268,13 +254,13 @@ class ObservationStoreContract:
             ]
             rows = [observation(number, **fields) for number, fields in enumerate(others, 2)]
             await store.commit(everything, adding(observation(0), observation(1), *rows, observation(8)))
-            await store.commit(everything, [Event(kind="archive", at=NOW, ids=(_IDS[8],))])
-            for other in (*(row.id for row in rows), _IDS[8], _IDS[20]):
-                [outcome] = await store.commit(everything, [_compressing(observation(9), _IDS[0], _IDS[1], other)])
+            await store.commit(everything, [Event(kind="archive", at=NOW, ids=(IDS[8],))])
+            for other in (*(row.id for row in rows), IDS[8], IDS[20]):
+                [outcome] = await store.commit(everything, [_compressing(observation(9), IDS[0], IDS[1], other)])
                 assert outcome.kind == "skipped", other
                 assert outcome.error is not None
             active = await store.find(everything, Filter(), order="created", ascending=True)
-            assert [row.id for row in active.rows] == _IDS[:7]
+            assert [row.id for row in active.rows] == IDS[:7]
 
         self.run(tmp_path, check)
 
@@ -283,27 +269,27 @@ class ObservationStoreContract:
             rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
             await store.commit(OWNER, adding(*rows))
             later = replace(OWNER, now=NOW + timedelta(days=4))
-            await store.commit(later, [Event(kind="use", at=later.now, ids=(_IDS[0],))])
-            [outcome] = await store.commit(later, [_consolidating(later, *_IDS[:2])])
+            await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
+            [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
             assert outcome.kind == "updated"
-            used, unused = await store.get(later, _IDS[:2])
+            used, unused = await store.get(later, IDS[:2])
             assert (used.strength, unused.strength) == (0.5693, 0.4)
             assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
-            [outcome] = await store.commit(later, [_consolidating(later, *_IDS[:2])])
+            [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
             assert outcome.kind == "skipped"
             back = replace(later, now=NOW)
-            [outcome] = await store.commit(back, [_consolidating(back, *_IDS[:2])])
+            [outcome] = await store.commit(back, [_consolidating(back, *IDS[:2])])
             assert outcome.kind == "skipped"
-            assert await store.get(later, _IDS[:2]) == [used, unused]
-            assert [each.importance for each in await store.outline(later, _IDS[:2], Filter())] == [0.5693, 0.4]
-            await store.commit(later, [Event(kind="update", at=later.now, ids=(_IDS[1],), fields={"importance": 0.9})])
-            [unused] = await store.get(later, [_IDS[1]])
+            assert await store.get(later, IDS[:2]) == [used, unused]
+            assert [each.importance for each in await store.outline(later, IDS[:2], Filter())] == [0.5693, 0.4]
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
+            [unused] = await store.get(later, [IDS[1]])
             assert unused.standing == 0.9
             hidden = replace(later, clearance="familiar")
-            [outcome] = await store.commit(hidden, [_consolidating(hidden, _IDS[2])])
+            [outcome] = await store.commit(hidden, [_consolidating(hidden, IDS[2])])
             assert isinstance(outcome.error, UnknownObservation)
             for rate in (-1, float("nan"), float("inf"), True, "x"):
-                [outcome] = await store.commit(later, [_consolidating(later, _IDS[0], rate=rate)])
+                [outcome] = await store.commit(later, [_consolidating(later, IDS[0], rate=rate)])
                 assert isinstance(outcome.error, InvalidValue)
 
         self.run(tmp_path, check)
@@ -313,12 +299,12 @@ class ObservationStoreContract:
 
         async def write(store: ObservationStore) -> bool:
             await store.commit(OWNER, adding(observation(0), observation(1)))
-            await store.commit(later, [_consolidating(later, *_IDS[:2])])
-            await store.commit(later, [Event(kind="update", at=later.now, ids=(_IDS[1],), fields={"tags": ["a"]})])
+            await store.commit(later, [_consolidating(later, *IDS[:2])])
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"tags": ["a"]})])
             return store.keeps_files
 
         async def read(store: ObservationStore) -> list[float]:
-            return [row.standing for row in await store.get(later, _IDS[:2])]
+            return [row.standing for row in await store.get(later, IDS[:2])]
 
         keeps_files = self.run(tmp_path, write)
         assert self.run(tmp_path, read) == ([0.3, 0.3] if keeps_files else [])
@@ -350,9 +336,9 @@ class ObservationStoreContract:
                     after = page.after
                     if after is None:
                         break
-                assert seen == (_IDS[:7] if ascending else _IDS[6::-1])
+                assert seen == (IDS[:7] if ascending else IDS[6::-1])
             with pytest.raises(UnknownObservation):
-                await store.find(OWNER, Filter(), after=_IDS[39])
+                await store.find(OWNER, Filter(), after=IDS[39])
 
         self.run(tmp_path, check)
 
@@ -372,17 +358,17 @@ class ObservationStoreContract:
         open_row = observation(2, title="yak", visibility="social", people=("Yan",))
 
         async def check(store: ObservationStore) -> None:
-            author = replace(OWNER, asked=_ALL)
+            author = replace(OWNER, asked=EVERY_SENSITIVITY)
             await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
             fact = Triple(
-                id=_IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=_IDS[1],
+                id=IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=IDS[1],
                 visibility="social", sensitivity="public",
             )  # fmt: skip
             [stated] = await store.commit(author, [Event(kind="triple", at=NOW, triple=fact)])
             if sensitivity != "unknown":
                 assert stated.kind == "added"
                 await store.commit(author, _bringing_about(status))
-            askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), _ALL]
+            askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
             for asked in askings:
                 view = replace(OWNER, clearance=clearance, asked=asked)
                 may = may_see(hidden, view)
@@ -416,18 +402,18 @@ class ObservationStoreContract:
 
     def test_what_is_derived_inherits_the_strictest_gate(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
-            author = replace(OWNER, asked=_ALL)
+            author = replace(OWNER, asked=EVERY_SENSITIVITY)
             sources = [
                 observation(1, title="a", visibility="social", sensitivity="private"),
                 observation(2, title="b", visibility="private", min_clearance="inner"),
             ]
-            summary = observation(3, title="a and b", visibility="social", derived_from=(_IDS[1], _IDS[2]))
+            summary = observation(3, title="a and b", visibility="social", derived_from=(IDS[1], IDS[2]))
             await store.commit(author, adding(*sources, summary))
-            [row] = await store.get(author, [_IDS[3]])
+            [row] = await store.get(author, [IDS[3]])
             assert (row.visibility, row.sensitivity, row.min_clearance) == ("private", "private", "inner")
-            loosened = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"sensitivity": "public"})
+            loosened = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"sensitivity": "public"})
             await store.commit(author, [loosened])
-            [row] = await store.get(author, [_IDS[3]])
+            [row] = await store.get(author, [IDS[3]])
             assert row.sensitivity == "private"
 
         self.run(tmp_path, check)
@@ -444,38 +430,38 @@ class ObservationStoreContract:
         self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
     ) -> None:
         """At once and permanently, through summaries of summaries, whatever their status."""
-        author, reader = replace(OWNER, asked=_ALL, namespaces=None), replace(OWNER, clearance=clearance)
+        author, reader = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None), replace(OWNER, clearance=clearance)
         retracted: list[Triple] = []
         fact = Triple(
-            id=_IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=_IDS[4],
+            id=IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=IDS[4],
             visibility="social", sensitivity="public",
         )  # fmt: skip
 
         async def write(store: ObservationStore) -> bool:
             rows = [observation(number, title=f"zebra {number}", visibility="social") for number in range(8)]
-            sources = {3: (_IDS[0],), 4: (_IDS[3], _IDS[1]), 5: (_IDS[4],), 6: (_IDS[1],), 7: (_IDS[5],)}
+            sources = {3: (IDS[0],), 4: (IDS[3], IDS[1]), 5: (IDS[4],), 6: (IDS[1],), 7: (IDS[5],)}
             rows = [replace(row, derived_from=sources.get(number, ())) for number, row in enumerate(rows)]
             await store.commit(author, [*adding(*rows), Event(kind="triple", at=NOW, triple=fact)])
-            await store.commit(author, [Event(kind="archive", at=NOW, ids=(_IDS[5],))])
-            before = await store.get(author, [_IDS[7]])
-            await store.commit(author, [Event(kind="update", at=NOW, ids=(_IDS[0],), fields=stricter)])
-            [after] = await store.get(author, [_IDS[7]])
+            await store.commit(author, [Event(kind="archive", at=NOW, ids=(IDS[5],))])
+            before = await store.get(author, [IDS[7]])
+            await store.commit(author, [Event(kind="update", at=NOW, ids=(IDS[0],), fields=stricter)])
+            [after] = await store.get(author, [IDS[7]])
             assert [after] == [replace(row, **stricter) for row in before]  # not as if it had been written anew
             await check(store)
             loose = {"visibility": "social", "sensitivity": "public", "min_clearance": "public"}
-            await store.commit(author, [Event(kind="update", at=NOW, ids=(_IDS[0],), fields=loose)])
-            await store.commit(author, [Event(kind="restore", at=NOW, ids=(_IDS[5],))])
-            await check(store, more=[_IDS[0]])
+            await store.commit(author, [Event(kind="update", at=NOW, ids=(IDS[0],), fields=loose)])
+            await store.commit(author, [Event(kind="restore", at=NOW, ids=(IDS[5],))])
+            await check(store, more=[IDS[0]])
             await store.reindex()
-            await check(store, more=[_IDS[0]])
+            await check(store, more=[IDS[0]])
             return store.keeps_files
 
         async def check(store: ObservationStore, more: Sequence[str] = ()) -> None:
-            wanted = {_IDS[1], _IDS[2], _IDS[6], *more}
+            wanted = {IDS[1], IDS[2], IDS[6], *more}
             for number in range(8):
                 found = await read_everything(store, reader, observation(number, title=f"zebra {number}"))
-                shown = {name for name, ids in found.items() if _IDS[number] in ids}
-                assert bool(shown) == (_IDS[number] in wanted), (number, shown)
+                shown = {name for name, ids in found.items() if IDS[number] in ids}
+                assert bool(shown) == (IDS[number] in wanted), (number, shown)
             assert await store.facts(reader, FactFilter()) == []
             assert await store.facts(author, FactFilter()) == ([replace(fact, **stricter)] if not retracted else [])
             [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(fact.id,))])
@@ -483,35 +469,35 @@ class ObservationStoreContract:
             retracted.extend([fact] * (clearance == "full"))
 
         if self.run(tmp_path, write):
-            self.run(tmp_path, lambda store: check(store, [_IDS[0]]))
+            self.run(tmp_path, lambda store: check(store, [IDS[0]]))
 
     def test_a_source_that_is_said_again_or_named_later_tightens_what_names_it(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
-            author = replace(OWNER, asked=_ALL, namespaces=None)
-            rows = [observation(number, title=f"t{number}", derived_from=(_IDS[number + 4],)) for number in range(2)]
+            author = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+            rows = [observation(number, title=f"t{number}", derived_from=(IDS[number + 4],)) for number in range(2)]
             strict = observation(4, title="a", sensitivity="private")
             other = observation(5, title="b")
-            again = replace(other, id=_IDS[8], sensitivity="secret")
-            elsewhere = observation(9, title="t9", derived_from=(_IDS[4],), namespace="work")
+            again = replace(other, id=IDS[8], sensitivity="secret")
+            elsewhere = observation(9, title="t9", derived_from=(IDS[4],), namespace="work")
             outcomes = await store.commit(author, adding(strict, other, *rows, elsewhere))
             assert [outcome.kind for outcome in outcomes] == ["added"] * 4 + ["skipped"]
-            found = await store.get(author, [_IDS[0], _IDS[1], _IDS[9]])
+            found = await store.get(author, [IDS[0], IDS[1], IDS[9]])
             assert [row.sensitivity for row in found] == ["private", "public"]
             [outcome] = await store.commit(author, adding(again))
             assert outcome.kind == "exact_dup"
-            assert [row.sensitivity for row in await store.get(author, _IDS[:2])] == ["private", "secret"]
-            naming = Event(kind="update", at=NOW, ids=(_IDS[1],), fields={"derived_from": _IDS[5:7]})
+            assert [row.sensitivity for row in await store.get(author, IDS[:2])] == ["private", "secret"]
+            naming = Event(kind="update", at=NOW, ids=(IDS[1],), fields={"derived_from": IDS[5:7]})
             [outcome] = await store.commit(author, [naming])
             assert isinstance(outcome.error, UnknownObservation)
             await store.commit(author, adding(observation(6, title="c", visibility="private", min_clearance="inner")))
             await store.commit(author, [naming])
-            [row] = await store.get(author, [_IDS[1]])
+            [row] = await store.get(author, [IDS[1]])
             assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
             await store.commit(author, adding(observation(9, title="t9", namespace="work")))
-            far = Triple(id=_IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=_IDS[9])
+            far = Triple(id=IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=IDS[9])
             [outcome] = await store.commit(author, [Event(kind="triple", at=NOW, triple=far)])
             assert "another namespace" in outcome.reason
-            [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(_IDS[1],))])
+            [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(IDS[1],))])
             assert isinstance(outcome.error, InvalidValue)
 
         self.run(tmp_path, check)
@@ -519,24 +505,24 @@ class ObservationStoreContract:
     def test_a_row_and_the_one_that_is_forgotten_for_it_change_places_in_one_step(self, tmp_path: Path) -> None:
         async def write(store: ObservationStore) -> bool:
             await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
-            new = Event(kind="add", at=NOW, row=observation(5), forgets=_IDS[1], who="model")
+            new = Event(kind="add", at=NOW, row=observation(5), forgets=IDS[1], who="model")
             assert [outcome.kind for outcome in await store.commit(OWNER, [new])] == ["added"]
-            again = Event(kind="add", at=NOW, row=replace(observation(6), title="title 0"), forgets=_IDS[2])
-            itself = Event(kind="add", at=NOW, row=replace(observation(7), title="title 3"), forgets=_IDS[3])
+            again = Event(kind="add", at=NOW, row=replace(observation(6), title="title 0"), forgets=IDS[2])
+            itself = Event(kind="add", at=NOW, row=replace(observation(7), title="title 3"), forgets=IDS[3])
             assert [outcome.kind for outcome in await store.commit(OWNER, [again, itself])] == ["exact_dup"] * 2
-            for gone in (_IDS[1], _IDS[9]):
+            for gone in (IDS[1], IDS[9]):
                 [outcome] = await store.commit(OWNER, [Event(kind="add", at=NOW, row=observation(8), forgets=gone)])
                 assert outcome.kind == "skipped"
             await check(store)
-            [version] = await store.history(OWNER, _IDS[1])
+            [version] = await store.history(OWNER, IDS[1])
             assert [(event.kind, event.who) for event in version.events] == [("add", ""), ("delete", "model")]
-            await store.purge(OWNER, [_IDS[5]])  # what it stood for does not come back by that
+            await store.purge(OWNER, [IDS[5]])  # what it stood for does not come back by that
             return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
             found = await store.find(OWNER, Filter(statuses=("deleted",)), order="created", ascending=True)
-            assert [row.id for row in found.rows] == _IDS[1:3]
-            assert {row.id for row in (await store.find(OWNER, Filter())).rows} >= {_IDS[0], _IDS[3]}
+            assert [row.id for row in found.rows] == IDS[1:3]
+            assert {row.id for row in (await store.find(OWNER, Filter())).rows} >= {IDS[0], IDS[3]}
 
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
@@ -544,20 +530,20 @@ class ObservationStoreContract:
     def test_a_fact_can_be_erased_by_itself_by_who_sees_it_and_its_source(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             fact = Triple(
-                id=_IDS[20], subject="plugh", predicate="is", object="xyzzy 20", created_at=NOW, source=_IDS[1],
+                id=IDS[20], subject="plugh", predicate="is", object="xyzzy 20", created_at=NOW, source=IDS[1],
                 visibility="social", sensitivity="public",
             )  # fmt: skip
-            others = [replace(fact, id=_IDS[number], object=f"xyzzy {number}", source=None) for number in (21, 22)]
+            others = [replace(fact, id=IDS[number], object=f"xyzzy {number}", source=None) for number in (21, 22)]
             facts = [fact, *others]
             await store.commit(OWNER, adding(observation(1), observation(2)))
             await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
             with pytest.raises(UnknownObservation):
-                await store.purge(replace(OWNER, clearance="familiar"), [_IDS[20]])
-            with pytest.raises(UnknownObservation, match=rf"{_IDS[30]}, .* or 6 others$"):
-                await store.purge(OWNER, _IDS[30:39])
-            assert await store.purge(OWNER, [_IDS[20], _IDS[2], _IDS[21]]) == [_IDS[2], _IDS[20], _IDS[21]]
+                await store.purge(replace(OWNER, clearance="familiar"), [IDS[20]])
+            with pytest.raises(UnknownObservation, match=rf"{IDS[30]}, .* or 6 others$"):
+                await store.purge(OWNER, IDS[30:39])
+            assert await store.purge(OWNER, [IDS[20], IDS[2], IDS[21]]) == [IDS[2], IDS[20], IDS[21]]
             assert await store.facts(OWNER, FactFilter()) == facts[2:]
-            assert [row.id for row in await store.get(OWNER, _IDS[:3])] == [_IDS[1]]
+            assert [row.id for row in await store.get(OWNER, IDS[:3])] == [IDS[1]]
 
         self.run(tmp_path, check)
         self.check_erased(tmp_path, b"xyzzy 20", b"xyzzy 21")
@@ -586,21 +572,21 @@ class ObservationStoreContract:
             await store.commit(OWNER, adding(observation(0), observation(1)))
             late = replace(OWNER, now=NOW + timedelta(hours=1))
             begun = await changes_after(store, late, None)
-            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(_IDS[0],), fields={"title": "new"})])
+            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[0],), fields={"title": "new"})])
             await store.commit(OWNER, adding(observation(2, title="other")))
-            await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(_IDS[1],), by=_IDS[2])])
-            await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(_IDS[0],))])
-            await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(_IDS[2],))])
+            await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(IDS[1],), by=IDS[2])])
+            await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(IDS[0],))])
+            await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(IDS[2],))])
             every = await changes_after(store, late, Position(0))
             assert [(each.kind, each.row.id) for each in every.items] == [
-                ("add", _IDS[0]),
-                ("add", _IDS[1]),
-                ("update", _IDS[0]),
-                ("add", _IDS[2]),
-                ("supersede", _IDS[1]),
-                ("delete", _IDS[0]),
+                ("add", IDS[0]),
+                ("add", IDS[1]),
+                ("update", IDS[0]),
+                ("add", IDS[2]),
+                ("supersede", IDS[1]),
+                ("delete", IDS[0]),
             ]
-            assert {each.row.status for each in every.items if each.row.id == _IDS[0]} == {"deleted"}
+            assert {each.row.status for each in every.items if each.row.id == IDS[0]} == {"deleted"}
             assert every.items[2:] == (await changes_after(store, late, begun.reached)).items
             for number, each in enumerate(every.items):
                 assert (await changes_after(store, late, each.position)).items == every.items[number + 1 :]
@@ -620,19 +606,19 @@ class ObservationStoreContract:
             guest = replace(OWNER, clearance="familiar", now=NOW + timedelta(hours=1))
             await store.commit(OWNER, adding(observation(0, visibility="social"), observation(1, visibility="private")))
             alone = await changes_after(store, guest, Position(0))
-            assert [each.row.id for each in alone.items] == [_IDS[0]]
+            assert [each.row.id for each in alone.items] == [IDS[0]]
             for title in ("one", "two"):
-                update = Event(kind="update", at=guest.now, ids=(_IDS[1],), fields={"title": title})
+                update = Event(kind="update", at=guest.now, ids=(IDS[1],), fields={"title": title})
                 await store.commit(OWNER, [update])
             assert (await changes_after(store, guest, Position(0))).items == alone.items
             hiding = [{"visibility": "private"}, {"title": "said in private"}, {"visibility": "social"}]
             for minutes, fields in enumerate(hiding, start=1):
                 at = NOW + timedelta(minutes=minutes)
-                await store.commit(OWNER, [Event(kind="update", at=at, ids=(_IDS[0],), fields=fields)])
+                await store.commit(OWNER, [Event(kind="update", at=at, ids=(IDS[0],), fields=fields)])
             told = await changes_after(store, guest, Position(0))
             assert [(each.kind, each.position) for each in told.items] == [("add", alone.items[0].position)]
-            after_unknown = Position(alone.items[0].position.at, _IDS[1])
-            after_missing = Position(alone.items[0].position.at, _IDS[30])
+            after_unknown = Position(alone.items[0].position.at, IDS[1])
+            after_missing = Position(alone.items[0].position.at, IDS[30])
             answers = [(await changes_after(store, guest, each)).items for each in (after_unknown, after_missing)]
             assert answers[0] == answers[1]
 
@@ -644,12 +630,12 @@ class ObservationStoreContract:
             late = replace(OWNER, now=NOW + timedelta(hours=1))
             held = await store.changes(late, Position(0), limit=3)
             other = await store.changes(late, Position(0), limit=2)
-            await store.purge(OWNER, [_IDS[2], _IDS[0]])
-            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(_IDS[1],), fields={"title": "new"})])
+            await store.purge(OWNER, [IDS[2], IDS[0]])
+            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[1],), fields={"title": "new"})])
             for after in (held.reached, other.reached, held.items[-1].position, other.items[-1].position):
                 kinds = [(each.kind, each.row.id) for each in (await changes_after(store, late, after)).items]
-                assert kinds[-2:] == [("add", _IDS[3]), ("update", _IDS[1])]
-                assert not {_IDS[0], _IDS[2]} & {row for _, row in kinds}
+                assert kinds[-2:] == [("add", IDS[3]), ("update", IDS[1])]
+                assert not {IDS[0], IDS[2]} & {row for _, row in kinds}
 
         self.run_where_changes_are_told(tmp_path, check)
 
@@ -659,9 +645,9 @@ class ObservationStoreContract:
             positions.extend(each.position for each in (await changes_after(store, late, Position(0))).items)
 
         async def go_on(store: ObservationStore) -> None:
-            await store.commit(OWNER, [Event(kind="confirm", at=late.now, ids=(_IDS[0],))])
+            await store.commit(OWNER, [Event(kind="confirm", at=late.now, ids=(IDS[0],))])
             found = (await changes_after(store, late, Position.parse(str(positions[1])))).items
-            assert [(each.kind, each.row.id) for each in found] == [("add", _IDS[2]), ("confirm", _IDS[0])]
+            assert [(each.kind, each.row.id) for each in found] == [("add", IDS[2]), ("confirm", IDS[0])]
 
         late, positions = replace(OWNER, now=NOW + timedelta(hours=1)), list[Position]()
         if self.run_where_changes_are_told(tmp_path, begin) and self.open_store(tmp_path).keeps_files:
@@ -683,20 +669,20 @@ class ObservationStoreContract:
         return tells[0]
 
     def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
-        late = observation(5, title="made late", derived_from=_IDS[1:3])
+        late = observation(5, title="made late", derived_from=IDS[1:3])
 
         async def write(store: ObservationStore) -> bool:
             await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
-            await store.purge(OWNER, [_IDS[1]])
+            await store.purge(OWNER, [IDS[1]])
             await check(store)
             await store.reindex()
             return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
-            change = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"derived_from": [_IDS[1]]})
+            change = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"derived_from": [IDS[1]]})
             outcomes = await store.commit(OWNER, [*adding(late), change])
             assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
-            assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {_IDS[1]}"}
+            assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {IDS[1]}"}
 
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
@@ -705,48 +691,48 @@ class ObservationStoreContract:
         async def check(store: ObservationStore) -> None:
             rows = [
                 observation(1, title="source"),
-                observation(2, title="derived", derived_from=(_IDS[1],)),
-                observation(3, title="twice derived", derived_from=(_IDS[2],)),
+                observation(2, title="derived", derived_from=(IDS[1],)),
+                observation(3, title="twice derived", derived_from=(IDS[2],)),
                 observation(4, title="other"),
             ]
             await store.commit(OWNER, adding(*rows))
             fact = Triple(
-                id=_IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=_IDS[1],
+                id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=IDS[1],
                 sensitivity="public",
             )  # fmt: skip
             await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
             assert len(await store.facts(OWNER, FactFilter())) == 1
-            assert await store.purge(OWNER, [_IDS[1]]) == _IDS[1:4]
-            assert await store.history(OWNER, _IDS[2]) == []
+            assert await store.purge(OWNER, [IDS[1]]) == IDS[1:4]
+            assert await store.history(OWNER, IDS[2]) == []
             assert await store.facts(OWNER, FactFilter()) == []
-            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [_IDS[4]]
+            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[4]]
             with pytest.raises(UnknownObservation):
-                await store.purge(OWNER, [_IDS[1]])
+                await store.purge(OWNER, [IDS[1]])
 
         self.run(tmp_path, check)
 
     def test_what_is_purged_alone_leaves_what_was_derived_as_strict_as_it_was(self, tmp_path: Path) -> None:
         source = observation(1, sensitivity="private")
-        derived = observation(2, derived_from=(_IDS[1],), sensitivity="private")
+        derived = observation(2, derived_from=(IDS[1],), sensitivity="private")
 
         async def check(store: ObservationStore) -> None:
             everything = OWNER.asking_all()
-            await store.commit(OWNER, adding(source, derived, observation(3, derived_from=(_IDS[2],))))
-            assert await store.purge(everything, [_IDS[1]], alone=True) == [_IDS[1]]
-            assert [row.id for row in await store.get(everything, _IDS[:4])] == _IDS[2:4]
-            loosening = Event(kind="update", at=NOW, ids=(_IDS[2],), fields={"sensitivity": "public", "title": "new"})
+            await store.commit(OWNER, adding(source, derived, observation(3, derived_from=(IDS[2],))))
+            assert await store.purge(everything, [IDS[1]], alone=True) == [IDS[1]]
+            assert [row.id for row in await store.get(everything, IDS[:4])] == IDS[2:4]
+            loosening = Event(kind="update", at=NOW, ids=(IDS[2],), fields={"sensitivity": "public", "title": "new"})
             await store.commit(OWNER, [loosening])
-            [row] = await store.get(everything, [_IDS[2]])
+            [row] = await store.get(everything, [IDS[2]])
             assert (row.title, row.sensitivity) == ("new", "private")
 
         async def purge_again(store: ObservationStore) -> None:
             everything = OWNER.asking_all()
             with pytest.raises(UnknownObservation):
-                await store.purge(replace(OWNER, clearance="public"), [_IDS[1]])
-            assert await store.purge(OWNER, [_IDS[1]]) == _IDS[2:4]
-            assert await store.get(everything, _IDS[:4]) == []
+                await store.purge(replace(OWNER, clearance="public"), [IDS[1]])
+            assert await store.purge(OWNER, [IDS[1]]) == IDS[2:4]
+            assert await store.get(everything, IDS[:4]) == []
             with pytest.raises(UnknownObservation):
-                await store.purge(OWNER, [_IDS[1]])
+                await store.purge(OWNER, [IDS[1]])
 
         async def both(store: ObservationStore) -> bool:
             await check(store)
@@ -768,23 +754,23 @@ class ObservationStoreContract:
         async def check(store: ObservationStore) -> bool:
             await store.commit(OWNER, adding(*(observation(number) for number in range(9))))
             for number, kind in enumerate(("use", "mention", "confirm", "delete", "archive"), 1):
-                await store.commit(view, [Event(kind=kind, at=later, ids=(_IDS[number],))])  # type: ignore[arg-type]
-            await store.commit(view, [Event(kind="supersede", at=later, ids=(_IDS[6],), by=_IDS[7])])
-            await store.commit(view, [Event(kind="delete", at=NOW, ids=(_IDS[8],))])
+                await store.commit(view, [Event(kind=kind, at=later, ids=(IDS[number],))])  # type: ignore[arg-type]
+            await store.commit(view, [Event(kind="supersede", at=later, ids=(IDS[6],), by=IDS[7])])
+            await store.commit(view, [Event(kind="delete", at=NOW, ids=(IDS[8],))])
             return store.keeps_files
 
         async def look(store: ObservationStore) -> None:
-            assert await quiet(store, "active") == [_IDS[0], _IDS[7]]
-            assert await quiet(store, "deleted") == [_IDS[8]]
-            assert await quiet(store, "archived", "superseded") == [_IDS[5]]
+            assert await quiet(store, "active") == [IDS[0], IDS[7]]
+            assert await quiet(store, "deleted") == [IDS[8]]
+            assert await quiet(store, "archived", "superseded") == [IDS[5]]
             everything = Filter(statuses=STATUSES)
             rows = (await store.find(view, everything, order="created", ascending=True)).rows
             assert await store.states(view, everything, limit=100) == list(map(RowState.of, rows))
-            assert await store.states(view, everything, limit=3, after=_IDS[2]) == list(map(RowState.of, rows[3:6]))
+            assert await store.states(view, everything, limit=3, after=IDS[2]) == list(map(RowState.of, rows[3:6]))
             fading = Filter(fading=Decay(later, 0.05))
             rows = (await store.find(view, Filter())).rows
             expected = {row.id for row in rows if consolidated(row, later, 0.05) is not None}
-            assert {row.id for row in (await store.find(view, fading)).rows} == expected > {_IDS[0]}
+            assert {row.id for row in (await store.find(view, fading)).rows} == expected > {IDS[0]}
             changing = Event(kind="consolidate", at=later, ids=tuple(expected), fields={"decay_per_day": 0.05})
             await store.commit(view, [changing])
             assert (await store.find(view, fading)).rows == ()
@@ -802,14 +788,14 @@ class ObservationStoreContract:
             await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
             facts = [
                 Triple(
-                    id=_IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
+                    id=IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
                     sensitivity="public",
                 )
-                for number, source in enumerate([*_IDS[:3], None])
+                for number, source in enumerate([*IDS[:3], None])
             ]  # fmt: skip
             await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
-            found = await store.facts(OWNER, FactFilter(sources=frozenset(_IDS[1:9])))
-            assert {fact.source for fact in found} == {*_IDS[1:3]}
+            found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
+            assert {fact.source for fact in found} == {*IDS[1:3]}
 
         self.run(tmp_path, check)
 
@@ -819,15 +805,15 @@ class ObservationStoreContract:
             await store.commit(OWNER, adding(*rows))
             given = [(1, 0), (3, 4), (0, 1), (-1, 0)]
             await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
-            found = await store.later_alike(OWNER, [_IDS[1], _IDS[0], _IDS[4]], Filter(), model="m")
+            found = await store.later_alike(OWNER, [IDS[1], IDS[0], IDS[4]], Filter(), model="m")
             if found:
                 off = COSINE_OFF if self.nearest == "approximate" else 0.0
                 assert {each: [match.id for match in later] for each, later in found.items()} == {
-                    _IDS[0]: [_IDS[1]],
-                    _IDS[1]: [_IDS[2]],
+                    IDS[0]: [IDS[1]],
+                    IDS[1]: [IDS[2]],
                 }
-                assert found[_IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
-            few = await store.later_alike(OWNER, [_IDS[0]], Filter(types=("decision",)), model="m", limit=1)
+                assert found[IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
+            few = await store.later_alike(OWNER, [IDS[0]], Filter(types=("decision",)), model="m", limit=1)
             assert not any(few.values())
 
         self.run_vectors(tmp_path, check)
@@ -840,7 +826,7 @@ class ObservationStoreContract:
             assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
             found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
             off = COSINE_OFF if self.nearest == "approximate" else 0.0
-            assert [each.id for each in found] == [_IDS[5], _IDS[0], _IDS[1]]
+            assert [each.id for each in found] == [IDS[5], IDS[0], IDS[1]]
             assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
             assert found[1].created_at == rows[0].created_at
             assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
@@ -876,7 +862,7 @@ class ObservationStoreContract:
             far = observation(2, visibility="social", type="decision")
             deleted = observation(3)
             await store.commit(OWNER, adding(secret, far, deleted))
-            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(_IDS[3],))])
+            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[3],))])
             await store.put_vectors("m", [(secret, (1, 0)), (far, (1, 1)), (deleted, (1, 0))])
             guest = replace(OWNER, clearance="public")
             for view in (OWNER, replace(OWNER.asking_all(), clearance=guest.clearance)):
@@ -899,9 +885,9 @@ class ObservationStoreContract:
             assert await store.put_vectors("m", [(row, (1, 2)) for row in rows]) == 3
             assert await store.put_vectors("m", [(row, (2, 1)) for row in rows]) == 0
             assert await store.vector_stats(OWNER) == VectorStats("m", 2, 3, 0)
-            await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(_IDS[1],), fields={"title": "tea"})])
+            await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "tea"})])
             [changed] = await store.missing_vectors(OWNER, model="m")
-            assert (changed.id, changed.title) == (_IDS[1], "tea")
+            assert (changed.id, changed.title) == (IDS[1], "tea")
             assert await store.put_vectors("m", [(rows[1], (1, 0))]) == 0  # of the text that it had before
             assert await store.put_vectors("m", [(changed, (1, 0))]) == 1
             assert await store.missing_vectors(OWNER.asking_all(), model="m") == [secret]
@@ -954,7 +940,7 @@ class ObservationStoreContract:
                 for number in range(30):
                     group.create_task(store.commit(OWNER, adding(observation(number))))
             kept = {row.id for row in (await store.find(OWNER, Filter(statuses=STATUSES), limit=100)).rows}
-            assert kept == set(_IDS[:30])
+            assert kept == set(IDS[:30])
 
         self.run(tmp_path, check)
 
@@ -1004,7 +990,7 @@ def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[f
     rows = [
         replace(
             observation(0, title=f"row {number}", tags=() if number % 3 else ("third",)),
-            id=f"{_IDS[0][:-6]}{number:06x}",
+            id=f"{IDS[0][:-6]}{number:06x}",
         )
         for number in range(count)
     ]
@@ -1014,21 +1000,6 @@ def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[f
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
     product: float = sum(map(mul, one, other))
     return product / math.hypot(*one) / math.hypot(*other)
-
-
-async def changes_after(store: ObservationStore, view: View, after: Position | ChangeCursor | None) -> Changes:
-    """All changes behind `after`."""
-    return await store.changes(view, after, limit=1_000)
-
-
-def tells_changes(store: ObservationStore) -> bool:
-    """True if the store reports changes, which is optional."""
-    return getattr(type(store), "changes", None) is not ObservationStore.changes
-
-
-def keeps_vectors(store: ObservationStore) -> bool:
-    """Return whether the store implements the part of the contract that is about vectors."""
-    return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
 
 
 async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
@@ -1057,16 +1028,16 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
 
 
 def _bringing_about(status: str) -> list[Event]:
-    row = (_IDS[1],)
+    row = (IDS[1],)
     return {
         "active": [],
-        "superseded": [Event(kind="supersede", at=NOW, ids=row, by=_IDS[3])],
+        "superseded": [Event(kind="supersede", at=NOW, ids=row, by=IDS[3])],
         "expired": [Event(kind="expire", at=NOW, ids=row)],
         "archived": [Event(kind="archive", at=NOW, ids=row)],
         "deleted": [Event(kind="delete", at=NOW, ids=row)],
         "compressed": [
             *adding(observation(4, title="zebra and more", derived_from=row, visibility="social")),
-            Event(kind="compress", at=NOW, ids=row, by=_IDS[4]),
+            Event(kind="compress", at=NOW, ids=row, by=IDS[4]),
         ],
     }[status]
 
@@ -1078,316 +1049,3 @@ def _compressing(summary: Observation, *ids: str) -> Event:
 
 def _consolidating(view: View, *ids: str, rate: Any = 0.05) -> Event:
     return Event(kind="consolidate", at=view.now, ids=ids, fields={"decay_per_day": rate})
-
-
-_WORDS = ["tea", "green", "Ada", "runs", "running", "sqlite.go", "the", "東京", "x"]
-_TEXTS = st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join)
-_NAMES = st.lists(st.sampled_from(["Ada", "ada", "Grace", "b c"]), max_size=2)
-_ID = st.sampled_from(_IDS[:12])
-_METADATA: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
-    st.sampled_from(["kind", "n"]), st.sampled_from(["task", 1, True, None, [1]]), max_size=2
-)
-_FIELDS = st.fixed_dictionaries(
-    {},
-    optional={
-        "title": _TEXTS,
-        "narrative": _TEXTS,
-        "facts": st.lists(_TEXTS, max_size=2),
-        "user_text": _TEXTS,
-        "assistant_text": _TEXTS,
-        "tags": _NAMES,
-        "people": _NAMES,
-        "files_read": st.lists(st.sampled_from(["a.py", "B.py"]), max_size=1),
-        "files_modified": st.lists(st.sampled_from(["a.py", "c.py"]), max_size=1),
-        "subject": st.sampled_from(["", "Tea", "tea"]),
-        "category": st.sampled_from(["", "food"]),
-        "type": st.sampled_from(["note", "decision", "exchange"]),
-        "metadata": _METADATA,
-        "importance": st.sampled_from([0.0, 0.5, 1.0]),
-        "visibility": st.sampled_from(VISIBILITIES),
-        "sensitivity": st.sampled_from(SENSITIVITIES),
-        "min_clearance": st.sampled_from(CLEARANCES),
-    },
-)
-_VIEWS = st.builds(
-    lambda clearance, asked, spaces: (clearance, frozenset(asked), spaces),
-    st.sampled_from(CLEARANCES) | st.just("full"),
-    st.sampled_from([("public",), SENSITIVITIES]),
-    st.sampled_from([frozenset({""}), frozenset({"", "work"}), None]),
-)
-_FILTERS = st.builds(
-    Filter,
-    types=st.sampled_from([(), (), ("note",), ("decision", "exchange")]),
-    agent_id=st.sampled_from([None, None, "chat"]),
-    session_id=st.sampled_from([None, None, _IDS[30]]),
-    subject=st.sampled_from([None, None, "TEA"]),
-    tags=st.sampled_from([(), (), ("ADA",)]),
-    people=st.sampled_from([(), (), ("grace", "b  c")]),
-    files=st.sampled_from([(), (), ("A.py",)]),
-    derived_from=st.sampled_from([(), (), (_IDS[1],), (_IDS[2], _IDS[3])]),
-    metadata=st.sampled_from([{}, {}, {"n": 1}, {"n": True}, {"kind": "task"}]),
-    visibilities=st.sampled_from([(), (), ("shared", "social")]),
-    after=st.sampled_from([None, None, NOW + timedelta(seconds=5)]),
-    before=st.sampled_from([None, None, NOW + timedelta(seconds=20)]),
-    min_importance=st.sampled_from([0, 0, 0.5]),
-    statuses=st.sampled_from([("active",), ("active",), ("expired", "superseded"), STATUSES]),
-)
-
-
-def observation_machine(
-    open_store: Callable[..., ObservationStore], *, handles: int = 2, nearest: Nearest = "exact", **caps: float
-) -> type[ObservationMachine]:
-    """An `ObservationMachine` for the store that `open_store(home, **caps)` opens; run its `TestCase`.
-
-    `handles` stores are open on one home at the same time, as if in so many processes; 1 for a store that keeps no
-    files. `nearest` is the level of the store.
-    """
-
-    class Machine(ObservationMachine):
-        def open_store(self, home: Path) -> ObservationStore:
-            return open_store(home, **caps)
-
-    Machine.handles = handles
-    Machine.nearest = nearest
-    Machine.caps = caps
-    return Machine
-
-
-class ObservationMachine(RuleBasedStateMachine):
-    """Drives a store, through several handles at once, and its model through one random history; they never differ."""
-
-    handles = 2
-    nearest: Nearest = "exact"
-    caps: Mapping[str, float] = {}
-
-    def open_store(self, home: Path) -> ObservationStore:
-        """The store under test, keeping its files below `home`."""
-        raise NotImplementedError
-
-    def disturb(self, home: Path) -> None:
-        """Change the caches as may happen at any time, without changing any answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._home = Path(tempfile.mkdtemp(prefix="observation-machine-"))
-        self._runner = asyncio.Runner()
-        self._stores: list[Any] = [self.open_store(self._home) for _ in range(self.handles)]
-        self._model: Any = InMemoryStore(self._home, **self.caps)  # type: ignore[arg-type]
-        self._now = NOW
-        self._turn = 0
-
-    @rule(fields=_FIELDS, number=_ID, view=_VIEWS, supersedes=st.none() | _ID, sources=st.lists(_ID, max_size=1),
-          forgets=st.none() | st.none() | _ID,
-          session=st.sampled_from([None, _IDS[30]]), expires=st.sampled_from([None, None, 3]),
-          namespace=st.sampled_from(["", "", "work"]))  # fmt: skip
-    def add(  # noqa: PLR0917 - Hypothesis passes them by name
-        self, fields: dict[str, Any], number: str, view: Any, supersedes: str | None, sources: list[str],
-        forgets: str | None, session: str | None, expires: int | None, namespace: str,
-    ) -> None:  # fmt: skip
-        now = self._tick()
-        given = {"title": "t"} | fields
-        said = (*map(given.get, ("title", "narrative", "user_text", "assistant_text")), *given.get("facts", ()))
-        if not any(said):
-            given["title"] = "x"
-        row = Observation(
-            id=number,
-            created_at=now,
-            updated_at=now,
-            agent_id="chat",
-            session_id=session,
-            namespace=namespace,
-            derived_from=tuple(sources),
-            expires_at=None if expires is None else now + timedelta(seconds=expires),
-            **given,
-        )
-        self._commit(view, Event(kind="add", at=now, row=row, supersedes=supersedes, forgets=forgets))
-
-    @rule(fields=_FIELDS, number=_ID, view=_VIEWS)
-    def update(self, fields: dict[str, Any], number: str, view: Any) -> None:
-        self._commit(view, Event(kind="update", at=self._tick(), ids=(number,), fields=fields))
-
-    @rule(
-        kind=st.sampled_from(["use", "confirm", "delete", "archive", "expire", "restore"]),
-        numbers=st.lists(_ID, min_size=1, max_size=3, unique=True),
-        view=_VIEWS,
-    )
-    def change(self, kind: Any, numbers: list[str], view: Any) -> None:
-        self._commit(view, Event(kind=kind, at=self._tick(), ids=tuple(numbers)))
-
-    @rule(numbers=st.lists(_ID, min_size=1, max_size=4), view=_VIEWS, rate=st.sampled_from([0.0, 2e3, 2e4]))
-    def consolidate(self, numbers: list[str], view: Any, rate: float) -> None:
-        fields = {"decay_per_day": rate}
-        self._commit(view, Event(kind="consolidate", at=self._tick(), ids=tuple(numbers), fields=fields))
-
-    @rule(number=_ID, sources=st.lists(_ID, min_size=1, max_size=3, unique=True), view=_VIEWS,
-          visibility=st.sampled_from(VISIBILITIES), space=st.sampled_from(["", "work"]))  # fmt: skip
-    def compress(self, number: str, sources: list[str], view: Any, visibility: Any, space: str) -> None:
-        now = self._tick()
-        row = Observation(
-            id=number, created_at=now, updated_at=now, agent_id="chat", namespace=space, title=f"all {now}",
-            type="compressed_summary", derived_from=tuple(sources), visibility=visibility, sensitivity="public",
-        )  # fmt: skip
-        self._commit(view, Event(kind="add", at=now, row=row, compresses=tuple(sources), why="alike"))
-
-    @rule(kind=st.sampled_from(["supersede", "compress"]), number=_ID, by=_ID, view=_VIEWS)
-    def replace_by(self, kind: Any, number: str, by: str, view: Any) -> None:
-        self._commit(view, Event(kind=kind, at=self._tick(), ids=(number,), by=by))
-
-    @rule(number=st.sampled_from(_IDS[20:23]), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
-          source=st.none() | _ID, view=_VIEWS, confidence=st.sampled_from([0.2, 1.0]))  # fmt: skip
-    def state(self, number: str, words: tuple[str, str, str], source: str | None, view: Any, confidence: float) -> None:
-        now = self._tick()
-        fact = Triple(
-            id=number, subject=words[0], predicate=words[1], object=words[2], created_at=now, source=source,
-            confidence=confidence, visibility="social", sensitivity="public",
-        )  # fmt: skip
-        self._commit(view, Event(kind="triple", at=now, triple=fact))
-
-    @rule(number=st.sampled_from(_IDS[20:23]), view=_VIEWS)
-    def take_back(self, number: str, view: Any) -> None:
-        self._commit(view, Event(kind="retract", at=self._tick(), ids=(number,)))
-
-    @rule(numbers=st.lists(_ID | st.sampled_from(_IDS[20:23]), min_size=1, max_size=2), view=_VIEWS)
-    def purge(self, numbers: list[str], view: Any) -> None:
-        self._both(lambda store: store.purge(self._view(view), numbers))
-
-    @rule()
-    def time_passes(self) -> None:
-        self._now += timedelta(seconds=3)
-
-    @rule()
-    def reopen(self) -> None:
-        at = self._turn % len(self._stores)
-        if self._stores[at].keeps_files:
-            self._run(self._stores[at].aclose())
-            self._stores[at] = self.open_store(self._home)
-
-    @rule()
-    def lose_caches(self) -> None:
-        self.disturb(self._home)
-
-    @rule(words=_TEXTS, wanted=_FILTERS, view=_VIEWS, limit=st.sampled_from([0, 1, 3, 200]))
-    def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
-        self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
-        self._both(lambda store: store.outline(self._view(view), _IDS[:6], wanted))
-        self._both(lambda store: store.frequencies(self._view(view), terms(words)))
-        self._both(lambda store: store.corpus(self._view(view)))
-        self._both(lambda store: store.sessions_about(self._view(view), terms(words)))
-        asked, earlier = tuple(terms(words)), tuple(terms(words))[1:]
-        for apart in (frozenset[str](), frozenset({"note"})):
-            question = Question(terms=asked[:1], earlier=earlier, limit=limit, apart=apart)
-            self._both(lambda store, question=question: store.candidates(self._view(view), question, wanted))  # type: ignore[misc]
-
-    @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),
-          limit=st.sampled_from([0, 1, 3, 200]), after=st.none() | _ID)  # fmt: skip
-    def page(self, wanted: Filter, view: Any, order: Any, ascending: bool, limit: int, after: str | None) -> None:  # noqa: FBT001, PLR0917
-        self._both(
-            lambda store: store.find(
-                self._view(view), wanted, order=order, ascending=ascending, limit=limit, after=after
-            )
-        )
-        self._both(lambda store: store.states(self._view(view), wanted, limit=limit, after=after))
-
-    @rule(axes=st.tuples(*[st.integers(-2, 2)] * 3), wanted=_FILTERS, view=_VIEWS,
-          limit=st.sampled_from([0, 1, 3, 200]))  # fmt: skip
-    def search_by_vector(self, axes: tuple[int, ...], wanted: Filter, view: Any, limit: int) -> None:
-        if keeps_vectors(self._stores[0]):
-            everything = self._view(("full", _ALL, None))
-            for store in (*self._stores, self._model):
-                self._run(_embed_missing(store, everything))
-            if self.nearest == "exact":
-                self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
-            else:
-                self._about(self._view(view), axes, wanted, limit)
-            self._both(lambda store: _count_vectors(store, self._view(view)))
-
-    @rule(view=_VIEWS, name=st.sampled_from(get_args(Labelled)))
-    def count(self, view: Any, name: Any) -> None:
-        self._both(lambda store: store.facets(self._view(view), name))
-
-    @rule(view=_VIEWS, number=_ID, prefix=st.sampled_from(["", "0190", _IDS[3][:-1], _IDS[3], "zz"]))
-    def look_back(self, view: Any, number: str, prefix: str) -> None:
-        self._both(lambda store: store.history(self._view(view), number))
-        self._both(lambda store: store.neighbours(self._view(view), [number, _IDS[5]], reach=2))
-        self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
-        if tells_changes(self._stores[0]):
-            self._both(lambda store: _told(store, self._view(view)))
-
-    @invariant()
-    def all_hold_the_same(self) -> None:
-        view = self._view(("full", _ALL, None))
-        self._both(lambda store: store.find(view, Filter(statuses=STATUSES), order="created", limit=100))
-        self._both(lambda store: store.facts(view, FactFilter()))
-        self._both(lambda store: _counts(store, view))
-
-    def teardown(self) -> None:
-        for store in self._stores:
-            self._run(store.aclose())
-        self._runner.close()
-        shutil.rmtree(self._home, ignore_errors=True)
-
-    def _commit(self, view: Any, event: Event) -> None:
-        self._both(lambda store: _outcomes(store, self._view(view), event))
-
-    def _both(self, operation: Callable[[Any], Awaitable[object]]) -> None:
-        self._turn += 1
-        store = self._stores[self._turn % len(self._stores)]
-        assert self._answer(operation, store) == self._answer(operation, self._model)
-
-    def _about(self, view: View, axes: tuple[int, ...], wanted: Filter, limit: int) -> None:
-        """Check that what an approximate store finds may be found, and that its cosines are about right."""
-        found = self._run(self._stores[0].nearest(view, axes, wanted, model="m", limit=limit))
-        exact = self._run(self._model.nearest(view, axes, wanted, model="m", limit=1_000))
-        scores = {each.id: each.score for each in exact}
-        assert len(found) <= limit
-        assert all(abs(each.score - scores.get(each.id, 0.0)) <= COSINE_OFF for each in found)
-        ids = [each.id for each in found]
-        assert ids == [each.id for each in self._run(self._model.outline(view, ids, wanted))]
-
-    def _answer(self, operation: Callable[[Any], Awaitable[object]], store: Any) -> object:
-        try:
-            return self._run(operation(store))
-        except UnknownObservation as error:
-            return str(error)
-
-    def _view(self, parts: Any) -> View:
-        clearance, asked, spaces = parts
-        return View(clearance, self._now, asked, spaces)
-
-    def _tick(self) -> datetime:
-        self._now += timedelta(milliseconds=1)
-        return self._now
-
-    def _run(self, work: Awaitable[Result]) -> Result:
-        async def awaited() -> Result:
-            return await work
-
-        return self._runner.run(awaited())
-
-
-async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[tuple[str, str, str]]:
-    return [(each.kind, each.id, each.reason) for each in await store.commit(view, [event])]
-
-
-async def _told(store: ObservationStore, view: View) -> list[tuple[str, str]]:
-    """Changes of rows, without repetitions, which a rewritten log reports once."""
-    changes = await changes_after(store, view, Position(0))
-    return [(each.kind, each.row.id) for each in changes.items if each.kind != "mention"]
-
-
-async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], ...]:
-    stats = await store.stats(view)
-    return (dict(stats.by_status), dict(stats.by_type), dict(stats.by_visibility), {"facts": stats.facts})
-
-
-async def _count_vectors(store: Any, view: View) -> tuple[int, int]:
-    """Number of rows with and without a vector; the model is forgotten with the caches once no row is left to embed."""
-    stats = await store.vector_stats(view)
-    return stats.embedded, stats.missing
-
-
-async def _embed_missing(store: ObservationStore, view: View) -> None:
-    missing = await store.missing_vectors(view, model="m", limit=1000)
-    vectors = [(row, [len(row.title) - 2, len(row.facts), len(row.narrative) - 3]) for row in missing]
-    assert await store.put_vectors("m", vectors) == len(missing)
-    assert not await store.missing_vectors(view, model="m")

@@ -15,9 +15,9 @@ from typing import ClassVar, Literal
 import pytest
 
 from chatbot.stores.shelf import Shelf
-from chatbot.stores.testing_processes import killed_after, lines_of, opened, start
+from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
-_HERE = "chatbot.stores.testing_shelf"
+_HERE = "chatbot.stores.testing.shelf_contract"
 _SIZE = 20_000
 
 

@@ -24,10 +24,10 @@ import pytest
 from chatbot.stores.backend import Backend, Place, blob_name
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.session_record import SessionRecord
-from chatbot.stores.testing_processes import killed_after, lines_of, opened, start
+from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
-_HERE = "chatbot.stores.testing_backend"
+_HERE = "chatbot.stores.testing.backend_contract"
 
 
 def session_id(number: int) -> str:

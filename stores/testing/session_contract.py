@@ -1,4 +1,4 @@
-"""The store contract as tests to inherit: what a plug-in promises, checked for any plug-in.
+"""The contract kit for sessions: what a `KeyValueStore` and a `TranscriptStore` promise, as tests to inherit.
 
     class TestMyStore(KeyValueStoreContract, TranscriptStoreContract):
         kv_cap = 100                       # None, the default, means that there is no cap

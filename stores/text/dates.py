@@ -14,9 +14,9 @@ import re
 import unicodedata
 from datetime import datetime
 
-from chatbot.stores.chinese_dates import HINT, chinese_dates
-from chatbot.stores.date_forms import rules_for
-from chatbot.stores.spans import day_terms, named_dates
+from chatbot.stores.text.chinese_dates import HINT, chinese_dates
+from chatbot.stores.text.date_forms import rules_for
+from chatbot.stores.text.date_spans import day_terms, named_dates
 
 _LONGEST = 5_000
 """Characters of a text that are looked at."""

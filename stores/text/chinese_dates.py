@@ -1,4 +1,4 @@
-"""Dates in Chinese texts, for `chatbot.stores.dates`.
+"""Dates in Chinese texts, for `chatbot.stores.text.dates`.
 
 A weekday with "last", "this" or "next" is one of that week, Monday to Sunday; without, it is the last one before today.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from datetime import date, timedelta
 
-from chatbot.stores.spans import (
+from chatbot.stores.text.date_spans import (
     Rule,
     any_years,
     day_of_year,

@@ -20,10 +20,10 @@ from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import ErasedLine, Log, Place
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing_observations import NOW
-from chatbot.stores.testing_processes import killed_after, lines_of, opened, start
+from chatbot.stores.testing.observation_rows import NOW
+from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
-_HERE = "chatbot.stores.testing_log"
+_HERE = "chatbot.stores.testing.log_contract"
 
 
 def row_id(number: int) -> str:

@@ -18,7 +18,7 @@ PATIENCE_S = 200.0
 _RUN = """
 import sys
 from pathlib import Path
-from chatbot.stores.testing_processes import opened
+from chatbot.stores.testing.processes import opened
 import {module} as worker
 worker.{name}(opened(sys.argv[1], Path(sys.argv[2])), *sys.argv[3:])
 """

@@ -1,4 +1,4 @@
-"""Forms of written dates, except Chinese ones, with their patterns and terms, for `chatbot.stores.dates`.
+"""Forms of written dates, except Chinese ones, with their patterns and terms, for `chatbot.stores.text.dates`.
 
 They match lower-case texts without accents. A form is tried only on texts that contain what it needs.
 """
@@ -11,7 +11,23 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 
-from chatbot.stores.date_words import (
+from chatbot.stores.text.date_spans import (
+    Part,
+    Resolver,
+    Rule,
+    any_years,
+    both_readings,
+    day_of_month,
+    day_of_year,
+    day_terms,
+    days_between,
+    month_terms,
+    months_from,
+    part_of_month,
+    shifted,
+    weekday_before,
+)
+from chatbot.stores.text.date_words import (
     AFTER,
     BEFORE,
     CARDINALS,
@@ -28,22 +44,6 @@ from chatbot.stores.date_words import (
     UNITS,
     WEEKDAYS,
     either,
-)
-from chatbot.stores.spans import (
-    Part,
-    Resolver,
-    Rule,
-    any_years,
-    both_readings,
-    day_of_month,
-    day_of_year,
-    day_terms,
-    days_between,
-    month_terms,
-    months_from,
-    part_of_month,
-    shifted,
-    weekday_before,
 )
 
 _WORD = re.compile(r"[a-z]+")

@@ -18,7 +18,7 @@ from functools import cache
 from itertools import pairwise
 
 VERSION = 2
-"""Version of the analysis here and in `chatbot.stores.dates`: caches of another version are rebuilt."""
+"""Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
 MAX_TERM = 64
