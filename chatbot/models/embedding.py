@@ -13,8 +13,8 @@ from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.connections import Connections
 from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before, translate
+from chatbot.models.litellm_import import Connections
 from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import NAME as MINILM

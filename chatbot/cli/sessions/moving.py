@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
-from chatbot.cli.sessions.filtering import chosen
+from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
