@@ -23,7 +23,6 @@ from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
-from chatbot.stores.descriptors import OPEN
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
@@ -35,6 +34,7 @@ from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.snapshot import Snapshots
 from chatbot.stores.observations.table import Table, always, is_few, text_digest
+from chatbot.stores.open_folders import OPEN
 from chatbot.stores.query import (
     Corpus,
     Facet,
