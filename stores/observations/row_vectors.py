@@ -160,10 +160,10 @@ class Vectors:
         """Numbers and cosines as `nearest` returns them; `wanted` is a flag for each vector."""
         roughly = np.full(len(wanted), np.nan, "f4")
         for part, start in zip(self._known, self._starts, strict=True):
-            flags = wanted[start : start + len(part)]
-            if flags.any():
-                begin = int(flags.argmax())  # of rows that were added later, the first ones are often not wanted
-                roughly[start + begin : start + len(part)] = rough_cosines(query[part.columns], part.values[begin:])
+            among = np.flatnonzero(wanted[start : start + len(part)])
+            if len(among):
+                run = slice(int(among[0]), int(among[-1]) + 1)  # what was added later is often at one end
+                roughly[start:][run] = rough_cosines(query[part.columns], part.values[run])
         places = likely(np.where(wanted, roughly, np.nan), limit)
         scores = self._cosines(query, places)
         places, scores = places[scores > 0], scores[scores > 0]
