@@ -126,4 +126,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = sorted(known)
     if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
         return f": did you mean {match[0]!r}?"
-    return f": there is {', '.join(known)}" if known else ": there are none"
+    return f": choose from {', '.join(known)}" if known else ": none exist"

@@ -341,7 +341,7 @@ def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
 def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     row = event.row
     if row is None:
-        raise InvalidValue("there is nothing to add")
+        raise InvalidValue("nothing to add")
     if known.observation(row.id) is not None:
         raise ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
@@ -550,7 +550,7 @@ _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Out
 
 def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:
     if not ids:
-        return [], Outcome("skipped", event.ids[0] if event.ids else "", f"there is nothing to {event.kind}")
+        return [], Outcome("skipped", event.ids[0] if event.ids else "", f"nothing to {event.kind}")
     return [replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
 
 

@@ -132,7 +132,7 @@ async def _alias(args: argparse.Namespace) -> Exit:
     path = file_in_force(args.config)
     if args.remove:
         unset(path, f"aliases.{args.name}")
-        told = f"{args.name} is no alias any more"
+        told = f"removed the alias {args.name}"
     elif args.model:
         set_values(path, {("aliases", args.name): args.model})
         told = f"{args.name} is an alias of {args.model}"

@@ -148,7 +148,7 @@ def test_a_mistyped_command_names_the_nearest(capsys: pytest.CaptureFixture[str]
     for typed, hint in (("sesions", "did you mean 'sessions'?"), ("qwerty", "choose from ask, sessions")):
         with pytest.raises(SystemExit):
             build_parser().parse_args([typed])
-        assert f"there is no {typed!r}: {hint}" in capsys.readouterr().err
+        assert f"invalid choice {typed!r}: {hint}" in capsys.readouterr().err
 
 
 def test_every_command_shows_examples_that_it_understands() -> None:
