@@ -194,7 +194,7 @@ class AgentMemory(Memory, AsyncResource):
         latest = self._own.clock() + _CLOCKS_APART
         for number, entry in enumerate(new):
             if entry.at > latest:
-                raise InvalidValue(f"messages[{number}].at is {format_time(entry.at)}, which is still to come")
+                raise InvalidValue(f"messages[{number}].at is {format_time(entry.at)}, which is in the future")
         before = await session.transcript_read_last(_LOOKED_BACK)
         await session.transcript_extend(new)
         gate = self._setup.exchange_gate()

@@ -73,7 +73,7 @@ def takes_missing(tests: Mapping[str, Any]) -> bool:
 def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
     """Raise `InvalidValue` for conditions that cannot be asked."""
     if depth > _MOST_DEEP:
-        raise InvalidValue(f"metadata: conditions may stand {_MOST_DEEP} deep in each other")
+        raise InvalidValue(f"metadata: conditions can be nested at most {_MOST_DEEP} levels deep")
     for name, asked in wanted.items():
         if name in _JOINED:
             for each in _parts(name, asked):

@@ -139,7 +139,9 @@ async def _alias(args: argparse.Namespace) -> Exit:
     else:
         known = Settings.read(args.config).combined().aliases
         if args.name not in known:
-            raise MissingModel(f"no alias is called {args.name!r}: chatbot models alias {args.name} MODEL makes it one")
+            raise MissingModel(
+                f"no alias is called {args.name!r}: add it with `chatbot models alias {args.name} MODEL`"
+            )
         told = f"{args.name} is an alias of {known[args.name]}"
     if args.json:
         say_json({"alias": args.name, "told": told, "file": str(path)})

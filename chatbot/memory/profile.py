@@ -192,7 +192,7 @@ def _slot_name(slot: str) -> str:
 def _value(value: str) -> str:
     value = one_line(value, "the value")
     if not value:
-        raise InvalidValue("the value is empty; to take a slot away, forget it")
+        raise InvalidValue("the value is empty: use `forget` to remove a slot")
     return value
 
 

@@ -179,7 +179,7 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
     entries = await _shown(named, access.runtime.setup.agent_settings.window_entries)
     waiting = {call.id for call in unanswered(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
-        raise ProblemError(invalid("no call of a tool waits for these answers", "messages"))
+        raise ProblemError(invalid("no pending tool call matches these answers", "messages"))
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
 
