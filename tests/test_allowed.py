@@ -1,4 +1,4 @@
-"""What was found, not chosen, may name no code, no place and no key: settings, identities, sessions and bundles."""
+"""Files that were found, not chosen, may name no code, place or key: settings, identities, sessions and bundles."""
 
 import json
 import logging

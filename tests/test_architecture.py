@@ -34,7 +34,7 @@ HEAVY = {
     "uvicorn",
     "whoosh",
 }
-"""What takes long to load, and must not be loaded by who does not use it."""
+"""Modules that take long to load, and must be loaded only when used."""
 
 LIGHT = [
     "chatbot",

@@ -1,4 +1,4 @@
-"""What `chatbot` and `stores` offer to strangers cannot change unseen."""
+"""Public names of `chatbot` and `stores` cannot change unseen."""
 
 import importlib
 

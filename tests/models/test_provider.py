@@ -60,7 +60,7 @@ def owners(told: object) -> set[str]:
 
 
 def arguments_of(model: str, providers: Configured) -> dict[str, Any]:
-    """What LiteLLM would be given, for a chat and for an embedding."""
+    """Return the arguments for LiteLLM, of a chat and of an embedding."""
     chat = LiteLLMModel(ModelSettings(name=model), providers)
     embedder = LiteLLMEmbedder(EmbeddingSettings(model=model), providers)
     made = {"chat": chat._request([], (), None), "embedding": embedder._request(["x"])}

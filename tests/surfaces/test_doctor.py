@@ -45,7 +45,7 @@ def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
 
 
 def bad_here() -> list[Finding]:
-    """What is bad, looked for in this very process."""
+    """Return the bad findings, looked for in this very process."""
 
     async def found() -> list[Finding]:
         return [finding async for finding in examine(Options()) if finding.state == "bad"]

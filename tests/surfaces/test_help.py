@@ -104,7 +104,7 @@ VERBS = {
     "memory": "search get add edit forget history timeline people tasks facts import export reindex stats",
     "": "ask sessions memory why usage config doctor stores init prompt completion",
 }
-"""What the terminal is to offer."""
+"""Choices that the terminal should offer."""
 
 
 @pytest.mark.parametrize("group", VERBS)
