@@ -271,6 +271,13 @@ def latest_first(
     ]
 
 
+def left_out(verdict: str, *, is_line: bool) -> str:
+    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
+    if is_line:
+        return PROFILE_LINE
+    return OVER_LIMIT if verdict == RECALLED else verdict
+
+
 def _is_summary(row: RowScore) -> bool:
     return row.match.type in SUMMARIES
 

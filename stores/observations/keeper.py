@@ -272,7 +272,10 @@ class Keeper:
             numbers = {number: each for each in ids if (number := table.ids.number(each)) is not None}
             seen = [number for number in numbers if visible.flags[number]]
             found = vectors.later_alike(seen, table.texts, mask, check_limit(limit))
-            return {numbers[number]: table.matches(rows, scores) for number, (rows, scores) in found.items()}
+            return {
+                numbers[number]: table.matches(rows.tolist(), cosines.tolist())
+                for number, (rows, cosines) in found.items()
+            }
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
         """Return the visible rows without a current vector, newest first."""
