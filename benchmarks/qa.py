@@ -58,11 +58,11 @@ from chatbot.chat.turn_memory import TurnMemory
 from chatbot.config import AgentSettings, BudgetSettings, ModelSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.messages import Message
+from chatbot.models import open_model
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.model import Model
-from chatbot.models.opening import open_model
 from chatbot.models.token_counts import estimate_text
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 WAYS = ("none", "last", "full", "bm25s", "oracle", "ours")
 BY_WORDS = "words"

@@ -216,7 +216,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """The current rows that hold any of the analysed `terms`, best lexical score first; see `chatbot.stores.bm25`.
+        """The current rows that hold any of the analysed `terms`, best lexical score first: `chatbot.stores.text.bm25`.
 
         Only current rows are searched, whatever statuses `wanted` names.
         """
@@ -286,7 +286,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score how much the current rows of each session are about the terms; see `chatbot.stores.bm25.about`."""
+        """Score how much the current rows of each session are about the terms; see `chatbot.stores.text.bm25.about`."""
 
     @abstractmethod
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:

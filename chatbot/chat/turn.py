@@ -25,6 +25,7 @@ from chatbot.chat.dialogue import (
     ERROR,
     USER,
     Line,
+    Window,
     messages_of,
     tool_call_line,
     tool_result_line,
@@ -50,7 +51,6 @@ from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
-from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle

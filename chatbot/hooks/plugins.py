@@ -18,8 +18,7 @@ from chatbot.config import Table
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.plugin_point import PluginPoint, told
-from chatbot.stores.plugin_settings import checked_settings, settings_of
+from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of, told
 
 HOOKS = PluginPoint(
     group="chatbot.hooks",
@@ -30,7 +29,7 @@ HOOKS = PluginPoint(
         "consolidation": "chatbot.hooks.maintenance:Consolidation",
         "episode": "chatbot.hooks.episode:Episodes",
         "exchange": "chatbot.hooks.turn_steps:ExchangeStep",
-        "extraction": "chatbot.hooks.extraction.hook:Extraction",
+        "extraction": "chatbot.hooks.extraction.extraction_model:Extraction",
         "inject": "chatbot.hooks.turn_steps:InjectStep",
         "memorability": "chatbot.hooks.memorability:Memorable",
         "summarize": "chatbot.hooks.summarize:Summarize",

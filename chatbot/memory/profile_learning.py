@@ -33,13 +33,13 @@ from chatbot.memory.slot_words import PRIVATE, holds_several, title_of
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.memory.writing import AddResult, Draft, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.dates import date_terms
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.text.dates import date_terms
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
-from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.dates import date_terms
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import format_time
+from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
 
 RESCORED = 300
@@ -268,6 +268,13 @@ def latest_first(
         RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
         for each in (*chosen, *left)
     ]
+
+
+def left_out(verdict: str, *, is_line: bool) -> str:
+    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
+    if is_line:
+        return PROFILE_LINE
+    return OVER_LIMIT if verdict == RECALLED else verdict
 
 
 def _is_summary(row: RowScore) -> bool:

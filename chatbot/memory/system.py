@@ -27,8 +27,7 @@ from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.scope import PUBLIC, Holder, Scope, Sensitivities, Tell, bar
 from chatbot.memory.scoring import PROFILES, WEIGHT, ScoringProfile
-from chatbot.memory.session_catalog import SessionCatalog
-from chatbot.memory.session_filter import MESSAGES, SessionFilter
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
 from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, least_clearance

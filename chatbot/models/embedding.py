@@ -13,14 +13,13 @@ from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.connections import Connections
-from chatbot.models.failures import TRANSIENT, translate
+from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before, translate
+from chatbot.models.litellm_import import Connections
 from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import NAME as MINILM
 from chatbot.models.minilm import MiniLMEmbedder
 from chatbot.models.provider import Provider
-from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
 from chatbot.models.token_counts import estimate_text
 from chatbot.stores.vectors import Vector, vector
 

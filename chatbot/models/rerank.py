@@ -13,9 +13,9 @@ from chatbot.config import ProviderSettings, RerankSettings
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.connections import Connections
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.failures import translate
+from chatbot.models.litellm_import import Connections
 from chatbot.models.provider import Provider
 from chatbot.models.token_counts import estimate_text
 from chatbot.stores.lifecycle import AsyncResource

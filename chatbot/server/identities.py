@@ -16,10 +16,9 @@ from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
-from chatbot.server.chats import Chats
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.followers import Followers
-from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.rates import SharedRates
 from chatbot.server.siblings import Siblings
 from chatbot.server.turns import Turns, cancelled

@@ -22,9 +22,9 @@ from whoosh.matching import ListMatcher
 from whoosh.reading import SegmentReader, TermInfo, TermNotFound
 from whoosh.writing import SegmentWriter
 
-from chatbot.stores.bm25 import FIELDS, LENGTHS, MAX_FREQUENCY, length_to_byte
 from chatbot.stores.observations.arrays import joined
 from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
+from chatbot.stores.text.bm25 import FIELDS, LENGTHS, MAX_FREQUENCY, length_to_byte
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
 _FIELD, _DOCUMENT, _TERM = 16, 20, 36

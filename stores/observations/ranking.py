@@ -1,4 +1,4 @@
-"""BM25 over arrays: the scores of `chatbot.stores.bm25.rank`, bit for bit, over segments and over what is in memory.
+"""BM25 over arrays: the scores of `chatbot.stores.text.bm25.rank`, bit for bit, over segments and memory.
 
 The postings of all terms of a question are laid one behind the other, by term and then by field, so that the sum over
 them is made in the order of the reference. N, df and the average lengths are those of the rows that the caller may
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chatbot.stores.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 from chatbot.stores.observations import overlay as packing
 from chatbot.stores.observations.overlay import Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
 from chatbot.stores.observations.visible import Visible
+from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 
 _BOOSTS = np.array(BOOSTS)
 _BS = np.array(BS)[:, None]
@@ -245,7 +245,7 @@ def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, dis
 
 
 def _scores(part: _Found, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
-    """Rows, and what each scores, in the very arithmetic of `chatbot.stores.bm25.contribution`."""
+    """Rows, and what each scores, in the very arithmetic of `chatbot.stores.text.bm25.contribution`."""
     fields = part.owners & 15
     worth = part.counts * (K1 + 1)
     worth /= part.counts + norms.take(fields << 8 | (part.postings >> 8 & 255))

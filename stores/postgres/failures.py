@@ -54,7 +54,10 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
     return StoreFailed(f"{where}: {_hint(error) or _short(error)}")
 
 
+_NO_PRIMARY = "none of its servers may be written to: wait until one is promoted, or promote one (pg_ctl promote)"
 _HINTS = {
+    "session is read-only": _NO_PRIMARY,
+    "server is in hot standby mode": _NO_PRIMARY,
     "password authentication failed": "the password is wrong: correct url in [storage]",
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
@@ -84,4 +87,6 @@ def _hint(error: psycopg.Error) -> str:
 
 
 def _short(error: psycopg.Error) -> str:
+    if str(error) == "the connection is closed" and isinstance(error.__context__, psycopg.Error):
+        return _short(error.__context__)  # why it was
     return str(error).strip().partition("\n")[0] or type(error).__name__

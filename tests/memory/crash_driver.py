@@ -62,6 +62,7 @@ CUTS_A_FOLDER = 12
 STORES = ["basic_session"]
 A_LOT = 4
 STEP = 1.5
+MOST = 8
 
 
 class Scenario:
@@ -759,11 +760,14 @@ class Lifetime:
 
 
 def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
-    """Kill the children at random moments, round after round in the same folder, and verify after each."""
-    acknowledged = 0
+    """Kill the children at random moments, round after round in the same folder, and verify after each.
+
+    A busy machine that lets no child work gets more rounds, until `Lifetime` has learned what it needs.
+    """
+    acknowledged = number = 0
     lifetime = Lifetime(scenario)
     played = scenario(_fresh(root))
-    for number in range(rounds):
+    while number < rounds or (acknowledged <= rounds // 8 and number < MOST * rounds):
         if number and number % ROUNDS_A_FOLDER == 0:
             played = scenario(_fresh(root))
         acked = []
@@ -774,6 +778,7 @@ def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
         lifetime.learn(len(acked))
         acknowledged += len(acked)
         played.verify(acked)
+        number += 1
     return acknowledged
 
 

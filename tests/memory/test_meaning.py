@@ -23,7 +23,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing_observations import NOW, OWNER, adding, observation
+from chatbot.stores.testing.observation_rows import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import vector
 from tests.patience import PATIENCE_S
 

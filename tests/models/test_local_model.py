@@ -225,7 +225,7 @@ async def test_an_odd_conversation_gets_some_reply(messages: list[Message]) -> N
 
 
 async def test_litellm_itself_can_call_it() -> None:
-    from chatbot.models.local_provider import register
+    from chatbot.models.local_model import register
 
     litellm = await litellm_import.litellm()
     register(litellm)

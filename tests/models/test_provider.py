@@ -19,9 +19,9 @@ from msgspec import convert
 from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings, renamed
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
+from chatbot.models import open_model
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.opening import open_model
 from chatbot.models.provider import NO_KEY, Provider, check_providers
 from chatbot.providers import (
     OURS,

@@ -19,7 +19,7 @@ from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import TABLES, distribution, migrate, migrations
 from chatbot.stores.postgres.sessions_store import escaped, unescaped
-from chatbot.stores.testing_backend import record
+from chatbot.stores.testing.backend_contract import record
 from tests.postgres import ROLE, address, open_backend, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")

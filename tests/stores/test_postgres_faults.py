@@ -30,8 +30,8 @@ from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
-from chatbot.stores.testing_backend import record
-from chatbot.stores.testing_processes import start
+from chatbot.stores.testing.backend_contract import record
+from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import open_backend
 

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import pytest
 
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.bm25 import Document
 from chatbot.stores.documents import document_of
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import overlay, search
@@ -23,6 +22,7 @@ from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegmen
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
+from chatbot.stores.text.bm25 import Document
 from tests.disk import fill
 from tests.patience import PATIENCE_S
 

@@ -23,8 +23,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceT
 import chatbot.errors
 import chatbot.stores.errors
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
-from chatbot.mcp.errors import UNTOLD, code_of, told
-from chatbot.mcp.surface import server_for
+from chatbot.mcp.surface import UNTOLD, code_of, server_for, told
 from chatbot.memory import MemorySystem
 from chatbot.server.access_tokens import Tokens
 from chatbot.stores.access import Clearance

@@ -777,8 +777,8 @@ class Slow(ScriptedModel):
     def __init__(self, *given, **named):
         super().__init__(*given, **named | {"delay_s": 0.04})
 
-import chatbot.models.opening
-chatbot.models.opening.ScriptedModel = Slow
+import chatbot.models
+chatbot.models.ScriptedModel = Slow
 main([])
 """
 

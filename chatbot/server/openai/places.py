@@ -7,8 +7,9 @@ exist, whatever is named.
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,6 @@ from chatbot.server.errors import UNKNOWN, Problem, ProblemError, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import histories
 from chatbot.server.openai.asked import NEW, Ask
-from chatbot.server.openai.side_calls import is_side_call
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry, parse_time
@@ -194,3 +194,33 @@ async def _shown(named: _Named, most: int) -> list[TranscriptEntry]:
 def _can_be_kept(ask: Ask, access: IdentityAccess) -> bool:
     """Return whether the agent keeps conversations, and the request has something to keep."""
     return bool(access.runtime.store_types) and bool(ask.new)
+
+
+_OPEN_WEBUI = re.compile(r"\A\s*### Task:\s*\S.*<chat_history>.*</chat_history>", re.DOTALL)
+"""Titles, tags, follow-ups, queries, image prompts and completions of what is typed."""
+_OPEN_WEBUI_EMOJI = re.compile(r"\A\s*Your task is to reflect the speaker's likely facial expression through a fitting")
+_OPEN_WEBUI_MERGE = re.compile(r"\A\s*You have been provided with a set of responses from various models to the latest")
+_LIBRECHAT = re.compile(
+    r"\A\s*Analyze this conversation and provide:\s*1\. The detected language of the conversation\s*2\. A concise title"
+)
+_LIBRECHAT_COMPLETION = re.compile(
+    r"\A\s*(?:Provide|Please generate) a concise, 5-word-or-less title for the conversation,.*title case", re.DOTALL
+)
+_LIBRECHAT_OLDER = re.compile(
+    r"\A\s*Write a concise title for this conversation in the detected language\. Title in 5 Words or Less\."
+)
+_SHAPES = (
+    *(_OPEN_WEBUI, _OPEN_WEBUI_EMOJI, _OPEN_WEBUI_MERGE),
+    *(_LIBRECHAT, _LIBRECHAT_COMPLETION, _LIBRECHAT_OLDER),
+)
+
+
+def is_side_call(messages: Sequence[Message]) -> bool:
+    """Return whether a front end asks this for itself: a title for a chat, tags, questions to go on with, a query.
+
+    Such calls quote a conversation that is remembered already, so they are answered and not remembered. A call is one
+    only if it begins as the front end's published prompt does and has its other marks, in its one message of a user:
+    someone who merely asks for a title is remembered like anybody.
+    """
+    said = [each for each in messages if each.content]
+    return len(said) == 1 and any(shape.match(said[0].content) for shape in _SHAPES)

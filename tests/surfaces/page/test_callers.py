@@ -105,10 +105,10 @@ def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
 
 def _paths(served: Served) -> list[tuple[str, str]]:
     """Every route of the page, but for the form at the door."""
-    from chatbot.server.page import chat, cost, login, memories, memory, people, profile, saying, sessions, tasks, why
+    from chatbot.server.page import chat, cost, login, memories, memory, profile, saying, sessions, tasks, why
 
     found = []
-    for part in (login, chat, saying, sessions, memories, memory, tasks, people, profile, why, cost):
+    for part in (login, chat, saying, sessions, memories, memory, tasks, profile, why, cost):
         for route in part.router.routes:
             path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", slot="x")
             found += [(method, path) for method in route.methods if path != "/login"]
