@@ -336,6 +336,8 @@ class BackendContract(PlaceContract):
             with pytest.raises(MissingFolder):
                 each.place_of(ref).lines("receipts").append([{"said": "again"}])
             with pytest.raises(MissingFolder):
+                each.place_of(ref).lease("turn").take()
+            with pytest.raises(MissingFolder):
                 each.place_of(ref).blobs("attachments").put(b"again")
         self.made(place, 1)
         anew = place.place_of(place.sessions.ref(session_id(1)))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
-from chatbot.memory.snippets import snippet
+from chatbot.memory.session_search import snippet
 from chatbot.stores.access import CLEARANCES, Clearance
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError

@@ -11,7 +11,7 @@ def memory_backend(_: Path) -> MemoryBackend:
 
 
 class TestFileBackend(BackendContract):
-    opener = "chatbot.stores.on_disk.backend:FileBackend"
+    opener = "chatbot.stores.on_disk.place:FileBackend"
 
 
 class TestFilePlace(PlaceContract):
