@@ -22,7 +22,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.connection import PatientConnection, Row, check, is_read_only, settings_of
+from chatbot.stores.postgres.database_connection import PatientConnection, Row, check, is_read_only, settings_of
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
 from chatbot.stores.postgres.migration import check_version
 from chatbot.stores.span import count
