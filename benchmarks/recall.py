@@ -29,9 +29,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chatbot.stores.analysis import terms
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import TextIndex, Visible
+from chatbot.stores.text.analysis import terms
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 QUESTIONS = 60

@@ -41,8 +41,8 @@ from chatbot.hooks.extraction.facts import ExtractedFact, extract
 from chatbot.memory.changes import changes, statement
 from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.slots import stated
+from chatbot.models import open_model
 from chatbot.models.model import Model
-from chatbot.models.opening import open_model
 from chatbot.models.scripted import ScriptedModel
 
 OUTDATED = ("update", "correction", "denial")

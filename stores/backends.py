@@ -22,7 +22,7 @@ def open_backend(home: Home | None) -> Backend:
         return MemoryBackend()
     if isinstance(home, Address):
         return _open_postgres(home)
-    from chatbot.stores.on_disk.backend import FileBackend
+    from chatbot.stores.on_disk.place import FileBackend
 
     return FileBackend(home)
 

@@ -141,7 +141,7 @@ class TranscriptStore(Store):
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
-        raise UnsupportedOperation(f"{type(self).__name__} cannot take back the last {n} entries of {session.id}")
+        raise UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 
     async def transcript_clear(self, session: SessionRef) -> int:
         """Erase all entries permanently, archived ones too; return how many there were. Durable on return.
@@ -216,7 +216,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """The current rows that hold any of the analysed `terms`, best lexical score first; see `chatbot.stores.bm25`.
+        """The current rows that hold any of the analysed `terms`, best lexical score first: `chatbot.stores.text.bm25`.
 
         Only current rows are searched, whatever statuses `wanted` names.
         """
@@ -286,7 +286,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score how much the current rows of each session are about the terms; see `chatbot.stores.bm25.about`."""
+        """Score how much the current rows of each session are about the terms; see `chatbot.stores.text.bm25.about`."""
 
     @abstractmethod
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
@@ -323,7 +323,7 @@ class ObservationStore(Store):
         or behind a position of a row that is gone, some that were told before may come again; none is left out.
         At most 1,000 at once.
         """
-        raise UnsupportedOperation(f"{type(self).__name__} tells no changes")
+        raise UnsupportedOperation(f"{type(self).__name__} does not report changes")
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

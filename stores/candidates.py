@@ -6,13 +6,13 @@ of it in one hop into a thread: see `without_waiting`.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from chatbot.stores.access import View
-from chatbot.stores.bm25 import BOOSTS, FIELDS, inverse_frequency
 from chatbot.stores.query import Corpus, Filter, Match
+from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 from chatbot.stores.vectors import Vector
 
 T = TypeVar("T")
@@ -92,8 +92,7 @@ async def gathered(rows: Rows, view: View, question: Question, wanted: Filter) -
     found.average_length = corpus.average_length
     _add_dated(found, await _matches(rows, view, list(dates), wanted, question), dates)
     similar = await _similar(rows, view, question, wanted)
-    for match in similar.values():
-        found.rows.setdefault(match.id, match._replace(score=0.0))
+    _add_unscored(found, similar.values())
     found.similar = {each: match.score for each, match in similar.items()}
     await _add_beside(rows, view, wanted, question, found)
     if any(each.session_id for each in found.rows.values()):
@@ -140,8 +139,14 @@ def _add_dated(found: Candidates, matches: Sequence[Match], dates: Mapping[str, 
     """Rows that name the dates which were asked for, or were written on them."""
     whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
     found.dated = {match.id: min(1.0, match.score / whole) for match in matches}
+    _add_unscored(found, matches)
+
+
+def _add_unscored(found: Candidates, matches: Iterable[Match]) -> None:
+    """Rows that hold none of the words, where they are not found already."""
     for match in matches:
-        found.rows.setdefault(match.id, match._replace(score=0.0))
+        if match.id not in found.rows:
+            found.rows[match.id] = match._replace(score=0.0)
 
 
 async def _add_beside(rows: Rows, view: View, wanted: Filter, question: Question, found: Candidates) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from chatbot.stores.analysis import terms
-from chatbot.stores.dates import date_terms, moment_terms
 from chatbot.stores.fields import SearchField
 from chatbot.stores.observation import FIELDS, Observation
+from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.dates import date_terms, moment_terms
 
 Document = dict[str, list[str]]
 """The terms of each field that has any."""

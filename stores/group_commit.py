@@ -7,12 +7,15 @@ of event loops: commits run in a thread that belongs to none of them.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Generic, TypeVar
 
-from chatbot.stores.fast_thread import begin
 from chatbot.stores.loops import Waiter, new_waiter, wake
 
 logger = logging.getLogger(__name__)
@@ -107,3 +110,57 @@ class GroupCommit(Generic[T]):
                 self._tidy()
         except Exception:
             logger.exception("tidying up after a commit failed")
+
+
+Work = Callable[[], None]
+_Inbox = SimpleQueue[Work]
+_MOST_THREADS = 16
+
+
+def begin(work: Work) -> None:
+    """Do `work` in a thread, and return at once. It is done unless the process ends before; it should not raise.
+
+    One thread, kept for this, wakes up faster than those of an executor. If it is busy, work goes to a pool of the
+    process, so long work or a wait for a lock delays nothing else. Neither belongs to an event loop: work is completed
+    even if its loop ends. A forked child starts its own.
+    """
+    try:
+        inbox = _vacant.pop()
+    except IndexError:
+        _pool[0].submit(_do, work)
+        return
+    (inbox or _start()).put(work)
+
+
+def _start() -> _Inbox:
+    inbox: _Inbox = SimpleQueue()
+    Thread(target=_serve, args=(inbox,), name="fast thread", daemon=True).start()
+    return inbox
+
+
+def _serve(inbox: _Inbox) -> None:
+    while True:
+        _do(inbox.get())
+        _vacant.append(inbox)
+
+
+def _do(work: Work) -> None:
+    try:
+        work()
+    except BaseException:
+        logger.exception("work in a thread failed")
+
+
+def _new_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_MOST_THREADS, "store thread")
+
+
+def _begin_anew() -> None:
+    _vacant[:] = [None]
+    _pool[:] = [_new_pool()]
+
+
+_vacant: list[_Inbox | None] = [None]
+"""Queue of the idle thread; None before its start, empty while it is busy."""
+_pool = [_new_pool()]
+os.register_at_fork(after_in_child=_begin_anew)

@@ -16,7 +16,6 @@ from typing import Any
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.bm25 import FIELDS, about, average_length, quantized, rank
 from chatbot.stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
 from chatbot.stores.consolidation import consolidated
 from chatbot.stores.documents import SEARCHED, document_of
@@ -69,6 +68,7 @@ from chatbot.stores.row_events import (
     may_name,
 )
 from chatbot.stores.row_state import RowState
+from chatbot.stores.text.bm25 import FIELDS, about, average_length, quantized, rank
 from chatbot.stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
 
 

@@ -2,18 +2,22 @@
 
 A name is an entry point of a group, or `package.module:attribute`. Listing names imports nothing; loading one imports
 only that one. Our own plug-ins are entry points like others, but are found without a search of installed packages, and
-no other package can replace them.
+no other package can replace them. The settings of a plug-in are the keyword-only arguments of its constructor, checked
+against their annotations.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from msgspec import ValidationError, convert
 
 from chatbot.stores.errors import did_you_mean
 
@@ -69,7 +73,7 @@ class PluginPoint:
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-                raise self.unknown(f"there is no module {module!r} to load the {self.noun} {name!r} from") from error
+                raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
             raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
 
 
@@ -99,3 +103,44 @@ def _imported(where: str) -> object:
 def told(error: BaseException) -> str:
     """Name of an error that a plug-in raised, for messages."""
     return f"{type(error).__name__}: {error}"
+
+
+def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
+    """The settings of a plug-in, by name."""
+    parameters = inspect.signature(plugin).parameters.values()
+    return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
+
+
+def checked_settings(
+    table: str,
+    plugin: type,
+    settings: Mapping[str, Any],
+    *,
+    invalid: type[Exception],
+    broken: type[Exception],
+) -> dict[str, Any]:
+    """Convert the settings to the types of the annotations; `table` is their place in error messages.
+
+    Raises `invalid` for an unknown or invalid setting, `broken` for annotations that cannot be evaluated.
+    """
+    if not settings:
+        return {}
+    known = settings_of(plugin)
+    for key in settings:
+        if key not in known:
+            raise invalid(f"{table} has no setting {key!r}{did_you_mean(key, known)}")
+    try:
+        hints = get_type_hints(plugin.__init__, include_extras=True)  # type: ignore[misc]
+    except NameError as error:
+        raise broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
+    checked = {}
+    for key, value in settings.items():
+        try:
+            checked[key] = convert(value, hints.get(key, Any), strict=False)
+        except ValidationError as error:
+            raise invalid(f"{table} {key} = {value!r}: {error}") from error
+        except TypeError as error:
+            raise broken(
+                f"the setting {key} in {table} has an annotation that no value can be checked by: {error}"
+            ) from error
+    return checked

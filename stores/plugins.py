@@ -13,8 +13,7 @@ from typing import Any
 from chatbot.stores.base import Store, contracts_of
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.home import Address, Home
-from chatbot.stores.plugin_point import PluginPoint
-from chatbot.stores.plugin_settings import checked_settings, settings_of
+from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of
 
 __all__ = ["STORES", "check_settings", "load", "open_store", "settings_of"]
 

@@ -78,51 +78,29 @@ def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
     import numpy as np
 
     table = np.frombuffer(rows, "<f4").reshape(-1, len(query))
-    places, found = cosines(query, table, len(table))
+    places = likely(rough_cosines(query, table), len(table))
+    found = cosines(query, table[places])
+    places, found = places[found > 0], found[found > 0]
     order = np.lexsort((-places, -found))
     return zip(found[order].tolist(), places[order].tolist(), strict=True)
 
 
-def rough_cosines(queries: Sequence[Any], rows: NDArray[Any]) -> NDArray[Any]:
-    """For each of the queries the cosines of all rows, as sums of 32-bit floats."""
-    import numpy as np
+def rough_cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
+    """The cosines of the rows as sums of 32-bit floats, wrong by `_ROUGH` at most; those of invalid rows are anything.
 
-    with np.errstate(all="ignore"):  # one thread: those of a matrix product wait by spinning
-        found: NDArray[Any] = np.einsum("ij,kj->ki", rows, np.array(queries, "f4").reshape(len(queries), -1))
-    return found
-
-
-def cosines(
-    query: Vector,
-    rows: NDArray[Any],
-    limit: int,
-    wanted: NDArray[Any] | None = None,
-    roughly: NDArray[Any] | None = None,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the places of the `limit` wanted rows that are most alike, and of their equals, with their cosines.
-
-    `wanted` is a flag for each row, `roughly` what `rough_cosines` returns for the query. Places are in order, all
-    cosines above 0. `query` and rows are of length 1.
+    `query` and rows are of length 1.
     """
     import numpy as np
 
-    asked = np.array(query, "f4")
-    used = np.flatnonzero(asked)
-    part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
-    asked, rows = asked[part], rows[:, part]
-    with np.errstate(all="ignore"):  # an invalid row may contain anything; it is left out below
-        roughly = rough_cosines([asked], rows)[0] if roughly is None else roughly
-        places = _likely(roughly if wanted is None else np.where(wanted, roughly, np.nan), limit)
-        found = np.zeros(len(places))  # sums of 32-bit floats depend on the order in which they are made
-        for at in range(0, len(places), _AT_ONCE):
-            found[at : at + _AT_ONCE] = rows[places[at : at + _AT_ONCE]].astype("f8") @ asked.astype("f8")
-        found = np.round(found, _DECIMALS)
-        alike = (found > 0) & (found < _LONGEST)
-    return places[alike], np.minimum(found[alike], 1.0)
+    asked, rows = _used_columns(query, rows)
+    with np.errstate(all="ignore"):
+        # No matrix product: its threads wait by spinning, which costs more than they save.
+        found: NDArray[Any] = np.einsum("ij,j->i", rows, asked)
+    return found
 
 
-def _likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
-    """The places of the rows that may be among the `limit` most alike, by cosines that are good to `_ROUGH`."""
+def likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
+    """The places of the rows that may be among the `limit` most alike, in order, from their rough cosines."""
     import numpy as np
 
     places = np.flatnonzero((roughly > -_ROUGH) & (roughly < _LONGEST + _ROUGH))
@@ -130,3 +108,27 @@ def _likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
         return places
     least = np.partition(roughly[places], -limit)[-limit] if limit else np.inf
     return places[roughly[places] >= least - 2 * _ROUGH]
+
+
+def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
+    """The exact cosines of a few rows, from 0 to 1; 0 for those that are not alike, and for invalid ones."""
+    import numpy as np
+
+    asked, rows = _used_columns(query, rows)
+    asked = asked.astype("f8")
+    found = np.zeros(len(rows))  # sums of 32-bit floats depend on the order in which they are made
+    with np.errstate(all="ignore"):
+        for at in range(0, len(rows), _AT_ONCE):
+            found[at : at + _AT_ONCE] = np.einsum("ij,j->i", rows[at : at + _AT_ONCE].astype("f8"), asked)
+        found = np.round(found, _DECIMALS)
+        return np.where((found > 0) & (found < _LONGEST), np.minimum(found, 1.0), 0.0)
+
+
+def _used_columns(query: Vector, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The query and the rows without the first and last columns that are 0 in the query."""
+    import numpy as np
+
+    asked = np.array(query, "f4")
+    used = np.flatnonzero(asked)
+    part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
+    return asked[part], rows[:, part]

@@ -55,7 +55,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What has scrolled out of the screen, and the screen."""
+        """Return what has scrolled out of the screen, and the screen."""
         past = ["".join(line[x].data for x in range(self.screen.columns)).rstrip() for line in self.screen.history.top]
         return "\n".join([*past, *(line.rstrip() for line in self.screen.display)]).rstrip()
 

@@ -104,6 +104,6 @@ def test_the_versions_that_are_known_to_be_good_say_nothing_else() -> None:
 
 
 def test_every_place_that_the_readme_names_is_there() -> None:
-    for name in ("config.toml", "identities", "chatbot", "stores", "benchmarks", "stores/testing.py", ".ci/run"):
+    for name in ("config.toml", "identities", "chatbot", "stores", "benchmarks", "stores/testing/", ".ci/run"):
         assert name in README
         assert (ROOT / name).exists()

@@ -7,13 +7,17 @@ kept alone.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from chatbot.attachments import extract
 from chatbot.attachments.kinds import DOCUMENTS, SUFFIXES, TEXT, decoded, is_image, media_type
@@ -75,7 +79,7 @@ def uploaded(name: str) -> Upload:
     """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
     path = file_named(name)
     if path is None:
-        raise InvalidValue(f"there is no file {name!r:.200}")
+        raise InvalidValue(f"file not found: {name!r:.200}")
     try:
         _check_size(path.name, path.stat().st_size)
         with path.open("rb") as file:
@@ -153,3 +157,25 @@ def _extracted(data: bytes, kind: str) -> subprocess.CompletedProcess[bytes]:
 def _check_size(name: str, size: int) -> None:
     if size > LARGEST:
         raise InvalidValue(f"{name} has {size:,} bytes: attach at most {LARGEST:,}")
+
+
+_URL = re.compile(r"data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)", re.IGNORECASE | re.DOTALL)
+
+
+def upload_of(name: str, url: str) -> Upload:
+    """Return the file in a `data:` URL. Raises `InvalidValue` for anything else."""
+    found = _URL.fullmatch(url)
+    if not found:
+        raise InvalidValue(f"{name}: a file must be sent along, as data:…;base64,…: nothing is fetched from elsewhere")
+    if not found[2].lower().endswith(";base64"):
+        return Upload(name, unquote_to_bytes(found[3]))
+    try:
+        return Upload(name, base64.b64decode("".join(found[3].split()), validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise InvalidValue(f"{name}: the data: URL is not valid base64") from error
+
+
+def picture_of(number: int, url: str) -> Upload:
+    """Return the picture in a `data:` URL under a name of its own."""
+    media = url[5:].partition(";")[0].lower()
+    return upload_of(f"picture-{number}{SUFFIXES.get(media, '')}", url)

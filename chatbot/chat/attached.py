@@ -111,8 +111,7 @@ async def inlined(messages: Sequence[Message]) -> list[Message]:
     shown: list[Message] = []
     for message in messages:
         if message.files:
-            from chatbot.attachments.data_url import upload_of
-            from chatbot.attachments.read import read_all
+            from chatbot.attachments.read import read_all, upload_of
 
             found = await read_all([upload_of(each.name, each.url) for each in message.files])
             shown += [_document(each.name, each.text) for each in found if each.text is not None]

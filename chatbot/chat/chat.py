@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.dialogue import USER
+from chatbot.chat.dialogue import USER, Window
 from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
@@ -18,7 +18,6 @@ from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Emit, Phase, Rules, Turn, TurnContext
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.chat.usage import Bill, bill_of, calls_in
-from chatbot.chat.window import Window
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.record import new_id, utc_now

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from chatbot.messages import Message, ToolCall
@@ -124,3 +125,30 @@ def _json(content: str) -> Any:
         return json.loads(content)
     except ValueError:
         return None
+
+
+class Window:
+    """The last entries that the model is shown: at most `limit` before those of the turn itself. One a conversation.
+
+    A window that began one entry later at each turn would undo every prompt cache. So it grows to its limit, then
+    begins anew with its later half.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.since: datetime | None = None
+        """Time of the first entry shown; older ones were left out."""
+        self.greeting = ""
+        """The title that this conversation made from a greeting, until a better one can be made."""
+
+    def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
+        """Return the entries to show of the last `limit + own` ones; the last `own` belong to this turn."""
+        since = self.since
+        if since is not None and entries and entries[0].at > since and len(entries) >= self.limit + own:
+            kept = list(entries[(len(entries) - own) // 2 :])
+        else:
+            kept = [entry for entry in entries if since is None or entry.at >= since]
+        begin = next((at for at, entry in enumerate(kept) if entry.role == USER), 0)
+        kept = kept[begin:]
+        self.since = kept[0].at if kept else None
+        return kept

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 LEFT_OUT = "…"
 _LOOKED_AT = 200_000

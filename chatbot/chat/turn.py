@@ -25,6 +25,7 @@ from chatbot.chat.dialogue import (
     ERROR,
     USER,
     Line,
+    Window,
     messages_of,
     tool_call_line,
     tool_result_line,
@@ -50,7 +51,6 @@ from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
-from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
@@ -249,7 +249,7 @@ class Turn:
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
-                raise InvalidValue("no call of a tool waits for these answers: send the whole conversation")
+                raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
             await self._write((USER, self._entry))
             return
         self._written = len(entries)

@@ -19,7 +19,7 @@ from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
 from chatbot.telemetry import open_telemetry
-from chatbot.tools.mcp.servers import HOW_TO_INSTALL
+from chatbot.tools.mcp.server import HOW_TO_INSTALL
 
 if TYPE_CHECKING:
     from mcp.server import Server

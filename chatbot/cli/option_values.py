@@ -1,12 +1,13 @@
-"""Converters of option values: from text to a number, a time or a pair."""
+"""Converters of option values: from text to a number, a time or a pair; and the options of a list in pages."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 _MOST_DAYS = 3660
 _SPAN = re.compile(r"(\d{1,6})\s*([mhdw])")
@@ -108,3 +109,33 @@ def _time(text: str, direction: int) -> datetime:
         raise argparse.ArgumentTypeError(
             f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w"
         ) from None
+
+
+T = TypeVar("T")
+
+
+def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to 1,000") -> None:
+    """`--limit` and `--page-after` of a list in which the places are counted."""
+    usual = str(limit) if limit else "all"
+    parser.add_argument(
+        "--limit", type=count, default=limit, metavar="N", help=f"maximum results (default {usual}; 0: {zero})"
+    )
+    add_page_after(parser)
+
+
+def add_page_after(parser: argparse._ActionsContainer) -> None:
+    """`--page-after` alone."""
+    parser.add_argument("--page-after", type=count, default=0, metavar="N", help="skip the first N")
+
+
+def reach(args: argparse.Namespace) -> int:
+    """Return how many must be found to show the page, and to know whether there is another."""
+    from chatbot.stores.query import EVERY
+
+    return args.page_after + args.limit + 1 if args.limit else EVERY
+
+
+def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:
+    """Return the requested part of the list, and a hint how to see the next; empty at the end."""
+    end = args.page_after + args.limit if args.limit else len(items)
+    return items[args.page_after : end], f"more: --page-after {end}" if end < len(items) else ""

@@ -44,7 +44,7 @@ OF_SESSIONS: Mapping[str, OwnVerb] = {
 
 OF_MEMORY: Mapping[str, OwnVerb] = {
     "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
-    "export": OwnVerb("chatbot.cli.memory.memory_export:export", _FILES),
+    "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
     "extract": OwnVerb("chatbot.cli.memory.extracting:extract", "calls a model, and bills it"),
     "stats": OwnVerb("chatbot.cli.memory.stats:stats", "draws charts"),
     "profile": OwnVerb("chatbot.cli.memory.profile:profile", "one grammar for slots, values and proposals"),

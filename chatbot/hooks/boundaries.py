@@ -22,10 +22,10 @@ from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import SessionHandle
 from chatbot.memory.exchanges import without_blocks
 from chatbot.redaction import redact
-from chatbot.stores.analysis import terms
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.text.analysis import terms
 
 PREDICATE = "boundary_at"
 _MOST_WORDS = 200

@@ -18,8 +18,7 @@ from chatbot.config import Table
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.plugin_point import PluginPoint, told
-from chatbot.stores.plugin_settings import checked_settings, settings_of
+from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of, told
 
 HOOKS = PluginPoint(
     group="chatbot.hooks",
@@ -30,7 +29,7 @@ HOOKS = PluginPoint(
         "consolidation": "chatbot.hooks.maintenance:Consolidation",
         "episode": "chatbot.hooks.episode:Episodes",
         "exchange": "chatbot.hooks.turn_steps:ExchangeStep",
-        "extraction": "chatbot.hooks.extraction.hook:Extraction",
+        "extraction": "chatbot.hooks.extraction.extraction_model:Extraction",
         "inject": "chatbot.hooks.turn_steps:InjectStep",
         "memorability": "chatbot.hooks.memorability:Memorable",
         "summarize": "chatbot.hooks.summarize:Summarize",
@@ -74,7 +73,7 @@ def load(name: str, *, beside: Path | None = None) -> type[Hook]:
     if not (inspect.isclass(found) and issubclass(found, Hook)):
         raise ConfigError(f"the hook {name!r} is {found!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
     if not isinstance(getattr(found, "topics", None), tuple):
-        raise ConfigError(f"the hook {name!r} does not say what it hears: its topics should be a tuple of names")
+        raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
     return found
 
 

@@ -66,7 +66,7 @@ def _guarded(
     )
     app = Bodies(app, most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
     if is_watched:
-        from chatbot.telemetry.joining import Joining  # needs the extra
+        from chatbot.telemetry.telemetry import Joining  # needs the extra
 
         app = Joining(app)
     return Doors(app, settings=settings, tokens=tokens, rates=rates, identity=identity)

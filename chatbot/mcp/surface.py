@@ -7,27 +7,38 @@ it may read and write, and nothing that the caller may not.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
-from chatbot.errors import ToolError
-from chatbot.mcp.errors import code_of, told
+from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.mcp.prompts import PROMPTS, Prompts
 from chatbot.mcp.resources import JSON, TEMPLATES, Resources
-from chatbot.mcp.schemas import answer_schema
 from chatbot.memory import MemorySystem
 from chatbot.operation import Operation, OperationTable
 from chatbot.operations import OPERATIONS
 from chatbot.server.callers import Caller
 from chatbot.stores.access import TOOL_RIGHTS
-from chatbot.stores.errors import did_you_mean
+from chatbot.stores.errors import (
+    AccessDenied,
+    ConflictingChange,
+    InvalidValue,
+    StoreBusy,
+    StoreError,
+    UnknownObservation,
+    UnsupportedOperation,
+    did_you_mean,
+)
 from chatbot.tools import Tool
 
 INSTRUCTIONS = f"""\
@@ -66,7 +77,7 @@ def server_for(memory: MemorySystem, agent: str, table: OperationTable = OPERATI
     )
 
 
-class _Seen:
+class _Offer:
     """The tools and resources, as the holder of that memory sees them."""
 
     def __init__(self, memory: MemorySystem, agent: str, table: OperationTable) -> None:
@@ -77,7 +88,7 @@ class _Seen:
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         if name not in self.tools:
-            raise ToolError(f"there is no tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
+            raise ToolError(f"unknown tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
         try:
             async with asyncio.timeout(_LONGEST_S):
                 return await self.tools[name].run(arguments)
@@ -91,13 +102,13 @@ class _Surface:
         self._table = table
         self._operations = {each.tool: each for each in table if each.tool}
         self._agent = agent
-        self._seen: OrderedDict[Caller | None, _Seen] = OrderedDict()
+        self._seen: OrderedDict[Caller | None, _Offer] = OrderedDict()
 
-    def _for(self, context: Context) -> _Seen:
+    def _for(self, context: Context) -> _Offer:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
         caller: Caller | None = context.request.state.caller if context.request else None
         if caller not in self._seen:
-            self._seen[caller] = _Seen(_memory_for(self._memory, caller), self._agent, self._table)
+            self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent, self._table)
         self._seen.move_to_end(caller)
         while len(self._seen) > _MOST_CALLERS:
             self._seen.popitem(last=False)
@@ -169,3 +180,97 @@ async def _or_refused(work: Awaitable[Found]) -> Found:
         return await work
     except Exception as error:  # noqa: BLE001 - the same boundary
         raise MCPError(code_of(error), told(error)) from None
+
+
+logger = logging.getLogger(__name__)
+
+UNTOLD = "the memory cannot be used just now: the server's standard error says why"
+
+_CODES: dict[type[Exception], int] = {
+    ToolError: INVALID_PARAMS,
+    SessionError: INVALID_PARAMS,
+    DamagedSession: INTERNAL_ERROR,
+    AccessDenied: INVALID_PARAMS,
+    ConflictingChange: INVALID_PARAMS,
+    InvalidValue: INVALID_PARAMS,
+    StoreBusy: INVALID_PARAMS,
+    UnknownObservation: INVALID_PARAMS,
+    UnsupportedOperation: INVALID_PARAMS,
+    ChatbotError: INTERNAL_ERROR,
+    StoreError: INTERNAL_ERROR,
+}
+
+
+def code_of(error: Exception) -> int:
+    """The code for an error: that of the nearest class which has one."""
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), INTERNAL_ERROR)
+
+
+def told(error: Exception) -> str:
+    """Return the message for the client: ours if the client can act on it, and never a path or a trace."""
+    if code_of(error) == INVALID_PARAMS:
+        return str(error)
+    logger.error("a call failed: %s", error, exc_info=None if isinstance(error, ChatbotError | StoreError) else error)
+    return UNTOLD
+
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer"}
+_ANY: Schema = {"type": "object"}
+_TEXTS: Schema = {"type": "array", "items": _TEXT}
+
+
+def _object(*required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "properties": dict.fromkeys(required, _TEXT) | properties, "required": [*required]}
+
+
+_NAMED = _object("id", "title")
+_ROW = _object("id", "type", "title", "created_at", token_count=_COUNT)
+_ITEMS = {
+    "Hit": _ROW | {"properties": _ROW["properties"] | {"score": {"type": "number"}}},
+    "Observation": _ROW,
+    "Person": _object("name", aliases=_TEXTS, facts=_TEXTS, mention_count=_COUNT),
+    "ProfileLine": _object("id", "slot", "value", holds={"type": "boolean"}),
+    "SessionHit": _object("session_id", "title", "used_at", "line"),
+    "Task": _object("id"),
+    "Triple": _object("subject", "predicate", "object", confidence={"type": "number"}),
+    "Version": _object("id", "status", events={"type": "array", "items": {"type": "object"}}),
+}
+"""One thing in an answer; it may say more."""
+
+
+@lru_cache
+def answer_schema(operation: Operation) -> Schema:
+    """The JSON schema of what the operation's tool answers where it succeeds."""
+    kind, item = _result_of(operation)
+    name = operation.gives
+    if kind == "AddResult":
+        parts: dict[str, Schema] = {"outcome": _TEXT, "id": _TEXT}
+    elif kind == "Entries":
+        parts = {name: _list_of(_object("role", "at", "content")), "session_id": _TEXT, "title": _TEXT}
+    elif kind == "None":
+        words = name.split()
+        parts = {name: _list_of(_NAMED)} if len(words) == 1 else dict.fromkeys(words, _NAMED)
+    elif item or kind == "Read":
+        parts = {name: _list_of(_ITEMS.get(item, _ANY))}
+    else:
+        parts = {name or "result": _ITEMS.get(kind, {})}
+    said = {"about": {"type": "string", "const": FRAME}, **parts}
+    return {
+        "type": "object",
+        "properties": {**said, "notes": _TEXTS, "next_cursor": _TEXT, "total": _COUNT},
+        "required": [*said],
+    }
+
+
+def _result_of(operation: Operation) -> tuple[str, str]:
+    """The names of what it returns and, of a list, of each thing; as it is written, for not all is imported there."""
+    written = inspect.signature(operation.function).return_annotation
+    kind, _, item = str(getattr(written, "__name__", written)).partition("[")
+    return kind, item.removesuffix("]")
+
+
+def _list_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
     from chatbot.memory.recall import RankedMemory, Recollection
     from chatbot.memory.record import SessionRecord
-    from chatbot.memory.session_filter import SessionFilter
+    from chatbot.memory.session_catalog import SessionFilter
     from chatbot.memory.system import MemorySystem
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import AddResult, Change, Draft
@@ -43,7 +43,7 @@ _HOMES = {
     "AddResult": "chatbot.memory.writing",
     "Search": "chatbot.memory.reading",
     "SessionFile": "chatbot.stores.backend",
-    "SessionFilter": "chatbot.memory.session_filter",
+    "SessionFilter": "chatbot.memory.session_catalog",
     "SessionHandle": "chatbot.memory.handle",
     "SessionRecord": "chatbot.memory.record",
     "Stats": "chatbot.stores.query",

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from chatbot.memory.denial import contradict
 from chatbot.memory.slot_words import KIN
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 _ENDED = re.compile(
     r"\b(?:cancel+ed|retired|resigned|sold|gave up|given up|giving up|broke up|split up|quit|stopped|"
@@ -64,35 +64,75 @@ _VALUES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sentence:
-    """A sentence, its words, what it is about, and the numbers and weekdays that it names, by kind."""
+    """A sentence; what it says is read with the first use, and once."""
 
     text: str
-    words: tuple[str, ...]
-    topics: frozenset[str]
-    names: frozenset[str]
-    """Terms of words with a capital letter inside the sentence."""
-    others: frozenset[str]
-    """Relatives and animals of the speaker that it names."""
-    values: dict[str, frozenset[str]]
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Its words, in lower case."""
+        return tuple(re.findall(r"[\w'’-]+", self.text.casefold()))
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """Its search terms."""
+        return frozenset(terms(self.text))
+
+    @cached_property
+    def topics(self) -> frozenset[str]:
+        """The terms that it is about."""
+        named = {term for held in self.values.values() for value in held for term in terms(value)}
+        return self.terms - _COMMON - named
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Terms of words with a capital letter inside the sentence."""
+        found = re.findall(r"(?<=[\w,]\s)[A-Z][\w-]+|[A-Z]\w+(?=\s[A-Z])", self.text)
+        return frozenset(term for word in found for term in terms(word))
+
+    @cached_property
+    def others(self) -> frozenset[str]:
+        """Relatives and animals of the speaker that it names."""
+        return frozenset(KIN[each] for each in _KIN.findall(self.text.casefold()))
+
+    @cached_property
+    def values(self) -> dict[str, frozenset[str]]:
+        """The numbers and weekdays that it names, by kind."""
+        found = {kind: frozenset(map(str.casefold, form.findall(self.text))) for kind, form in _VALUES.items()}
+        return {kind: held for kind, held in found.items() if held}
+
+    @cached_property
+    def endings(self) -> tuple[re.Match[str], ...]:
+        """The words that say that something ended."""
+        return tuple(_ENDED.finditer(self.text))
+
+    @cached_property
+    def changes(self) -> bool:
+        """True if it says of something that it is another way now."""
+        return _CHANGED.search(self.text) is not None and not self.adds
+
+    @cached_property
+    def adds(self) -> bool:
+        """True if it states something besides."""
+        return _BESIDES.search(self.text) is not None
+
+    @cached_property
+    def is_past(self) -> bool:
+        """True if it tells of the past."""
+        return _PAST.search(self.text) is not None
+
+    @cached_property
+    def is_news(self) -> bool:
+        """True if it is told as something new."""
+        return _NEWS.search(self.text) is not None
 
 
 @lru_cache(maxsize=4_096)
 def sentence(text: str) -> Sentence:
-    """Read a sentence."""
-    values = {kind: frozenset(each.casefold() for each in found.findall(text)) for kind, found in _VALUES.items()}
-    named = {term for held in values.values() for value in held for term in terms(value)}
-    return Sentence(
-        text=text,
-        words=tuple(re.findall(r"[\w'’-]+", text.casefold())),
-        topics=frozenset(terms(text)) - _COMMON - named,
-        others=frozenset(KIN[each] for each in _KIN.findall(text.casefold())),
-        names=frozenset(
-            term for word in re.findall(r"(?<=[\w,]\s)[A-Z][\w-]+|[A-Z]\w+(?=\s[A-Z])", text) for term in terms(word)
-        ),
-        values={kind: held for kind, held in values.items() if held},
-    )
+    """Return the sentence, the same one each time, so that it is read once."""
+    return Sentence(text)
 
 
 def announces(later: Iterable[str], earlier: Iterable[str]) -> bool:
@@ -112,9 +152,9 @@ def _is_of_another(new: Sentence, old: Sentence) -> bool:
 
 def _ends(new: Sentence, old: Sentence) -> bool:
     """Return whether it says that the other's subject ended: a name of it, or most of it, is next to that word."""
-    if _PAST.search(old.text) or _ENDED.search(old.text):
+    if not new.endings or old.is_past or old.endings:
         return False
-    for ended in _ENDED.finditer(new.text):
+    for ended in new.endings:
         before = re.findall(r"[\w'’-]+", new.text[: ended.start()])[-_REACH:]
         after = re.findall(r"[\w'’-]+", new.text[ended.end() :])[:_REACH]
         beside = frozenset(terms(" ".join(before))) | frozenset(terms(" ".join(after)))
@@ -128,7 +168,7 @@ def _ends(new: Sentence, old: Sentence) -> bool:
 
 def _revalues(new: Sentence, old: Sentence) -> bool:
     """Return whether it announces another number, ordinal or weekday of the other's subject."""
-    if not _CHANGED.search(new.text) or _BESIDES.search(new.text) or _PAST.search(old.text):
+    if not new.changes or old.is_past:
         return False
     if _is_of_another(new, old):
         return False
@@ -211,12 +251,11 @@ def may_change(later: Iterable[str], earlier: Iterable[str], nearness: float) ->
 
 
 def _may_change(new: Sentence, old: Sentence, nearness: float) -> bool:
-    if _BESIDES.search(new.text) or _PAST.search(old.text) or _ENDED.search(old.text) or _is_foreign(new, old):
+    if new.adds or old.is_past or old.endings or _is_foreign(new, old):
         return False
-    is_repeated = frozenset(terms(old.text)) <= frozenset(terms(new.text))
-    if is_repeated and not contradict(old.text, new.text):
+    if old.terms <= new.terms and not contradict(old.text, new.text):
         return False
-    if nearness >= _ALIKE and (_NEWS.search(new.text) or _differs(new, old) or contradict(old.text, new.text)):
+    if nearness >= _ALIKE and (new.is_news or _differs(new, old) or contradict(old.text, new.text)):
         return True
     return any(had.search(old.text) and event.search(new.text) for had, event in _EVENTS)
 
@@ -224,7 +263,7 @@ def _may_change(new: Sentence, old: Sentence, nearness: float) -> bool:
 def _differs(new: Sentence, old: Sentence) -> bool:
     """Return whether it names another number, ordinal or weekday, for no other time."""
     kinds = new.values.keys() & old.values.keys()
-    return not _PAST.search(new.text) and any(new.values[kind].isdisjoint(old.values[kind]) for kind in kinds)
+    return not new.is_past and any(new.values[kind].isdisjoint(old.values[kind]) for kind in kinds)
 
 
 def _is_foreign(new: Sentence, old: Sentence) -> bool:

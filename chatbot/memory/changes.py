@@ -12,7 +12,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
@@ -20,8 +20,8 @@ from chatbot.memory.scoring import Nearness
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
-from chatbot.stores.analysis import terms
 from chatbot.stores.observation import Observation
+from chatbot.stores.text.analysis import terms
 
 _MOST_WORDS = 30
 """A longer text tells a story: of its clauses none is compared, only what fills a slot."""
@@ -52,14 +52,37 @@ class Clause:
     denied: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Statement:
-    """Everything that a row states."""
+    """Everything that a row states; each part is read with its first use, for most are never compared."""
 
-    clauses: tuple[Clause, ...]
-    slots: tuple[SlotStatement, ...]
-    sentences: tuple[str, ...] = ()
-    """Its sentences, where it is short enough to be about one thing."""
+    text: str
+    question: str
+
+    @cached_property
+    def clauses(self) -> tuple[Clause, ...]:
+        """Its clauses that tell a kind of thing of a subject."""
+        found = []
+        for sentence in self.sentences:
+            if not sentence or sentence.rstrip().endswith("?"):
+                continue
+            for part in _PARTS.split(sentence):
+                if (clause := _clause(part, sentence)) is not None:
+                    found.append(clause)
+                if switched := _SWITCHED.match(part.strip()):
+                    found += filter(None, [_clause(f"{switched['what']} changed to {switched['to']}", sentence)])
+        return tuple(found[:_MOST_CLAUSES])
+
+    @cached_property
+    def slots(self) -> tuple[SlotStatement, ...]:
+        """What it says for a profile."""
+        return tuple(stated(self.text, self.question))
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """Its sentences, where it is short enough to be about one thing."""
+        is_plain = len(self.text.split()) <= _MOST_WORDS
+        return tuple(_SENTENCE.split(self.text)[:_MOST_CLAUSES]) if is_plain else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +172,7 @@ def changes(earlier: Statement, later: Statement) -> bool:
 @lru_cache(maxsize=4_096)
 def statement(text: str, question: str = "") -> Statement:
     """Return the slots, clauses and sentences of a text."""
-    clauses = []
-    is_plain = len(text.split()) <= _MOST_WORDS
-    sentences = _SENTENCE.split(text)[:_MOST_CLAUSES] if is_plain else []
-    for sentence in sentences:
-        if not sentence or sentence.rstrip().endswith("?"):
-            continue
-        for part in _PARTS.split(sentence):
-            if (clause := _clause(part, sentence)) is not None:
-                clauses.append(clause)
-            if switched := _SWITCHED.match(part.strip()):
-                clauses += filter(None, [_clause(f"{switched['what']} changed to {switched['to']}", sentence)])
-    return Statement(tuple(clauses[:_MOST_CLAUSES]), tuple(stated(text, question)), tuple(sentences))
+    return Statement(text, question)
 
 
 # --- clauses ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from itertools import islice
 
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 _LOOKED_AT = 20_000
 _REACH = 4

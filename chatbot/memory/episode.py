@@ -17,7 +17,7 @@ from typing import Any
 from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
-from chatbot.memory.session_filter import MESSAGES
+from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.telling import is_decision, is_open, is_small_talk, rarity, tells
 from chatbot.redaction import redact
 from chatbot.stores.base import KeyValueStore

@@ -10,10 +10,10 @@ from chatbot.memory.origins import is_from, marks_of, marks_of_fact
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES, Guard
-from chatbot.stores.analysis import terms
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue
 from chatbot.stores.observation import STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
+from chatbot.stores.text.analysis import terms
 
 _AT_ONCE = 200
 _CHUNK = 5_000

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache
 
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 GATE = 0.30
 TYPE_WEIGHTS: Mapping[str, float] = {

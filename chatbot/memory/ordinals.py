@@ -15,10 +15,10 @@ from functools import cache
 
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import View
-from chatbot.stores.date_forms import ordinal
-from chatbot.stores.date_words import CARDINALS, ORDINALS, either
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import Filter, Match
+from chatbot.stores.text.date_forms import ordinal
+from chatbot.stores.text.date_words import CARDINALS, ORDINALS, either
 
 _PAGE = 200
 _MOST_ROWS = 10_000

@@ -14,12 +14,12 @@ from typing import Any
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
-from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import check_time
+from chatbot.stores.text.analysis import terms
 
 _LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
 

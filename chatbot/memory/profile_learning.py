@@ -33,13 +33,13 @@ from chatbot.memory.slot_words import PRIVATE, holds_several, title_of
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.memory.writing import AddResult, Draft, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.dates import date_terms
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.text.dates import date_terms
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ async def _state(
         return await _proposed(scope, said)
     old = _replaced(said, lines)
     if said.ended and old is None:
-        return AddResult("skipped", "", "there is no such value to end")
+        return AddResult("skipped", "", "the profile has no such value")
     if old is not None and _same(old, said):
         return await _again(scope, old, said)
     is_late = old is not None and said_at < old.said_at

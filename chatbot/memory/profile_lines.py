@@ -196,7 +196,7 @@ def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
 
 def past_asked(text: str, now: datetime) -> datetime | None:
     """The time in the past that a question is about, if it names one: the middle of the span that it names."""
-    from chatbot.stores.dates import date_terms
+    from chatbot.stores.text.dates import date_terms
 
     spans = [span for term in date_terms(text, now, exact=True) if (span := span_of(term, now)) is not None]
     spans = [(begin, end) for begin, end in spans if begin < now - timedelta(days=1)]
@@ -268,7 +268,7 @@ def _each_value(newest: Sequence[Line]) -> list[Line]:
 
 
 def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # noqa: PLR0911 - one for each kind
-    """The time that a term of `chatbot.stores.dates` names; None for a time of day."""
+    """The time that a term of `chatbot.stores.text.dates` names; None for a time of day."""
     kind, _, value = term.partition(":")
     try:
         if kind == "day":

@@ -183,6 +183,7 @@ class MemoryReads(ScopedOperations):
         return _within(hits[offset:], asked.max_tokens)
 
     async def _search(self, asked: Batch) -> list[list[Hit]]:
+        from chatbot.memory.asking import vectors_of
         from chatbot.memory.recall import rows_about
 
         if asked.as_of is not None or asked.known_at is not None:
@@ -191,7 +192,7 @@ class MemoryReads(ScopedOperations):
         view, texts = scope.view(asked.ask), asked.texts
         limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
         filtered = await self._filter(asked)
-        vectors = await scope.meaning.questions_of(texts) if scope.meaning else [[] for _ in texts]
+        vectors = await vectors_of(scope.meaning, [[text] for text in texts]) if scope.meaning else [[] for _ in texts]
         answers = []
         for text, vector in zip(texts, vectors, strict=True):
             found = await rows_about(
@@ -224,7 +225,7 @@ class MemoryReads(ScopedOperations):
 
     async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.past import known, left_since, moment, scored_past, until
-        from chatbot.memory.profile_lines import changed_sources, slot_rows
+        from chatbot.memory.profile_lines import changed_sources, is_proposable, slot_rows
         from chatbot.memory.recall import (
             RECALLED,
             RankedMemory,
@@ -233,6 +234,7 @@ class MemoryReads(ScopedOperations):
             judged,
             later_near,
             latest_first,
+            left_out,
             rows_about,
             unasked,
         )
@@ -270,8 +272,9 @@ class MemoryReads(ScopedOperations):
         arranged = latest_first(choice, rows, most, changed=changed, nearness=near, now=view.now)
         hits = tuple(each for each in arranged if each.verdict == RECALLED)
         told = {each.id: each for each in arranged}
+        lines = {each for each, row in rows.items() if is_proposable(row)}
         considered = tuple(
-            told.get(row.match.id) or RankedMemory(row, None, _left_out(verdict, rows.get(row.match.id)))
+            told.get(row.match.id) or RankedMemory(row, None, left_out(verdict, is_line=row.match.id in lines))
             for row, verdict in verdicts
         )
         scope.retrieved("recall", [each.id for each in hits])
@@ -386,7 +389,7 @@ class MemoryReads(ScopedOperations):
         scope = self._scope()
         scope.check("curate")
         if scope.meaning is None:
-            raise UnsupportedOperation("there is no embedder: set model in [embedding]")
+            raise UnsupportedOperation("no embedding model is configured: set model in [embedding]")
         return await (scope.meaning.embed_again(progress) if anew else scope.meaning.embed_all(progress))
 
     @takes(Every, _NO_FILTER)
@@ -424,16 +427,6 @@ async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     best = {each.match.id: each for each in (holding or found)[part]}
     return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]
-
-
-def _left_out(verdict: str, row: Observation | None) -> str:
-    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
-    from chatbot.memory.profile_lines import is_proposable
-    from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED
-
-    if row is not None and is_proposable(row):
-        return PROFILE_LINE
-    return OVER_LIMIT if verdict == RECALLED else verdict
 
 
 def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:

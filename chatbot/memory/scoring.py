@@ -188,11 +188,12 @@ def windowed(
 
     That stands for a vector of the whole window, and needs none. Rows that are not in `similar` count as `unknown`.
     """
-    windows = {}
-    for each in rows:
-        beside = {other: WINDOW.get(abs(off), 0.0) for other, off in neighbours.get(each, {}).items()}
-        around = sum(weight * similar.get(other, unknown) for other, weight in beside.items())
-        windows[each] = (similar.get(each, unknown) + around) / (1 + sum(beside.values()))
+    windows = {each: similar.get(each, unknown) for each in rows}
+    for each, others in neighbours.items():
+        if each in windows and others:
+            beside = {other: WINDOW.get(abs(off), 0.0) for other, off in others.items()}
+            around = sum(weight * similar.get(other, unknown) for other, weight in beside.items())
+            windows[each] = (windows[each] + around) / (1 + sum(beside.values()))
     return windows
 
 
@@ -242,7 +243,7 @@ def recency(candidate: Match, profile: ScoringProfile, now: datetime) -> float:
     if profile.half_lives is None:
         return 1 / (1 + _days(candidate.updated_at, now))
     half_life = profile.half_lives.get(candidate.type, profile.half_lives.get(OTHER, HALF_LIVES[OTHER]))
-    return math.exp2(-_days(candidate.created_at, now) / half_life)
+    return 1.0 if half_life == math.inf else math.exp2(-_days(candidate.created_at, now) / half_life)
 
 
 def credibility(candidate: Match) -> float:

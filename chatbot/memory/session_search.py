@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,16 +19,15 @@ from typing import Any
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Scope
-from chatbot.memory.snippets import Range, snippet
 from chatbot.redaction import redact
-from chatbot.stores.analysis import terms
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.bm25 import about, rank
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.stores.session_terms import Row, SessionTerms, version_of
+from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.bm25 import about, rank
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class SessionHit:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Candidate:
     """State of one session while it is ranked."""
 
     session: SessionHandle
@@ -126,7 +126,7 @@ async def _candidates(
     known: SessionTerms,
     progress: Progress,
     unread: dict[str, Exception],
-) -> dict[str, _Found]:
+) -> dict[str, _Candidate]:
     """The sessions whose entries or titles hold any of the terms, with how much they are about them."""
     looked = await asyncio.to_thread(known.look, asked)
     counts: dict[str, tuple[int, ...]] = {}
@@ -144,7 +144,7 @@ async def _candidates(
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     scores = about([{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))])
     return {
-        session.id: _Found(session, scores[session.id], max(counts.get(session.id, ()), default=0))
+        session.id: _Candidate(session, scores[session.id], max(counts.get(session.id, ()), default=0))
         for session in sessions
         if session.id in scores
     }
@@ -202,7 +202,7 @@ def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int,
 
 
 async def _add_remembered(
-    found: dict[str, _Found],
+    found: dict[str, _Candidate],
     sessions: Sequence[SessionHandle],
     asked: Sequence[str],
     memories: Scope | None,
@@ -217,7 +217,7 @@ async def _add_remembered(
     for match in matches:
         of = summaries[match.id].subject if match.id in summaries else match.session_id
         if of in wanted:
-            each = found.setdefault(of, _Found(wanted[of]))
+            each = found.setdefault(of, _Candidate(wanted[of]))
             each.remembered = max(each.remembered, (match.score, match.id))
 
 
@@ -227,9 +227,9 @@ async def _rows(memories: Scope | None, ids: Sequence[str]) -> dict[str, Observa
     return {row.id: row for row in await memories.store.get(memories.view(), ids)}
 
 
-def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
+def _ranked(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
     wanted = set(asked)
-    places: list[tuple[_Found, int]] = []
+    places: list[tuple[_Candidate, int]] = []
     documents: dict[int, dict[str, list[str]]] = {}
     for each in best:
         for number, role, text in _said(each):
@@ -245,7 +245,7 @@ def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Obs
     return sorted(hits, key=lambda hit: (hit.score, hit.record.used_at), reverse=True)
 
 
-def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
+def _said(each: _Candidate) -> Iterable[tuple[int, str, str]]:
     """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
     if each.session.record.title:
         yield 0, "title", each.session.record.title
@@ -255,7 +255,7 @@ def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
 
 
 def _hit(
-    each: _Found, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
+    each: _Candidate, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
 ) -> SessionHit | None:
     record = each.session.record
     score, number = top or (0.0, -1)
@@ -278,3 +278,55 @@ def _hit(
 def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
     """Return the matching line without secrets: they are removed before it is cut, so that no half of one stays."""
     return snippet(redact(text)[0], wanted)
+
+
+Range = tuple[int, int]
+"""Begin and end of a match, in characters."""
+
+LONGEST = 240
+_WORD = re.compile(r"\w+(?:['’.:/\\@&_-]+\w+)*(?:\+\+|#)?|[^\w\s\x00-\x7f]+")
+_LINES_LOOKED_AT = 2_000
+
+
+def snippet(text: str, wanted: Collection[str], *, longest: int = LONGEST) -> tuple[str, tuple[Range, ...]]:
+    """The line that holds most of the wanted terms, the first of several, cut to `longest`; and where they stand."""
+    asked = set(wanted)
+    lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
+    line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
+    found = tuple(_merged(_ranges(line, asked)))
+    return _cut(line, found, longest)
+
+
+def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
+    for word in _WORD.finditer(line):
+        if asked.isdisjoint(terms(word[0])):
+            continue
+        signs = [place for place, char in enumerate(word[0], word.start()) if not char.isascii() and char in asked]
+        if signs:  # of a script without spaces, the word is the whole sentence
+            yield from ((place, place + 1) for place in signs)
+        else:
+            yield word.span()
+
+
+def _merged(ranges: Iterator[Range]) -> Iterator[Range]:
+    last: Range | None = None
+    for begin, end in ranges:
+        if last is not None and last[1] == begin:
+            last = (last[0], end)
+            continue
+        if last is not None:
+            yield last
+        last = (begin, end)
+    if last is not None:
+        yield last
+
+
+def _cut(line: str, found: tuple[Range, ...], longest: int) -> tuple[str, tuple[Range, ...]]:
+    if len(line) <= longest:
+        return line, found
+    begin = max(0, min((found[0][0] if found else 0) - longest // 3, len(line) - longest))
+    end = begin + longest
+    before, after = "…" * (begin > 0), "…" * (end < len(line))
+    shift = len(before) - begin
+    kept = tuple((start + shift, min(stop, end) + shift) for start, stop in found if begin <= start < end)
+    return f"{before}{line[begin:end]}{after}", kept

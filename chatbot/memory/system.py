@@ -27,8 +27,7 @@ from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.scope import PUBLIC, Holder, Scope, Sensitivities, Tell, bar
 from chatbot.memory.scoring import PROFILES, WEIGHT, ScoringProfile
-from chatbot.memory.session_catalog import SessionCatalog
-from chatbot.memory.session_filter import MESSAGES, SessionFilter
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
 from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, least_clearance
@@ -776,7 +775,7 @@ class MemorySystem(Closable, Memory):
         opened = self._open_stores([self._observations] if names is None else names).values()
         store = next((each for each in opened if isinstance(each, ObservationStore)), None)
         if store is None:
-            raise UnsupportedOperation(f"of the stores {', '.join(names or [self._observations])} none keeps memories")
+            raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
         return self._caller.scope(store)
 
     async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
@@ -853,7 +852,7 @@ class MemorySystem(Closable, Memory):
         with span("store", store=name, operation="open", access="open"):
             store = open_store(name, self.where or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
         if self.where is None and store.keeps_files:
-            raise UnsupportedOperation(f"the store {name!r} keeps files, and this memory system may write none")
+            raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
         self._stores[name] = store
         if self.observer is not None:
             store.observer = self.observer

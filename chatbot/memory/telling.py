@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 
 _CHATTY = """
     hi hello hey heya hiya howdy yo good great morning evening afternoon night day nice fine cool awesome amazing wow

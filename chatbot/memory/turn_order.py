@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from chatbot.stores.backend import Lease
-from chatbot.stores.errors import StoreBusy, StoreError
+from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.loops import LoopsLock
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,10 @@ class TurnOrder:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._lease.release()
-        self.here.release()
+        try:
+            await _to_its_end(self._let_go)
+        finally:
+            self.here.release()
 
     async def _take(self) -> None:
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
@@ -62,12 +65,28 @@ class TurnOrder:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:  # what the thread takes yet would never be given back
             await asyncio.wait([attempt])
-            self._lease.release()
+            await _to_its_end(self._let_go)
             raise
 
     def _try(self) -> bool:
         try:
             return self._lease.take()
-        except StoreError as error:  # a write will report it
+        except ReadOnlyFolder as error:  # a write will report it
             logger.debug("turns of this session take their order within this process only: %s", error)
             return True
+
+    def _let_go(self) -> None:
+        try:
+            self._lease.release()
+        except StoreError as error:  # nobody renews it any more
+            logger.warning("the turn of this session is over, and its lease lapses by itself: %s", error)
+
+
+async def _to_its_end(work: Callable[[], None]) -> None:
+    """Run `work` in a thread, and wait for it even if we are cancelled."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -1,7 +1,31 @@
 """Models: the contract, LiteLLM, the embedded local model, the scripted one. Importing this package loads none."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.model import Model, Price
-from chatbot.models.opening import open_model
+from chatbot.models.provider import Provider
 from chatbot.models.scripted import ScriptedModel
+from chatbot.providers import SCRIPTED
 
 __all__ = ["Model", "Price", "ScriptedModel", "open_model"]
+
+
+def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> Model:
+    """The model that the settings name, by `[providers]`. Nothing is loaded or called before it is used."""
+    if settings.name == SCRIPTED:
+        model = ScriptedModel(settings.script, window=settings.context_window or 8192)
+        model.disclosure = Provider(SCRIPTED, providers).disclosure
+        return model
+    if settings.name.startswith("local/"):
+        from chatbot.models.local_model import LocalModel
+
+        return LocalModel(settings, providers)
+    if settings.keep_warm_s:
+        from chatbot.models.warm import WarmModel
+
+        return WarmModel(settings, providers)
+    return LiteLLMModel(settings, providers)

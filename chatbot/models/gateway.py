@@ -15,13 +15,11 @@ from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import KeyRefused, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import litellm_import
-from chatbot.models.call import ModelRequest
-from chatbot.models.connections import Connections
-from chatbot.models.failures import TRANSIENT
+from chatbot.models.call import ModelRequest, StreamedReply, has_reported_usage, is_whole
+from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
+from chatbot.models.litellm_import import Connections
 from chatbot.models.model import JsonMode, Model, Price
 from chatbot.models.provider import Provider
-from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
-from chatbot.models.streamed_reply import StreamedReply, has_reported_usage, is_whole
 from chatbot.models.token_counts import estimate, estimate_text
 
 _USUAL_WINDOW = 8192

@@ -47,6 +47,11 @@ _LAYERS = 6
 _HEADS = 12
 _EPSILON = 1e-12
 _BATCH_TOKENS = 1024
+_BLOCK = 32
+"""Columns of a matrix that are kept side by side: with few tokens OpenBLAS multiplies such a block where it is, in half
+the time of a whole matrix, which it copies first."""
+_FEW_TOKENS = 128
+"""More tokens than this are faster with whole matrices, which are put together then."""
 
 
 class MiniLMEmbedder(Embedder):
@@ -155,8 +160,16 @@ class _Network:
         return seen
 
     def _linear(self, x: Matrix, name: str) -> Matrix:
-        product: Matrix = x @ self._weights[f"{name}.weight"]
-        product += self._weights[f"{name}.bias"]
+        import numpy as np
+
+        blocks, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
+        product: Matrix
+        if len(x) > _FEW_TOKENS:
+            product = x @ np.concatenate(list(blocks), axis=1)
+        else:
+            product = np.empty((len(x), len(bias)), np.float32)
+            np.matmul(x, blocks, out=product.reshape(len(x), len(blocks), _BLOCK).transpose(1, 0, 2))
+        product += bias
         return product
 
     def _normal(self, x: Matrix, name: str) -> Matrix:
@@ -164,7 +177,7 @@ class _Network:
         import numpy as np
 
         x -= x.mean(axis=1, keepdims=True)
-        x /= np.sqrt(np.square(x).mean(axis=1, keepdims=True) + _EPSILON)
+        x /= np.sqrt(np.einsum("ij,ij->i", x, x) / x.shape[1] + _EPSILON)[:, None]
         x *= self._weights[f"{name}.weight"]
         x += self._weights[f"{name}.bias"]
         return x
@@ -263,7 +276,7 @@ def _read_weights(path: Path) -> tuple[dict[str, Matrix], tuple[NDArray[np.int8]
             raise ValueError("its SHA-256 differs from the published file")
         graph = read_graph(path)
         weights = {
-            f"{name.removeprefix('inner.')}.weight": dequantized(graph, matrix)
+            f"{name.removeprefix('inner.')}.weight": _in_blocks(dequantized(graph, matrix))
             for name, matrix in layer_of_matrices(graph).items()
         }
         for name, tensor in graph.tensors.items():
@@ -271,6 +284,15 @@ def _read_weights(path: Path) -> tuple[dict[str, Matrix], tuple[NDArray[np.int8]
                 weights[name.removeprefix("inner.")] = tensor
         weights[_POSITIONS] = dequantized(graph, f"inner.{_POSITIONS}")
         words = graph.tensors[f"inner.{_WORDS}_q"], graph.tensors[f"inner.{_WORDS}_scale"]
+        graph.release()
     except (OSError, ValueError, KeyError) as error:
         raise MissingModel(f"{path} is damaged ({error}): {MINILM.bring}") from error
     return weights, words
+
+
+def _in_blocks(matrix: Matrix) -> Matrix:
+    """The matrix as blocks of `_BLOCK` columns, one behind the other."""
+    import numpy as np
+
+    blocks: Matrix = np.ascontiguousarray(matrix.reshape(len(matrix), -1, _BLOCK).transpose(1, 0, 2))
+    return blocks

@@ -37,6 +37,12 @@ class Graph(NamedTuple):
 
     tensors: dict[str, Tensor]
     nodes: tuple[Node, ...]
+    file: mmap.mmap
+
+    def release(self) -> None:
+        """Give back the memory of what was read; what is read again comes from the file again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.file.madvise(mmap.MADV_DONTNEED)
 
 
 def read_graph(path: Path) -> Graph:
@@ -52,7 +58,7 @@ def read_graph(path: Path) -> Graph:
                     tensors |= _tensor(data, *_span(place))
                 elif part == _NODE:
                     nodes.append(_node(data, *_span(place)))
-    return Graph(tensors, tuple(nodes))
+    return Graph(tensors, tuple(nodes), data)
 
 
 def dequantized(graph: Graph, name: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -10,9 +11,11 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.errors import ChatbotError
 from chatbot.operation import Operation
@@ -21,7 +24,6 @@ from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
-from chatbot.server.envelope import Envelope
 from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invalid, problem_of, unexpected
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
@@ -75,7 +77,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         timeout_s=settings.request_timeout_s,
     )
     if identities.telemetry is not None:
-        from chatbot.telemetry.joining import Joining  # needs the extra
+        from chatbot.telemetry.telemetry import Joining  # needs the extra
 
         app.add_middleware(Joining)
     app.add_middleware(
@@ -135,7 +137,7 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
 
 def _why(error: dict[str, Any], place: str) -> str:
     if error["type"] == "extra_forbidden":
-        return "no such field is known"
+        return "unknown field"
     if error["type"] == "string_pattern_mismatch":
         return (
             "it must not be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
@@ -162,3 +164,37 @@ async def _unexpected(_: Request, error: Exception) -> JSONResponse:
     answer = unexpected(error).response()
     answer.headers["connection"] = "close"  # uvicorn does so, for Starlette raises the error on
     return answer
+
+
+REQUEST_ID = "x-request-id"
+_PRIVATE = ("/v1/", "/mcp")
+
+
+class Envelope:
+    """ASGI middleware, the outermost: gives every answer an id, and lets no private content be stored on the way.
+
+    It also answers `HEAD` where there is a `GET`: the same head, and no body.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an ASGI request with these headers."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        is_head = scope["method"] == "HEAD"
+        request_id = f"req_{uuid.uuid4().hex}"
+        is_private = scope["path"].startswith(_PRIVATE)
+
+        async def send_marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault(REQUEST_ID, request_id)
+                if is_private:
+                    headers.setdefault("cache-control", "no-store")
+            elif is_head:
+                message = {**message, "body": b""}
+            await send(message)
+
+        return await self._app({**scope, "method": "GET", "is_head": True} if is_head else scope, receive, send_marked)

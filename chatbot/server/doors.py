@@ -24,7 +24,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, ProblemError, problem_of
 from chatbot.server.rates import Buckets
-from chatbot.server.users import named_in_headers
+from chatbot.server.request_values import named_in_headers
 from chatbot.stores.errors import StoreError
 
 COOKIE = "chatbot_token"

@@ -23,8 +23,8 @@ from chatbot.server.earlier_requests import EarlierRequest, Requests
 from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
 from chatbot.server.idempotent_write import IdempotentWrite
+from chatbot.server.request_values import named_in_body
 from chatbot.server.siblings import Siblings
-from chatbot.server.users import named_in_body
 from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"

@@ -1,4 +1,4 @@
-"""Strict values of requests, exactly as documented: mistakes are reported, never guessed.
+"""Strict values of requests, exactly as documented. Mistakes are reported, never guessed.
 
 Pydantic alone would accept "yes" as true, " 5" as 5 and 0.5 as a time in 1970.
 """
@@ -13,7 +13,12 @@ from typing import Annotated, Any
 from annotated_types import Interval
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
+from chatbot.server.callers import Caller
+from chatbot.server.errors import ProblemError, invalid
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import LONGEST_LINE, LONGEST_TEXT
 from chatbot.stores.records import read_time
 
@@ -88,3 +93,50 @@ Line = Annotated[str, Field(max_length=LONGEST_LINE)]
 Named = Annotated[str, Field(max_length=LONGEST_LINE, pattern=VISIBLE)]
 """Text on one line, with something in it."""
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+USER_HEADER = "x-chatbot-user"
+"""Names the end user of any request: a label that the holder of the token vouches for, not a login."""
+USER_FIELDS = ("user", "safety_identifier")
+"""Fields that name the user in the bodies of OpenAI's routes."""
+_PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
+
+
+def named_in_headers(caller: Caller, headers: Headers) -> Caller:
+    """The caller as they speak for the user that the header names. Raises `ProblemError` for more than one, or none."""
+    values = headers.getlist(USER_HEADER)
+    if not values:
+        return caller
+    try:
+        labels = [value.encode("latin-1").decode() for value in values]
+    except UnicodeError:
+        raise ProblemError(invalid("not valid UTF-8", "X-Chatbot-User")) from None
+    for label in labels:
+        caller = _named(caller, label, "X-Chatbot-User")
+    return caller
+
+
+def named_in(caller: Caller, **fields: str | None) -> Caller:
+    """The caller as they speak for the user that one of these fields names. Raises `ProblemError` for more than one."""
+    for name, label in fields.items():
+        if label is not None:
+            caller = _named(caller, label, name)
+    return caller
+
+
+def _named(caller: Caller, label: str, param: str) -> Caller:
+    try:
+        return caller.for_user(label)
+    except InvalidValue as error:
+        raise ProblemError(invalid(str(error), param)) from None
+
+
+def named_in_body(caller: Caller, scope: Scope) -> Caller:
+    """Return the caller with the user named in the body, before the route parses it; unchanged if in doubt."""
+    if scope["path"].rstrip("/") not in _PATHS:
+        return caller
+    try:
+        body = json.loads(scope["state"]["body"])
+        return named_in(caller, **{name: body.get(name) for name in USER_FIELDS})
+    except (ValueError, AttributeError, TypeError, RecursionError, ProblemError):
+        return caller  # the route reports the error

@@ -26,8 +26,7 @@ from prometheus_client import CollectorRegistry
 
 from chatbot.config import TelemetrySettings, from_variable
 from chatbot.redaction import without_secrets
-from chatbot.telemetry.joining import sampler
-from chatbot.telemetry.telemetry import Telemetry
+from chatbot.telemetry.telemetry import Telemetry, sampler
 
 logger = logging.getLogger(__name__)
 

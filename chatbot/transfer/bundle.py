@@ -31,9 +31,8 @@ from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
-from chatbot.transfer.json_text import decoded
 from chatbot.transfer.session_export import SessionExport
-from chatbot.transfer.zip_file import ZipFile
+from chatbot.transfer.untrusted import ZipFile, decoded
 
 FORMAT = "chatbot-bundle"
 VERSION = 2

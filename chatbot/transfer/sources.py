@@ -14,9 +14,8 @@ from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFa
 from chatbot.transfer import bundle, chatgpt, claude, markdown_notes, memory_export, memstore
 from chatbot.transfer.bundle import BundleSession
 from chatbot.transfer.items import Item, MemoryItem, Skip, text_of
-from chatbot.transfer.json_text import decoded, elements
 from chatbot.transfer.memory_export import MemoryExport
-from chatbot.transfer.zip_file import ZipFile, open_zip
+from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
 
 BUNDLE = "bundle"
 KINDS = (BUNDLE, chatgpt.KIND, claude.KIND, markdown_notes.KIND, memory_export.KIND, memstore.KIND)
@@ -62,7 +61,7 @@ def _open(path: Path, kind: str | None) -> Source:
     if path.is_dir():
         return _open_folder(path, kind)
     if not path.exists():
-        raise InvalidValue(f"no such file: {path}")
+        raise InvalidValue(f"file not found: {path}")
     if not path.is_file():
         raise UnsafePath(f"{path} is not a regular file")
     if _starts_with(path, _ZIP):

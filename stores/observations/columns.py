@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from chatbot.stores.bm25 import K1, inverse_frequency
 from chatbot.stores.observations.segments import Ints
 from chatbot.stores.observations.table import Table, always
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Filter
 from chatbot.stores.records import micros
+from chatbot.stores.text.bm25 import K1, inverse_frequency
 
 
 def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
@@ -39,7 +39,7 @@ def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
 
 
 def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
-    """Score sessions as `chatbot.stores.bm25.about` does, from the rows that hold each of the terms."""
+    """Score sessions as `chatbot.stores.text.bm25.about` does, from the rows that hold each of the terms."""
     names = table.sessions
     sessions = np.array(table.session_of, "i8")
     counts = [np.bincount(sessions[rows], minlength=len(names)) for rows in held]

@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from chatbot.stores.bm25 import Document, average_length
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observations import manifest as manifests
 from chatbot.stores.observations import ranking
@@ -31,6 +30,7 @@ from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Ints,
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus
 from chatbot.stores.shelf import Hands, Shelf
+from chatbot.stores.text.bm25 import Document, average_length
 
 __all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "UnpublishedSegment", "Visible"]
 

@@ -23,7 +23,6 @@ from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
-from chatbot.stores.descriptors import OPEN
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
@@ -35,6 +34,7 @@ from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.snapshot import Snapshots
 from chatbot.stores.observations.table import Table, always, is_few, text_digest
+from chatbot.stores.open_folders import OPEN
 from chatbot.stores.query import (
     Corpus,
     Facet,
@@ -272,7 +272,10 @@ class Keeper:
             numbers = {number: each for each in ids if (number := table.ids.number(each)) is not None}
             seen = [number for number in numbers if visible.flags[number]]
             found = vectors.later_alike(seen, table.texts, mask, check_limit(limit))
-            return {numbers[number]: table.matches(rows, scores) for number, (rows, scores) in found.items()}
+            return {
+                numbers[number]: table.matches(rows.tolist(), cosines.tolist())
+                for number, (rows, cosines) in found.items()
+            }
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
         """Return the visible rows without a current vector, newest first."""

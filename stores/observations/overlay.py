@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from chatbot.stores.bm25 import FIELDS, LENGTHS, Document, length_to_byte
+from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
 
 FLUSH_ROWS = 512
 """So many rows that are in memory only are worth a segment."""

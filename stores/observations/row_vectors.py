@@ -11,6 +11,7 @@ A writer holds the journal's lock; a reader needs none.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -24,7 +25,7 @@ from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.observations.parts import PackedPart, Part, Parts
 from chatbot.stores.shelf import Shelf
-from chatbot.stores.vectors import Vector, check_model, cosines, rough_cosines
+from chatbot.stores.vectors import Vector, check_model, cosines, likely, rough_cosines
 
 NAME = "meaning"
 _LAYOUT = "vectors 2"
@@ -120,7 +121,7 @@ class Vectors:
             self.catch_up()
             self.check(model, dimension)
             new = _rows_of(given, dimension)
-            used = self._used(digests, without=new[0])
+            used = self._used_by_part(digests, without=new[0])
             counts = {part: int(np.count_nonzero(flags)) for part, flags in used.items()}
             kept, taken = self._parts.split(len(new[0]), counts)
             left = [rows for part in taken if (rows := _readable(part, used[part])) is not None]
@@ -140,50 +141,63 @@ class Vectors:
 
         `wanted` is a flag for each row, and `query` of length 1. One of another dimension is like none.
         """
-        numbers, found = [np.zeros(0, "i8")], [np.zeros(0)]
-        for part, used in self._used(digests, wanted).items() if len(query) == self.dimension else ():
-            try:
-                values = part.values
-            except DamagedArrays as error:
-                self._parts.drop(part, error)
-                self.catch_up()
-                return self.nearest(query, digests, wanted, limit)
-            places, scores = cosines(query[part.columns], values, limit, used)
-            numbers.append(part.numbers[places])
-            found.append(scores)
-        rows, scores = np.concatenate(numbers), np.concatenate(found)
-        order = np.lexsort((-rows, -scores))[:limit]
-        return rows[order], scores[order]
+        self._read_all()
+        used = self._used(digests, wanted)
+        return self._most_alike(query, used if len(query) == self.dimension else used & False, limit)
 
     def later_alike(
         self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
-    ) -> dict[int, tuple[list[int], list[float]]]:
+    ) -> dict[int, tuple[Ints, Ints]]:
         """For each of these rows that has a vector, what `nearest` finds for it among the wanted rows after it."""
-        own = self._vectors_of(numbers, digests)
-        found: dict[int, list[tuple[float, int]]] = {number: [] for number in own}
-        for part, used in self._used(digests, wanted).items() if own else ():
+        self._read_all()
+        used = self._used(digests, wanted)
+        own = [number for number in numbers if digests[number] and self.has(number, digests[number])]
+        return {
+            number: self._most_alike(self._vector_of(number), used & (self._numbers > number), limit) for number in own
+        }
+
+    def _most_alike(self, query: Vector, wanted: Ints, limit: int) -> tuple[Ints, Ints]:
+        """Numbers and cosines as `nearest` returns them; `wanted` is a flag for each vector."""
+        roughly = np.full(len(wanted), np.nan, "f4")
+        for part, start in zip(self._known, self._starts, strict=True):
+            among = np.flatnonzero(wanted[start : start + len(part)])
+            if len(among):
+                run = slice(int(among[0]), int(among[-1]) + 1)  # what was added later is often at one end
+                roughly[start:][run] = rough_cosines(query[part.columns], part.values[run])
+        places = likely(np.where(wanted, roughly, np.nan), limit)
+        scores = self._cosines(query, places)
+        places, scores = places[scores > 0], scores[scores > 0]
+        rows = self._numbers[places]
+        order = np.lexsort((-rows, -scores))[:limit]
+        return rows[order], scores[order]
+
+    def _cosines(self, query: Vector, places: Ints) -> Ints:
+        """The exact cosines of the vectors at these places, which are in order."""
+        ends = np.searchsorted(
+            places, [start + len(part) for part, start in zip(self._known, self._starts, strict=True)]
+        )
+        found = [np.zeros(0)]
+        for part, start, begin, end in zip(self._known, self._starts, [0, *ends], ends, strict=False):
+            found.append(cosines(query[part.columns], part.values[places[begin:end] - start]))
+        return np.concatenate(found)
+
+    def _vector_of(self, number: int) -> Vector:
+        place = int(self._places[number])
+        at = bisect_right(self._starts, place) - 1
+        part, whole = self._known[at], np.zeros(self.dimension, "<f4")
+        whole[part.columns] = part.values[place - self._starts[at]]
+        return array("f", whole.tobytes())
+
+    def _read_all(self) -> None:
+        """Read the values of every part; those of a damaged one are made again."""
+        for part in self._known:
             try:
-                roughly = rough_cosines([vector[part.columns] for vector in own.values()], part.values)
+                part.values  # noqa: B018 - read with the first use
             except DamagedArrays as error:
                 self._parts.drop(part, error)
                 self.catch_up()
-                return self.later_alike(numbers, digests, wanted, limit)
-            for (number, vector), cosine in zip(own.items(), roughly, strict=True):
-                after = used & (part.numbers > number)
-                places, scores = cosines(vector[part.columns], part.values, limit, after, cosine)
-                found[number] += zip(scores.tolist(), part.numbers[places].tolist(), strict=True)
-        best = {number: sorted(each, reverse=True)[:limit] for number, each in found.items()}
-        return {number: ([row for _, row in each], [score for score, _ in each]) for number, each in best.items()}
-
-    def _vectors_of(self, numbers: Sequence[int], digests: array[int]) -> dict[int, Vector]:
-        asked = np.zeros(len(digests), bool)
-        asked[list(numbers)] = True
-        found: dict[int, Vector] = {}
-        for part, used in self._used(digests, asked).items():
-            rows = _readable(part, used)
-            if rows is not None:
-                found |= {int(number): array("f", row.tobytes()) for number, row in zip(rows[0], rows[2], strict=True)}
-        return found
+                self._read_all()
+                return
 
     def remove(self) -> None:
         """Erase all vectors. Needs the journal's lock."""
@@ -195,17 +209,17 @@ class Vectors:
         self._known = self._parts.all = [
             part for part in self._parts.all if part.model == self._parts.all[0].model and len(part)
         ]
-        numbers = np.concatenate([np.zeros(0, "i8"), *(part.numbers for part in self._known)])
-        size = int(numbers.max()) + 1 if len(numbers) else 0
+        self._starts = list(accumulate((len(part) for part in self._known), initial=0))[: len(self._known)]
+        self._numbers: Ints = np.concatenate([np.zeros(0, "i8"), *(part.numbers for part in self._known)])
+        size = int(self._numbers.max()) + 1 if len(self._numbers) else 0
         self._places = np.full(size, -1, "i8")
-        self._places[numbers] = np.arange(len(numbers))
+        self._places[self._numbers] = np.arange(len(self._numbers))
+        self._is_last = self._places[self._numbers] == np.arange(len(self._numbers))
         self._digests = np.zeros(size, "i8")
-        self._digests[numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
+        self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
-    def _used(
-        self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None
-    ) -> dict[VectorPart, Ints]:
-        """For each part which of its vectors are the last of their rows, of the texts these have, and wanted."""
+    def _used(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
+        """A flag for each vector, part by part: it is the last of its row, of the text this has, and wanted."""
         usable = self.present(digests)
         if wanted is not None:
             usable[len(wanted) :] = False
@@ -213,11 +227,12 @@ class Vectors:
         if without is not None:
             usable[without] = False
         usable = np.r_[usable, np.zeros(max(0, len(self._places) - len(usable)), bool)]
-        starts = accumulate((len(part) for part in self._known), initial=0)
-        return {
-            part: usable[part.numbers] & (self._places[part.numbers] == np.arange(start, start + len(part)))
-            for part, start in zip(self._known, starts, strict=False)
-        }
+        flags: Ints = usable[self._numbers] & self._is_last
+        return flags
+
+    def _used_by_part(self, digests: array[int], without: Ints) -> dict[VectorPart, Ints]:
+        flags = self._used(digests, without=without)
+        return {part: flags[start : start + len(part)] for part, start in zip(self._known, self._starts, strict=True)}
 
 
 def _rows_of(rows: Iterable[tuple[int, int, Vector]], dimension: int) -> Rows:

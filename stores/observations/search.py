@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from chatbot.stores.bm25 import Document
 from chatbot.stores.documents import document_of
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
@@ -22,6 +21,7 @@ from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus, Progress
 from chatbot.stores.shelf import Shelf
+from chatbot.stores.text.bm25 import Document
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment

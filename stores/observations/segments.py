@@ -6,7 +6,7 @@ that holds it, and each entry one run of postings:
     keys       8 bytes a term  the first of it; read as numbers, so that one binary search finds it
     rests      u4 a term + 1   where the bytes behind those begin in `rest`
     firsts     u4 a term + 1   its first entry
-    fields     u1 an entry     the number of the field in `chatbot.stores.bm25.FIELDS`
+    fields     u1 an entry     the number of the field in `chatbot.stores.text.bm25.FIELDS`
     runs       u4 an entry + 1 its first posting
     postings   u4 a posting    document << 16 | byte of the field's length << 8 | how often it has the term, up to 127,
                                and `REPEATED`; ascending within a run
@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chatbot.stores.analysis import VERSION
-from chatbot.stores.bm25 import FIELDS, LENGTHS
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.shelf import Hands, Shelf
+from chatbot.stores.text.analysis import VERSION
+from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
 FORMAT = f"4.{VERSION}"
 """Of the files and of the terms in them: an index of another is built again."""

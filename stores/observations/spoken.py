@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chatbot.stores.bm25 import FIELDS
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays
 from chatbot.stores.observations.parts import PackedPart, Part, Parts
 from chatbot.stores.observations.segments import FORMAT, MANY, DamagedSegment, Ints, Segment, SegmentDraft, SegmentEntry
 from chatbot.stores.shelf import Shelf
+from chatbot.stores.text.bm25 import FIELDS
 
 LAYOUT = f"sessions {FORMAT}"
 MOST_SESSIONS = 1 << 10

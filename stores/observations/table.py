@@ -342,8 +342,10 @@ class Table:
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
 
-    def _rank(self, number: int) -> float:
-        return rank(self.type_of(number), self.importance[number], self.standing(number))
+    def _ranks(self, numbers: Sequence[int]) -> list[float]:
+        types, given, strength = self.type, self.importance, self.strength  # no call for each of many rows
+        standing = [given[number] if strength[number] < 0 else strength[number] for number in numbers]
+        return [rank(TYPES[types[number]], given[number], now) for number, now in zip(numbers, standing, strict=True)]
 
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
@@ -492,7 +494,7 @@ class Table:
         if name == "session_id":
             return list(map(self.sessions.__getitem__, map(self.session_of.__getitem__, numbers)))
         if name == "importance":
-            return list(map(self._rank, numbers))
+            return self._ranks(numbers)
         kept, value = map(getattr(self, name).__getitem__, numbers), COLUMNS[name].value
         return list(kept if value is None else map(value, kept))
 

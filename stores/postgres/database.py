@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.database_connection import PatientConnection, Row, check, is_read_only, settings_of
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
 from chatbot.stores.postgres.migration import check_version
 from chatbot.stores.span import count
@@ -34,13 +34,11 @@ MOST_CONNECTIONS = 10
 _KEPT_FREE = 2
 _PATIENCE_S = 30.0
 """Longest wait for a connection, and for a lock."""
-_CONNECT_S = 10
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
 _IDLE_S = 300.0
 _CLOSING_S = 2.0
 
-Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
@@ -70,6 +68,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self.shown = without_password(url)
+        self._is_one_of_several = "target_session_attrs" in url
+        """Whether a server that may only be read is left for another one of the URL."""
         self._users = 0
         self._is_closed = False
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
@@ -165,6 +165,8 @@ class Database:
         try:
             yield connection
         finally:
+            if self._is_one_of_several and is_read_only(connection):
+                connection.close()  # the next one asks each host again
             pool.putconn(connection)
 
     def hold(self, work: Work, identity: str) -> None:
@@ -179,20 +181,23 @@ class Database:
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
-        pause = _FIRST_PAUSE_S
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
             except psycopg.Error as error:
-                may_repeat = is_passing(error) or (is_broken(error) and is_safe)
+                may_repeat = is_passing(error) or (is_broken(error) and is_safe) or self._may_move(error)
                 if is_broken(error) and not is_safe:
                     raise unknown_end(error, self.shown) from error
-                if not (left and may_repeat):
+                if not (left and may_repeat and time.monotonic() < give_up):
                     raise explained(error, self.shown) from error
                 count("storage_retries", cause=type(error).__name__)
                 time.sleep(pause)
                 pause *= 2
         raise AssertionError("unreachable")
+
+    def _may_move(self, error: psycopg.Error) -> bool:
+        return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
     def _once(
         self,
@@ -227,12 +232,13 @@ class Database:
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
+                    connection_class=PatientConnection,
                     max_size=MOST_CONNECTIONS,
                     timeout=_PATIENCE_S,
                     max_idle=_IDLE_S,
                     reconnect_timeout=_PATIENCE_S,
-                    kwargs=_how(),
-                    check=_check,
+                    kwargs=settings_of(self.url),
+                    check=check,
                     open=True,
                     name="chatbot",
                 )
@@ -240,7 +246,7 @@ class Database:
 
     def _try(self) -> None:
         """Connect once by ourselves, so that a wrong URL is told at once, and look at the version of the tables."""
-        with self._translated(), psycopg.connect(self.url.partition("#")[0], **_how()) as connection:
+        with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
 
     def _why_none(self) -> StoreError:
@@ -366,18 +372,6 @@ atexit.register(Database.close_all)
 def acting(identity: str, *, durable: bool) -> dict[str, str]:
     """Return the values of the first statement of a transaction."""
     return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
-
-
-def _how() -> dict[str, Any]:
-    return {"autocommit": True, "connect_timeout": _CONNECT_S, "prepare_threshold": None}
-
-
-def _check(connection: psycopg.Connection[Row]) -> None:
-    """Raise for a connection that the server has closed: nothing is ever sent to one that waits, but its end."""
-    readable, _, _ = select.select([connection.fileno()], [], [], 0)
-    if readable:
-        connection.close()
-        raise psycopg.OperationalError("the server closed the connection")
 
 
 def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:

@@ -54,13 +54,16 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
     return StoreFailed(f"{where}: {_hint(error) or _short(error)}")
 
 
+_NO_PRIMARY = "none of its servers may be written to: wait until one is promoted, or promote one (pg_ctl promote)"
 _HINTS = {
+    "session is read-only": _NO_PRIMARY,
+    "server is in hot standby mode": _NO_PRIMARY,
     "password authentication failed": "the password is wrong: correct url in [storage]",
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
-    "could not translate host name": "no such host: correct url in [storage]",
-    "failed to resolve host": "no such host: correct url in [storage]",
-    "Name or service not known": "no such host: correct url in [storage]",
+    "could not translate host name": "host not found: correct url in [storage]",
+    "failed to resolve host": "host not found: correct url in [storage]",
+    "Name or service not known": "host not found: correct url in [storage]",
     "Connection refused": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "No such file or directory": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "timeout expired": "no PostgreSQL answers there: start it, or correct url in [storage]",
@@ -77,11 +80,13 @@ def _hint(error: psycopg.Error) -> str:
         return "the address cannot be read: correct url in [storage], and write % in a password as %25"
     text = str(error)
     if "database" in text and "does not exist" in text:
-        return "there is no such database: create it with createdb, or correct url in [storage]"
+        return "the database does not exist: create it with createdb, or correct url in [storage]"
     if "role" in text and "does not exist" in text:
-        return "there is no such role: create it with createuser, or correct url in [storage]"
+        return "the role does not exist: create it with createuser, or correct url in [storage]"
     return next((hint for part, hint in _HINTS.items() if part in text), "")
 
 
 def _short(error: psycopg.Error) -> str:
+    if str(error) == "the connection is closed" and isinstance(error.__context__, psycopg.Error):
+        return _short(error.__context__)  # why it was
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -217,10 +217,14 @@ class PostgresLease(Lease):
         """Take the lease without waiting. A crash of the database loses only leases that it ends anyway."""
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
-        taken = self._place.rows(take, durable=False, name=self._name, holder=self._holder, ttl=leases.lapses_after_s)
-        if taken:
+        [(is_there, is_taken)] = self._place.rows(
+            take, durable=False, name=self._name, holder=self._holder, ttl=leases.lapses_after_s
+        )
+        if not is_there:
+            raise self._place.missing()
+        if is_taken:
             leases.add(self._place.identity, self._holder)
-        return bool(taken)
+        return bool(is_taken)
 
     def release(self) -> None:
         """Delete the row of the lease, if it is held."""

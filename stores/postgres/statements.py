@@ -98,8 +98,9 @@ ON CONFLICT (identity, session, name) DO UPDATE SET holder = excluded.holder, un
     WHERE l.identity = %(identity)s AND (l.until < clock_timestamp() OR l.holder = excluded.holder)
 RETURNING 1
 """
-TAKE_OWN_LEASE = f"WITH there AS (SELECT 1) {_TAKE_LEASE}"
-TAKE_LEASE_OF_SESSION = f"WITH there AS ({_THERE}) {_TAKE_LEASE}"
+_IS_TAKEN = "SELECT EXISTS (SELECT FROM there), EXISTS (SELECT FROM taken)"
+TAKE_OWN_LEASE = f"WITH there AS (SELECT 1), taken AS ({_TAKE_LEASE}) {_IS_TAKEN}"
+TAKE_LEASE_OF_SESSION = f"WITH there AS ({_THERE}), taken AS ({_TAKE_LEASE}) {_IS_TAKEN}"
 RENEW_LEASES = """
 UPDATE chatbot.lease SET until = clock_timestamp() + make_interval(secs => %(ttl)s)
 WHERE identity = %(identity)s AND holder = ANY(%(holders)s) RETURNING holder

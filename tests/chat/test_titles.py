@@ -1,4 +1,4 @@
-"""What a session is called: by rule, by the model when asked, and never against the user's word."""
+"""Titles of sessions: by rule, by the model when asked, and never against the user's word."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from chatbot.chat.window import Window
+from chatbot.chat.dialogue import Window
 from chatbot.stores.records import TranscriptEntry
 
 START = datetime(2026, 1, 2, tzinfo=UTC)

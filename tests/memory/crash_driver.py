@@ -62,10 +62,11 @@ CUTS_A_FOLDER = 12
 STORES = ["basic_session"]
 A_LOT = 4
 STEP = 1.5
+MOST = 8
 
 
 class Scenario:
-    """What children do in a folder, and what must be there after they died."""
+    """Work of child processes in a folder, and the state required after they died."""
 
     workers: ClassVar[int] = 1
     life_s: ClassVar[float] = 0.015
@@ -562,7 +563,7 @@ class Retiring(Maintaining):
                 await memory.maintain(policy, whole=True)
 
     async def check(self, acked: list[str]) -> None:
-        """What is gone is told of, and summaries are whole."""
+        """Check that purges are reported, and summaries whole."""
         async with self.open() as store:
             rows = {row.id: row for row in await _every_row(store, LATER)}
         told: dict[str, dict[str, str]] = {}
@@ -638,7 +639,7 @@ class Child:
         assert os.read(reader, 6) == b"ready\n"
 
     def acked(self) -> list[str]:
-        """What it acknowledged since the last call; all of it, if it is stopped or dead."""
+        """Return what it acknowledged since the last call; all of it, if it is stopped or dead."""
         os.set_blocking(self._reader, False)
         try:
             while part := os.read(self._reader, 1 << 16):
@@ -722,7 +723,7 @@ def _ends_whole(folder: Path) -> bool:
 
 @contextmanager
 def _told() -> Iterator[list[str]]:
-    """What is logged by `chatbot.stores.files`."""
+    """Records logged by `chatbot.stores.files`."""
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
@@ -759,11 +760,14 @@ class Lifetime:
 
 
 def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
-    """Kill the children at random moments, round after round in the same folder, and verify after each."""
-    acknowledged = 0
+    """Kill the children at random moments, round after round in the same folder, and verify after each.
+
+    A busy machine that lets no child work gets more rounds, until `Lifetime` has learned what it needs.
+    """
+    acknowledged = number = 0
     lifetime = Lifetime(scenario)
     played = scenario(_fresh(root))
-    for number in range(rounds):
+    while number < rounds or (acknowledged <= rounds // 8 and number < MOST * rounds):
         if number and number % ROUNDS_A_FOLDER == 0:
             played = scenario(_fresh(root))
         acked = []
@@ -774,6 +778,7 @@ def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
         lifetime.learn(len(acked))
         acknowledged += len(acked)
         played.verify(acked)
+        number += 1
     return acknowledged
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.stores.descriptors import OPEN
 from chatbot.stores.files import locked
 from chatbot.stores.observations.log import FileLog
-from chatbot.stores.open_folders import OpenFolders
+from chatbot.stores.open_folders import OPEN, OpenFolders
 from tests.stores.test_open_folders import descriptors
 
 IDENTITIES = """

@@ -12,7 +12,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.session_filter import SessionFilter
+from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, RIGHTS, TOOL_RIGHTS, Right, may

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from chatbot.memory import MemorySystem
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.backend import Lease
-from chatbot.stores.errors import StoreBusy
+from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
 from tests.patience import PATIENCE_S
 
 STORES = ["basic_session"]
@@ -114,7 +115,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_turn_to_others(tmp_path: Pa
             await same.transcript_append("user", "mine")
 
 
-class _Taken(Lease):
+class _TakenLease(Lease):
     def take(self) -> bool:
         return False
 
@@ -123,7 +124,44 @@ class _Taken(Lease):
 
 
 async def test_who_waits_too_long_is_told_that_another_process_is_at_it() -> None:
-    order = TurnOrder(_Taken(), patience_s=0)
+    order = TurnOrder(_TakenLease(), patience_s=0)
     with pytest.raises(StoreBusy, match="another process"):
         await order.__aenter__()
     assert not order.locked()
+
+
+class _Broken(Lease):
+    """A lease in a database that went away: while taking, or between taking and releasing."""
+
+    def __init__(self, error: StoreError, *, is_taken: bool) -> None:
+        self.error = error
+        self._is_taken = is_taken
+        self.released_by: int | None = None
+
+    def take(self) -> bool:
+        if self._is_taken:
+            return True
+        raise self.error
+
+    def release(self) -> None:
+        self.released_by = threading.get_ident()
+        raise self.error
+
+
+async def test_without_an_answer_about_the_order_there_is_no_turn() -> None:
+    order = TurnOrder(_Broken(StoreFailed("no PostgreSQL answers there"), is_taken=False))
+    with pytest.raises(StoreFailed, match="no PostgreSQL answers"):
+        await order.__aenter__()
+    assert not order.locked()
+    async with TurnOrder(_Broken(ReadOnlyFolder("only read"), is_taken=False)):
+        pass  # the order within this process
+
+
+async def test_an_order_that_cannot_be_given_back_stops_neither_the_session_nor_the_loop() -> None:
+    lease = _Broken(StoreFailed("the connection broke"), is_taken=True)
+    order = TurnOrder(lease)
+    for _ in range(2):
+        async with order:
+            pass
+        assert not order.locked()
+    assert lease.released_by not in {None, threading.get_ident()}

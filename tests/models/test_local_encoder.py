@@ -2,8 +2,7 @@
 
 import pytest
 
-from chatbot.models.language import is_english
-from chatbot.models.local_encoder import LocalEmbedder
+from chatbot.models.local_encoder import LocalEmbedder, is_english
 from chatbot.models.minilm import DIMENSION
 from chatbot.stores.vectors import Vector
 

@@ -16,7 +16,7 @@ SHAPES = ("openai", "anthropic", "ollama", "gemini")
 
 
 def answer_to(prompt: str) -> str:
-    """What a model would make of the first line of a profile that names a home."""
+    """Return what a model would make of the first line of a profile that names a home."""
     home = re.search(r"lives in (\w+)", prompt)
     return f"You live in {home[1]}." if home else "I do not know where you live."
 

@@ -1,4 +1,4 @@
-"""What a text is found by."""
+"""Terms by which a text is found."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.stores.analysis import MAX_TERM, STOP_WORDS, terms
+from chatbot.stores.text.analysis import MAX_TERM, STOP_WORDS, terms
 
 CASES = {
     "What did the runners run?": ["runner", "run"],

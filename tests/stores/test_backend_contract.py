@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from chatbot.stores.in_memory_backend import MemoryBackend
-from chatbot.stores.testing_backend import BackendContract, PlaceContract
+from chatbot.stores.testing.backend_contract import BackendContract, PlaceContract
 
 
 def memory_backend(_: Path) -> MemoryBackend:
@@ -11,7 +11,7 @@ def memory_backend(_: Path) -> MemoryBackend:
 
 
 class TestFileBackend(BackendContract):
-    opener = "chatbot.stores.on_disk.backend:FileBackend"
+    opener = "chatbot.stores.on_disk.place:FileBackend"
 
 
 class TestFilePlace(PlaceContract):

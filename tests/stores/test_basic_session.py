@@ -1,4 +1,4 @@
-"""What `BasicSessionStore` adds to the contract: readable files, caps, hand edits, and several processes."""
+"""Promises of `BasicSessionStore` beyond the contract: readable files, caps, hand edits, and several processes."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from chatbot.stores import (
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import locked
 from chatbot.stores.key_value_file import KeyValueFile
-from chatbot.stores.testing import entry
+from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript_file import TranscriptFile
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

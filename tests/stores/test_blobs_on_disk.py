@@ -6,9 +6,9 @@ import pytest
 
 from chatbot.stores.backend import ATTACHMENTS, Examination
 from chatbot.stores.errors import DamagedFile, StoreError
-from chatbot.stores.on_disk.backend import FileBackend
+from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.session_record import SessionRecord
-from chatbot.stores.testing_backend import record
+from chatbot.stores.testing.backend_contract import record
 
 
 def made(home: Path) -> tuple[FileBackend, Path]:

@@ -6,7 +6,7 @@ import pytest
 from whoosh.util.numeric import byte_to_length as whoosh_length
 from whoosh.util.numeric import length_to_byte as whoosh_byte
 
-from chatbot.stores.bm25 import (
+from chatbot.stores.text.bm25 import (
     BOOSTS,
     FIELDS,
     LENGTHS,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chatbot.stores.dates import date_terms, moment_terms
+from chatbot.stores.text.dates import date_terms, moment_terms
 
 NOW = datetime(2023, 5, 10, 18, tzinfo=UTC)  # a Wednesday
 

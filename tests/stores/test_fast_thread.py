@@ -7,7 +7,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from chatbot.stores.fast_thread import begin
+from chatbot.stores.group_commit import begin
 from tests.patience import PATIENCE_S
 
 
@@ -33,7 +33,7 @@ def test_work_that_takes_long_holds_up_no_other() -> None:
 
 def test_work_that_fails_is_reported_and_takes_no_thread_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     said: SimpleQueue[logging.LogRecord] = SimpleQueue()
-    monkeypatch.setattr(logging.getLogger("chatbot.stores.fast_thread"), "handle", said.put)
+    monkeypatch.setattr(logging.getLogger("chatbot.stores.group_commit"), "handle", said.put)
     begin([].pop)
     assert said.get(timeout=PATIENCE_S).exc_info is not None
     assert _thread_of_work() != threading.get_ident()

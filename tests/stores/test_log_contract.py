@@ -1,6 +1,6 @@
 """The contract kit on the log of files."""
 
-from chatbot.stores.testing_log import LogContract
+from chatbot.stores.testing.log_contract import LogContract
 
 
 class TestFileLog(LogContract):

@@ -7,7 +7,8 @@ from hypothesis import settings
 
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.testing_observations import ObservationMachine, ObservationStoreContract, observation_machine
+from chatbot.stores.testing.observation_contract import ObservationStoreContract
+from chatbot.stores.testing.observation_machine import ObservationMachine, observation_machine
 from tests.effort import examples
 
 

@@ -1,4 +1,4 @@
-"""What a journal and a cache may hold after hands, disks and strangers were at them: it is told, and work goes on."""
+"""Journals and caches damaged by hands, disks and strangers: it is told, and work goes on."""
 
 import asyncio
 import json
@@ -912,7 +912,7 @@ from pathlib import Path
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.observations.index import TextIndex
-from chatbot.stores.testing_observations import OWNER
+from chatbot.stores.testing.observation_rows import OWNER
 from chatbot.stores.query import Filter
 
 async def main(home, cache, gone):

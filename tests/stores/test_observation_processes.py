@@ -20,7 +20,8 @@ from hypothesis import settings
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing_observations import NOW, OWNER, ObservationMachine, observation
+from chatbot.stores.testing.observation_machine import ObservationMachine
+from chatbot.stores.testing.observation_rows import NOW, OWNER, observation
 from tests.effort import examples
 from tests.patience import PATIENCE_S
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.descriptors import MOST
 from chatbot.stores.errors import MissingFolder, StoreBusy, UnsafePath
 from chatbot.stores.files import locked
-from chatbot.stores.open_folders import OpenFolders
+from chatbot.stores.open_folders import MOST, OpenFolders
 from chatbot.stores.records import SessionRef
-from chatbot.stores.testing import entry
+from chatbot.stores.testing.session_contract import entry
 
 
 @pytest.fixture

@@ -8,11 +8,13 @@ from hypothesis import settings
 from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.session_record import SessionRecord
-from chatbot.stores.testing import OTHER, SESSION, START, KeyValueStoreContract, TranscriptStoreContract
-from chatbot.stores.testing_backend import BackendContract
-from chatbot.stores.testing_log import LogContract
-from chatbot.stores.testing_observations import ObservationStoreContract, observation_machine
-from chatbot.stores.testing_shelf import ShelfContract
+from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract
+from chatbot.stores.testing.backend_contract import BackendContract
+from chatbot.stores.testing.log_contract import LogContract
+from chatbot.stores.testing.observation_contract import ObservationStoreContract
+from chatbot.stores.testing.observation_machine import observation_machine
+from chatbot.stores.testing.session_contract import OTHER, SESSION, START
+from chatbot.stores.testing.shelf_contract import ShelfContract
 from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend
 

@@ -1,4 +1,4 @@
-"""What is lost, and what is said, when a server or the database dies: nothing that was acknowledged."""
+"""Losses and messages when a server or the database dies: nothing that was acknowledged."""
 
 import asyncio
 import atexit
@@ -30,8 +30,8 @@ from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
-from chatbot.stores.testing_backend import record
-from chatbot.stores.testing_processes import start
+from chatbot.stores.testing.backend_contract import record
+from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import open_backend
 
@@ -86,7 +86,7 @@ def server() -> Iterator[Server]:
 
 @dataclass
 class Written:
-    """What a writer was told: numbers that were acknowledged, and those of which nobody knows."""
+    """Answers to a writer: numbers that were acknowledged, and those of which nobody knows."""
 
     acknowledged: list[int] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)

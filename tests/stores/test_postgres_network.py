@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import database
+from chatbot.stores.postgres import database, database_connection
 from chatbot.stores.postgres.backend import PostgresBackend
 from tests.postgres import ROLE, address, owner_url
 
@@ -28,13 +28,18 @@ class Proxy:
     def __init__(self) -> None:
         self.word, self.is_heard, self._is_mute = b"", False, False
         """The bytes at which it is cut, and whether the server still gets them."""
+        self.is_told = True
+        """Whether the client sees that it is cut."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._open: list[socket.socket] = []
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def cut_at(self, word: bytes, *, is_heard: bool) -> None:
-        self.word, self.is_heard = word, is_heard
+    def cut_at(self, word: bytes, *, is_heard: bool, is_told: bool = True) -> None:
+        self.word, self.is_heard, self.is_told = word, is_heard, is_told
+
+    def listens_again(self) -> None:
+        self._is_mute = False
 
     def close(self) -> None:
         self._server.close()
@@ -60,6 +65,8 @@ class Proxy:
                     self.word, self._is_mute = b"", self.is_heard
                     if not self.is_heard:
                         break
+                elif self._is_mute and not self.is_told:
+                    continue
                 elif self._is_mute and source.family == socket.AF_UNIX:
                     if _READY in data:  # it was done, and nobody is told
                         self._is_mute = False
@@ -104,6 +111,17 @@ def test_a_transaction_is_kept_whole_or_not_at_all(backend: PostgresBackend, pro
     with pytest.raises(StoreFailed, match="not known whether it was kept"):
         backend.document("settings").change(lambda _: b"changed")
     assert backend.document("settings").read() == (b"changed" if is_heard else None)
+
+
+def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allowed(
+    backend: PostgresBackend, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_connection, "LONGEST_S", 1.0)
+    proxy.cut_at(b"COMMIT", is_heard=True, is_told=False)
+    with pytest.raises(StoreFailed, match=r"not known whether it was kept.*no answer for 1 s"):
+        backend.document("settings").change(lambda _: b"changed")
+    proxy.listens_again()
+    assert backend.document("settings").read() == b"changed"
 
 
 def test_what_only_reads_is_repeated_without_a_word(backend: PostgresBackend, proxy: Proxy) -> None:

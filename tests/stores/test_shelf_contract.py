@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.stores.shelf import Shelf
-from chatbot.stores.testing_shelf import ShelfContract
+from chatbot.stores.testing.shelf_contract import ShelfContract
 
 
 class TestFolderShelf(ShelfContract):

@@ -1,4 +1,4 @@
-"""What one process analysed the next one need not analyse again; and that this is a cache and nothing more."""
+"""Work of one process that the next need not repeat; it is a cache and nothing more."""
 
 import asyncio
 import logging
@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import pytest
 
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.bm25 import Document
 from chatbot.stores.documents import document_of
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import overlay, search
@@ -23,6 +22,7 @@ from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegmen
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
+from chatbot.stores.text.bm25 import Document
 from tests.disk import fill
 from tests.patience import PATIENCE_S
 
@@ -58,7 +58,7 @@ class Place:
         return ObservationFileStore(self.root / "memory", cache=str(cache or self.root / "cache"))
 
     def run(self, work: Callable[[ObservationFileStore], Awaitable[Result]], cache: Path | None = None) -> Result:
-        """What a short process does: open, work, close."""
+        """Open, work and close, as a short process does."""
 
         async def opened() -> Result:
             async with self.open(cache) as store:

@@ -19,13 +19,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from chatbot.stores.analysis import VERSION
-from chatbot.stores.bm25 import FIELDS, Document, rank
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations import arrays
 from chatbot.stores.observations import index as text_index
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import DamagedSegment, TextIndex, Visible
+from chatbot.stores.text.analysis import VERSION
+from chatbot.stores.text.bm25 import FIELDS, Document, rank
 from tests.effort import examples
 from tests.patience import PATIENCE_S
 
@@ -46,7 +46,7 @@ def fill(index: TextIndex, texts: Texts) -> None:
 
 
 def match(index: TextIndex, texts: Texts, query: list[str], visible: Visible) -> dict[int, float]:
-    """What the index finds, as a store asks: without what is damaged."""
+    """Return what the index finds, as a store asks: without damaged parts."""
     while True:
         fill(index, texts)
         try:
@@ -216,8 +216,8 @@ def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
     from whoosh.query.terms import Term
     from whoosh.searching import Searcher
 
-    from chatbot.stores.bm25 import BOOSTS, BS, K1
     from chatbot.stores.observations.codec import build, reader
+    from chatbot.stores.text.bm25 import BOOSTS, BS, K1
 
     (tmp_path / "index").mkdir()
     counted = ((row, seq, {name: Counter(terms) for name, terms in text.items()}) for row, (seq, text) in texts.items())
@@ -518,6 +518,6 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
 
 
 def test_importing_a_store_does_not_import_whoosh_or_numpy() -> None:
-    imports = "import sys, chatbot.stores.observations.store, chatbot.stores.analysis"
+    imports = "import sys, chatbot.stores.observations.store, chatbot.stores.text.analysis"
     code = f"{imports}; sys.exit(bool({{'whoosh', 'numpy'}} & {{*sys.modules}}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0

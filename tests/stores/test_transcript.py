@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores import TranscriptEntry, transcript
-from chatbot.stores.testing import HARD_TEXTS, TEXTS, entry
+from chatbot.stores.testing.session_contract import HARD_TEXTS, TEXTS, entry
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 GOLDEN = """\

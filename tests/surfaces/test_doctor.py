@@ -45,7 +45,7 @@ def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
 
 
 def bad_here() -> list[Finding]:
-    """What is bad, looked for in this very process."""
+    """Return the bad findings, looked for in this very process."""
 
     async def found() -> list[Finding]:
         return [finding async for finding in examine(Options()) if finding.state == "bad"]
@@ -415,7 +415,7 @@ def test_the_transcripts_of_a_plug_in_store_are_asked_for(project: Path, config_
         ('[embedding]\nmodel = "nosuch"', "embedder", "no provider is known"),
         ('[embedding]\nmodel = "openai/x"\napi_key = "env:NOT_SET"', "embedder", "NOT_SET, which is not set"),
         ('[extraction]\nenabled = true\nmodel = "openai/gpt-4o"', "extraction", "or api_key in [providers.openai]"),
-        ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "there is no model file"),
+        ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "model file not found"),
         ('[mcp.servers.files]\ncommand = "./nope"', "mcp", "program './nope' not found"),
         ('[mcp.servers.files]\ncommand = "no-such-program"', "mcp", "program 'no-such-program' not found"),
     ],

@@ -57,7 +57,7 @@ class NewUser:
         return self._open[-1]
 
     def run(self, line: str) -> str:
-        """What a command line prints, on one line."""
+        """Return the output of a command line, on one line."""
         terminal = self.start(*shlex.split(line))
         terminal.ended()
         return re.sub(r"[ \n]+", " ", terminal.text)

@@ -129,7 +129,7 @@ async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_s
 
 
 async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not() -> None:
-    """What the user has typed stays, also where the call failed: it can be sent again."""
+    """A typed message stays, also where the call failed: it can be sent again."""
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
         for way in ("", "said", "remembered"):

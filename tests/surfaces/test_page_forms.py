@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from chatbot.server.page import settings
-from chatbot.server.page.code import highlighted
-from chatbot.server.page.markdown import rendered
+from chatbot.server.page.markdown import highlighted, rendered
 from chatbot.stores.errors import StoreFailed
 from tests.servers.http_server import Served, serving
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.cli.charts.plots import bar, binned, columns, shares_of, sparks
+from chatbot.cli.charts.charts import bar, binned, columns, shares_of, sparks
 from tests.command import ok, run
 
 amounts = st.lists(st.integers(0, 10**9), min_size=1, max_size=50)

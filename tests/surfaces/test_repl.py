@@ -220,7 +220,7 @@ def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_on
     again = start("-m", "local/nowhere.gguf")
     again.see("tell me a story")
     again.say("hello")
-    again.see("there is no model file")
+    again.see("model file not found")
     assert "go on with" in again.leave()
     assert [content for role, content in _said() if role == "user"] == ["tell me a story", "hello"]
 
@@ -260,7 +260,7 @@ def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> 
 def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.say("hello")
-    chat.see("there is no model file")
+    chat.see("model file not found")
     chat.say("/usage")
     chat.see("purpose")
     assert "go on with" in chat.leave()  # what was typed is not lost
@@ -283,7 +283,7 @@ def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(sta
 def test_a_reply_is_copied_and_saved(start: Start) -> None:
     chat = start(replies=["Here:\n\n```python\nprint(1)\n```\n"])
     chat.say("/copy")
-    chat.see("there is no reply yet")
+    chat.see("no reply yet")
     chat.say("code please")
     chat.see(r"print\(1\).*scripted ·")
     chat.say("/copy code")
@@ -491,7 +491,7 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.say('/memory search "takes cash" --limit 1')
     chat.see("score.*Kunibert takes cash")
     chat.say("/memory nosuch")
-    chat.see("there is no 'nosuch'")
+    chat.see("invalid choice 'nosuch'")
     chat.say('/memory "')
     chat.see("cannot be read")
     chat.say("/sessions rename 0 x")
@@ -666,7 +666,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.say("/identity")
     chat.see("grace answers; others: ada")
     chat.say("/model local/nowhere.gguf")
-    chat.see("there is no model file")
+    chat.see("model file not found")
     chat.say("hello")
     chat.see("You said: hello")
     chat.leave()
@@ -794,8 +794,8 @@ class Slow(ScriptedModel):
     def __init__(self, *given, **named):
         super().__init__(*given, **named | {"delay_s": 0.04})
 
-import chatbot.models.opening
-chatbot.models.opening.ScriptedModel = Slow
+import chatbot.models
+chatbot.models.ScriptedModel = Slow
 main([])
 """
 

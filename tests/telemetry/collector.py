@@ -19,7 +19,7 @@ HANGS = 0
 
 
 class Collector:
-    """What has arrived so far."""
+    """Return what has arrived so far."""
 
     def __init__(self, url: str) -> None:
         self.url = url

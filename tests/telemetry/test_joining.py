@@ -26,7 +26,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import Identities
-from chatbot.telemetry.joining import sampler
+from chatbot.telemetry.telemetry import sampler
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving

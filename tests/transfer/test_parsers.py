@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
 from chatbot.transfer import chatgpt, claude, markdown_notes, memstore
 from chatbot.transfer.items import Conversation, MemoryItem, Skip
-from chatbot.transfer.json_text import elements
 from chatbot.transfer.sources import open_source
+from chatbot.transfer.untrusted import elements
 from tests.transfer import exports
 
 JSON = st.recursive(

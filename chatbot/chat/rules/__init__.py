@@ -16,9 +16,8 @@ from functools import lru_cache
 
 from chatbot.chat.disguises import unmasked
 from chatbot.chat.rules.english import ENGLISH, OF_TOOLS
-from chatbot.chat.rules.forms import FORMS
 from chatbot.chat.rules.languages import LANGUAGES
-from chatbot.chat.rules.rule import Rule, RuleTable
+from chatbot.chat.rules.rule import FORMS, Rule, RuleTable
 
 RULES: tuple[Rule, ...] = (*ENGLISH, *FORMS, *LANGUAGES)
 """In this order: the first that matches names the reason."""

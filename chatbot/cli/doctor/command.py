@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shlex
 import shutil
@@ -11,17 +12,17 @@ import textwrap
 from collections.abc import AsyncIterator
 
 from chatbot.cli.doctor.finding import Finding, command_in, editing
-from chatbot.cli.doctor.kept import above, kept
 from chatbot.cli.doctor.memories import memories
 from chatbot.cli.doctor.models import models
-from chatbot.cli.doctor.stores import stores
-from chatbot.cli.doctor.telemetry import telemetry
+from chatbot.cli.doctor.stores import above, kept, stores
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, waiting
-from chatbot.config import FILE_VARIABLE, Settings, find_file
+from chatbot.config import FILE_VARIABLE, Settings, TelemetrySettings, find_file
 from chatbot.errors import ChatbotError, ConfigError, IdentityError
+from chatbot.redaction import without_secrets
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
+from chatbot.telemetry import check_telemetry
 
 _SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "fixed": "✚"}
 
@@ -99,3 +100,29 @@ def _lines(finding: Finding) -> str:
 def _wrapped(line: str, columns: int, indent: str) -> str:
     """Wrap the line between words only: a path is never broken."""
     return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+_SUBJECT = "telemetry"
+
+
+async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) -> AsyncIterator[Finding]:
+    """Check the exporter. Calls the collector only with `network`; `edit` opens the configuration."""
+    if not (settings.endpoint or settings.prometheus):
+        return
+    try:
+        refused = await asyncio.to_thread(check_telemetry, settings, network=network)
+    except ConfigError as error:
+        yield Finding(_SUBJECT, "bad", str(error), command_in(str(error), edit))
+        return
+    if refused:
+        yield Finding(_SUBJECT, "bad", without_secrets(f"{settings.endpoint} did not accept data: {refused}"), edit)
+    else:
+        yield Finding(_SUBJECT, "ok", without_secrets("; ".join(_told(settings, is_taken=network))))
+
+
+def _told(settings: TelemetrySettings, *, is_taken: bool) -> list[str]:
+    sent = f"spans and metrics go to {settings.endpoint}{', which accepts them' if is_taken else ''}"
+    return [
+        *([sent] if settings.endpoint else []),
+        *(["chatbot serve offers /metrics"] if settings.prometheus else []),
+    ]

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from chatbot import operation as kinds
 from chatbot.cli.bind import check_words, given_of
+from chatbot.cli.option_values import page_of
 from chatbot.cli.output import say, say_json, warn
-from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.operations import Context, MemoryFilter

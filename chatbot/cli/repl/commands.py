@@ -11,7 +11,6 @@ from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.repl.command_line import CommandLineSlash
 from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, needed, numbered
-from chatbot.cli.repl.status import LookingSlash
 from chatbot.cli.repl.taking import TakingSlash
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
@@ -24,7 +23,7 @@ _LISTED = 20
 _FOUND = 10
 
 
-class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
+class Commands(MemorySlash, TakingSlash, CommandLineSlash):
     """Commands act on the conversation in `session`, and may put another in its place."""
 
     def __init__(self, runtime: Runtime, screen: Screen, options: Options) -> None:
@@ -191,6 +190,44 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
             return Next()
         Setup.resolve(replace(self._options, identity=name))  # an unknown name is told of before anything is closed
         return Next(identity=name)
+
+    async def do_usage(self, _: str) -> None:
+        """Show the cost of this session."""
+        from chatbot.cli.usage import show_bill
+
+        show_bill(await self.chat.bill())
+
+    async def do_why(self, turn: str) -> None:
+        """Explain what the last turn recalled: /why [turn number]."""
+        from chatbot.cli.why import chosen, explain
+
+        await explain(self._session(), chosen(await self._session().receipts(), turn or None))
+
+    async def do_context(self, text: str) -> None:
+        """Show the parts of the next prompt and the room left: /context [message].
+
+        Persona, tools, the summary of older messages, the window, the memory block, and the room for the reply.
+        Without a message, the last one is used. Nothing is sent.
+        """
+        from chatbot.cli.repl.context_picture import ContextPicture
+
+        asked = text or await self.chat.asked_last() or "hello"
+        bundle, _ = await self.chat.dry_run(asked)
+        self._screen.draw(ContextPicture(bundle, asked))
+
+    async def do_compact(self, _: str) -> None:
+        """Replace all but the last exchange with a summary.
+
+        The window then starts with the last exchange and grows again. The transcript is unchanged; the summary is
+        made of its most important lines, without a model. A resumed session starts there too.
+        """
+        compacted = await self.chat.compact()
+        if compacted is None:
+            self._screen.say("nothing to summarize yet", "dim")
+            return
+        self._screen.say(f"{compacted.entries} entries are summarized; /context shows what that saves", "dim")
+        if compacted.summary:
+            self._screen.say(compacted.summary, "dim")
 
     async def do_exit(self, _: str) -> Next:
         """Quit; the session is kept."""

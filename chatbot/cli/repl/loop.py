@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from platformdirs import user_data_path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.filters import emacs_mode
@@ -31,6 +32,7 @@ from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import StoreError
+from chatbot.stores.files import make_folder, opened
 
 if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
@@ -104,7 +106,6 @@ class Repl:
             await self._commands.do_sessions("")
 
     def _offer_setup(self) -> None:
-        from chatbot.cli.first_start import OFFER, is_first_offer
 
         if is_first_offer():
             self._screen.say(OFFER, "dim")
@@ -202,3 +203,21 @@ def _keys(pasted: PastedTexts) -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
+
+
+OFFER = "no model is set up yet: /setup finds keys and model servers; it looks for nothing before your yes"
+_NAME = "setup_offered"
+
+
+def is_first_offer() -> bool:
+    """Return True once in the life of an installation: the offer is made at the first interactive start."""
+    folder = user_data_path("chatbot")
+    try:
+        make_folder(folder)
+        with opened(folder) as place:
+            if place.stamp(_NAME):
+                return False
+            place.create(_NAME, b"", durable=False)
+    except (OSError, StoreError):
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Context and result of slash commands. The commands are in `commands` and `slash_…`."""
+"""Context and result of slash commands. The commands are in `commands`, `remembering`, `taking` and `command_line`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions on their way out, to files or standard output, and in."""
+"""Exports of sessions and memories, to files or standard output, and imports."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from typing import BinaryIO
 
 from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
-from chatbot.cli.sessions.filtering import chosen
+from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
-from chatbot.transfer import Importer, ImportReport, export_session, open_source
+from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
+from chatbot.transfer.memory_export import render as render_memories
 from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES, SUFFIXES, render
 
 BUNDLE = "bundle"
@@ -214,3 +215,23 @@ def _say_report(report: ImportReport) -> None:
         say(f"  skipped {printable(each.what)}: {printable(each.why)}")
     if len(report.skipped) > _SHOWN:
         say(f"  and {len(report.skipped) - _SHOWN:,} more: list all with --json")
+
+
+async def export_memory(run: VerbRun) -> None:
+    """Write what is remembered to a file, or print it; of every namespace, unless one is named."""
+    args = run.args
+    path = None if args.output in {None, Path("-")} else args.output.expanduser()
+    form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")
+    memories = run.memories if args.namespace else run.memories.within(across=True)
+    remembered = await export_memories(memories, {*EXPORTED_SENSITIVITIES, *run.ask}, **await run.wanted())
+    counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
+    if not path and not args.dry_run:
+        text = render_memories(remembered, form)
+        say((printable(text) if sys.stdout.isatty() else text).removesuffix("\n"))
+        return
+    if path and not args.dry_run:
+        with new_file(path, force=args.force) as file:
+            file.write(render_memories(remembered, form).encode())
+    told = f"{counts['observations']:,} memories and {counts['facts']:,} facts"
+    done = f"would be exported: {told}" if args.dry_run else f"wrote {path}: {told}"
+    run.tell(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)

@@ -23,10 +23,10 @@ from chatbot.memory.record import new_id
 from chatbot.messages import Message
 from chatbot.redaction import redact
 from chatbot.stores.access import View
-from chatbot.stores.analysis import terms
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold, one_line
 from chatbot.stores.observation import Observation, Type
+from chatbot.stores.text.analysis import terms
 
 FACT_TYPES: tuple[Type, ...] = ("note", "preference", "identity", "decision", "event", "discovery", "technical")
 """The types of facts; anything else becomes a note."""

@@ -88,7 +88,7 @@ class UpkeepFile:
             yield
         finally:
             self._is_claimed = False
-            lease.release()
+            await asyncio.to_thread(lease.release)
 
     async def keep(self, part: Part, upkeep: Upkeep) -> None:
         """Record the state for the next run; that of all is that of each part. Needs the claim."""

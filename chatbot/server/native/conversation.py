@@ -11,8 +11,7 @@ from fastapi import APIRouter, Body, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from chatbot.attachments.data_url import upload_of
-from chatbot.attachments.read import MOST
+from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat import ClientCall, Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError

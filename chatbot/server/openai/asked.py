@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from chatbot.attachments.data_url import picture_of, upload_of
 from chatbot.attachments.links import named, split
-from chatbot.attachments.read import Upload
+from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import Remembers
 

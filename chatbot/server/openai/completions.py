@@ -21,7 +21,7 @@ from chatbot.server.openai.models import access_of
 from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers
 from chatbot.server.openai.replies import Piece
-from chatbot.server.users import named_in
+from chatbot.server.request_values import named_in
 from chatbot.stores.errors import StoreError
 
 router = APIRouter(prefix="/v1/chat/completions", tags=["openai"], responses={**OF_IDENTITY, **OF_MODELS})

@@ -16,7 +16,7 @@ from chatbot.server.error_responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.models import access_of, unsupported
 from chatbot.server.openai.wire import Lenient
-from chatbot.server.users import named_in
+from chatbot.server.request_values import named_in
 from chatbot.stores.vectors import Vector
 
 router = APIRouter(prefix="/v1/embeddings", tags=["openai"], responses=OF_IDENTITY)

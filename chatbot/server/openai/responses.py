@@ -22,7 +22,7 @@ from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers, place_in, response_id, unknown_response
 from chatbot.server.openai.replies import Piece, Whole, said
 from chatbot.server.openai.responses_wire import AskedResponse, usage
-from chatbot.server.users import named_in
+from chatbot.server.request_values import named_in
 from chatbot.stores.errors import StoreError
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)

@@ -6,14 +6,11 @@ from fastapi import APIRouter
 
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import (
-    attached_files,
     chat,
     cost,
     login,
     memories,
     memory,
-    noted,
-    people,
     profile,
     saying,
     sessions,
@@ -21,7 +18,7 @@ from chatbot.server.page import (
     tasks,
     why,
 )
-from chatbot.server.page.assets import FOLDER, Assets
+from chatbot.server.page.sheets import FOLDER, Assets
 
 OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 """Paths that need no token: the login and the assets."""
@@ -37,13 +34,10 @@ def add_page(app: APIRouter) -> None:
         memories,
         memory,
         tasks,
-        people,
         profile,
         why,
         cost,
-        noted,
         settings,
-        attached_files,
     ):
         app.include_router(part.router, include_in_schema=False)
     app.mount(FOLDER, Assets(), name="assets")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -19,12 +20,10 @@ from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.beside import beside
 from chatbot.server.page.choices import Choices, choices_of
 from chatbot.server.page.exchanges import Exchange
-from chatbot.server.page.first_run import welcome
 from chatbot.server.page.markdown import Growing
-from chatbot.server.page.routes import AccessHere, PageRoute, SessionId
+from chatbot.server.page.routes import AccessHere, PageRoute, SessionId, beside
 from chatbot.server.page.sheets import base, fragment, piece, sheet
 from chatbot.server.turns import LiveTurn
 from chatbot.stores.access import may
@@ -226,3 +225,27 @@ async def _result(access: IdentityAccess, turn: LiveTurn) -> tuple[str, str]:
         return problem_of(error, access.caller).message, ""
     except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be told
         return unexpected(error).message, ""
+
+
+_SUGGESTIONS = (
+    "My name is Alex, I live in Graz, and I am learning Italian.",
+    "What do you know about me?",
+    "Remind me to water the plants on Friday.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Content of the first visit; `folder` is empty for callers who may not know it."""
+
+    is_new: bool
+    remembers: bool
+    folder: str
+    suggestions: tuple[str, ...] = _SUGGESTIONS
+
+
+async def welcome(access: IdentityAccess) -> Welcome:
+    """Return the empty state; only a caller without sessions is new."""
+    is_new = not await access.sessions(limit=1)
+    folder = str(access.runtime.setup.identity.memory) if access.caller.is_owner else ""
+    return Welcome(is_new, access.runtime.remembers, folder)

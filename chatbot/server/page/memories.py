@@ -1,4 +1,4 @@
-"""Memories by day or by a search, with score details; adding one by hand, and hiding many at once."""
+"""Memories by day or by a search, with score details; adding by hand, hiding many at once; the people mentioned."""
 
 from __future__ import annotations
 
@@ -232,3 +232,21 @@ def _begin(after: str) -> int:
     if after and not re.fullmatch(RANK, after):
         raise gone(after)
     return int(after or 0)
+
+
+_MOST_PEOPLE = 200
+
+
+@router.get("/people")
+async def show_people(request: Request, access: AccessHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """List people, most mentioned first."""
+    people = await access.memories.people(q.strip())
+    return sheet(
+        request,
+        "people.html",
+        access,
+        here="people",
+        q=q,
+        people=people[:_MOST_PEOPLE],
+        more=len(people) > _MOST_PEOPLE,
+    )

@@ -11,10 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from chatbot.errors import ChatbotError
+from chatbot.memory import SessionRecord
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.beside import beside
 from chatbot.server.page.sheets import is_part, sheet
 from chatbot.stores.errors import InvalidValue, StoreError
 
@@ -71,3 +71,22 @@ def told(request: Request, problem: Problem) -> Response:
     response = sheet(request, "problem.html", access, status=problem.status, here="", problem=problem)
     response.headers.update(problem.headers)
     return response
+
+
+_MOST = 40
+
+
+async def beside(access: IdentityAccess) -> list[SessionRecord]:
+    """Return the pinned sessions and the ones used last."""
+    return [
+        *await access.memory.list_sessions(wanted=_is_pinned, clearance=access.clearance),
+        *await access.memory.list_sessions(limit=_MOST, wanted=_is_listed, clearance=access.clearance),
+    ]
+
+
+def _is_pinned(record: SessionRecord) -> bool:
+    return record.pinned_at is not None and record.archived_at is None
+
+
+def _is_listed(record: SessionRecord) -> bool:
+    return record.pinned_at is None and record.archived_at is None

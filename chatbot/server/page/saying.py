@@ -1,24 +1,26 @@
-"""Messages: send, stop, retry and edit them; fork, rename, pin, archive and delete their session."""
+"""Messages: send, stop, retry and edit them; fork, rename, pin, archive and delete their session; show their files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from chatbot import operations
+from chatbot.attachments.kinds import is_image, media_of
 from chatbot.attachments.links import split, with_links
-from chatbot.attachments.read import Upload
+from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.attached_files import FILE_FIELD, files_in
 from chatbot.server.page.choices import choose, request_of
 from chatbot.server.page.exchanges import position
 from chatbot.server.page.routes import AccessHere, Fields, PageRoute, SessionId
 from chatbot.server.page.sheets import base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
-from chatbot.stores.errors import ConflictingChange, InvalidValue
+from chatbot.stores.backend import is_blob_name
+from chatbot.stores.errors import ConflictingChange, InvalidValue, UnsafePath
 from chatbot.stores.records import TranscriptEntry, check_text
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -66,7 +68,7 @@ async def retry(access: AccessHere, session_id: SessionId) -> Response:
     """Have the last message answered again."""
     taken = await _take_back(access, session_id)
     if not taken:
-        raise ConflictingChange("there is no message to answer again")
+        raise ConflictingChange("no message to answer again")
     return await _said(access, session_id, taken[0].content)
 
 
@@ -169,3 +171,33 @@ def _back(access: IdentityAccess, session_id: str, fields: Fields) -> Response:
 
 def _to(access: IdentityAccess, session_id: str) -> Response:
     return goto(f"{base(access)}/c/{session_id}")
+
+
+FILE_FIELD = "file:"
+"""Beginning of the names of these fields; a number and the file's name follow."""
+_HEADERS = {
+    "cache-control": "private, max-age=3600",
+    "content-security-policy": "default-src 'none'; sandbox",
+    "x-content-type-options": "nosniff",
+}
+
+
+@router.get("/c/{session_id}/file/{name}")
+async def show_file(access: AccessHere, session_id: SessionId, name: Annotated[str, Path(max_length=64)]) -> Response:
+    """A picture as it is, and any other file as a download."""
+    session = await access.session(session_id)
+    data = await session.attachment(name) if is_blob_name(name) else None
+    if data is None:
+        raise UnsafePath(f"the session has no attachment {name!r:.80}")
+    media = media_of(name)
+    headers = _HEADERS if is_image(media) else {**_HEADERS, "content-disposition": "attachment"}
+    return Response(data, media_type=media, headers=headers)
+
+
+def files_in(fields: Mapping[str, str]) -> list[Upload]:
+    """Return the files of a form. Raises `InvalidValue` for a field that is no `data:` URL."""
+    return [
+        upload_of(name.removeprefix(FILE_FIELD).partition(":")[2] or "file", value)
+        for name, value in fields.items()
+        if name.startswith(FILE_FIELD)
+    ]

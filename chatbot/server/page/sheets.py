@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from chatbot.chat.usage import cost_text
 from chatbot.memory.record import utc_now
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.assets import addresses
 from chatbot.server.page.markdown import rendered
 from chatbot.stores.observation import Observation
 
@@ -166,3 +169,31 @@ def _templates() -> Environment:
     )
     templates.globals.update(assets=addresses())
     return templates
+
+
+FOLDER = "/page"
+_FILES = Path(__file__).with_name("static")
+_FOR_A_YEAR = "public, max-age=31536000, immutable"
+
+
+class Assets(StaticFiles):
+    """Serve the files; browsers cache them because `address` changes with their content."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=_FILES)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file with caching headers."""
+        response = await super().get_response(path, scope)
+        response.headers["x-content-type-options"] = "nosniff"
+        response.headers["cache-control"] = _FOR_A_YEAR
+        return response
+
+
+def addresses() -> dict[str, str]:
+    """Return the address of each file."""
+    return {file.name: f"{FOLDER}/{file.name}?v={_digest(file)}" for file in _FILES.iterdir()}
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]

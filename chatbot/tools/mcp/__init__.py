@@ -9,6 +9,6 @@ The SDK is imported when a server is started. Text of servers is untrusted: its 
 are removed, and the model gets it as data.
 """
 
-from chatbot.tools.mcp.servers import McpServers
+from chatbot.tools.mcp.server import McpServers
 
 __all__ = ["McpServers"]

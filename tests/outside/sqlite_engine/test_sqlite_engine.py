@@ -11,9 +11,10 @@ from sqlite_engine import NAME, SqliteObservations
 from chatbot.memory import MemorySystem
 from chatbot.stores.access import View
 from chatbot.stores.query import Filter, Match
-from chatbot.stores.testing_log import LogContract
-from chatbot.stores.testing_observations import ObservationStoreContract, observation_machine
-from chatbot.stores.testing_shelf import ShelfContract
+from chatbot.stores.testing.log_contract import LogContract
+from chatbot.stores.testing.observation_contract import ObservationStoreContract
+from chatbot.stores.testing.observation_machine import observation_machine
+from chatbot.stores.testing.shelf_contract import ShelfContract
 
 
 def open_store(home: Path, **caps: float) -> SqliteObservations:

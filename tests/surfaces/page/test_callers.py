@@ -51,13 +51,13 @@ def test_two_people_see_nothing_of_each_other(http: Serve, tab: Tab) -> None:
         assert "blue" not in grace.content()
         assert "ada" not in grace.locator("aside").inner_text()
         grace.goto(f"/i/ada{path}")
-        expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
+        expect(grace.locator(".problem")).to_contain_text("Unknown identity 'ada'")
     grace.goto(session)
-    expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
+    expect(grace.locator(".problem")).to_contain_text("Unknown identity 'ada'")
     grace.goto(session.replace("ada", "grace"))
     expect(grace.locator(".problem")).to_contain_text("No session has the id")
     grace.goto("/i/made-up")
-    expect(grace.locator(".problem")).to_contain_text("There is no identity 'made-up'")
+    expect(grace.locator(".problem")).to_contain_text("Unknown identity 'made-up'")
 
 
 def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
@@ -105,10 +105,10 @@ def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
 
 def _paths(served: Served) -> list[tuple[str, str]]:
     """Every route of the page, but for the form at the door."""
-    from chatbot.server.page import chat, cost, login, memories, memory, people, profile, saying, sessions, tasks, why
+    from chatbot.server.page import chat, cost, login, memories, memory, profile, saying, sessions, tasks, why
 
     found = []
-    for part in (login, chat, saying, sessions, memories, memory, tasks, people, profile, why, cost):
+    for part in (login, chat, saying, sessions, memories, memory, tasks, profile, why, cost):
         for route in part.router.routes:
             path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", slot="x")
             found += [(method, path) for method in route.methods if path != "/login"]

@@ -8,7 +8,7 @@ from chatbot.chat.events import SESSION_END, SESSION_START
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.server.chats import IDLE_S, Chats
+from chatbot.server.identity_access import IDLE_S, Chats
 
 TELLING = """
 from pathlib import Path
@@ -66,7 +66,7 @@ async def test_a_session_without_a_turn_for_long_ends_and_may_begin_again(runtim
 
 
 async def test_of_very_many_those_used_longest_ago_are_left(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.server.chats._MOST", 2)
+    monkeypatch.setattr("chatbot.server.identity_access._MOST", 2)
     chats = Chats()
     async with runtime:
         sessions = [await opened(runtime) for _ in range(4)]

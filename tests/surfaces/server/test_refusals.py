@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.stores import fast_thread
+from chatbot.stores import group_commit
 from chatbot.stores.files import stamp
 from tests.effort import rounds
 from tests.servers.http_server import Served, serving, wait_until
@@ -59,7 +59,7 @@ class Road:
 
 @dataclass
 class World:
-    """What is closed to a guest of Ada's, by the kind of the route that names it."""
+    """Items closed to a guest of Ada's, by the kind of the route that names them."""
 
     served: Served
     road: Road
@@ -67,7 +67,7 @@ class World:
     closed: dict[str, str]
 
     def refused(self, ask: Ask, *ids: str) -> list[Any]:
-        """What an answer tells for each of the ids, its text without them, and the road to it; each id twice.
+        """Return the answer for each of the ids, its text without them, and the road to it; each id twice.
 
         The first of them makes the server ready; of the others nothing was asked before.
         """
@@ -87,7 +87,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("world"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(fast_thread, "_vacant", [None])  # one that began before would not be heard
+        patch.setattr(group_commit, "_vacant", [None])  # one that began before would not be heard
         threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", "grace")) as owner:
             closed = _fill(owner)

@@ -1,0 +1,157 @@
+"""Untrusted files: members of a zip file, read within bounds and never unpacked to disk, and long lists of JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+from chatbot.stores.errors import DamagedFile, UnsafePath
+
+MOST_MEMBERS = 200_000
+LARGEST_MEMBER = 1 << 30
+LARGEST_TOTAL = 4 << 30
+MOST_SQUEEZED = 400
+"""Highest compression ratio that is read: text stays below it, a zip bomb does not."""
+_SMALL = 4 << 20
+"""The ratio of a member up to this size is not checked."""
+
+
+class ZipFile:
+    """An open zip file. Its methods raise `DamagedFile` or `UnsafePath` for a member that is refused."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self.path = path
+        self._archive = archive
+        members = archive.infolist()
+        if len(members) > MOST_MEMBERS:
+            raise DamagedFile(f"{path} has {len(members):,} members: at most {MOST_MEMBERS:,} are allowed")
+        self._members = {member.filename: member for member in members if not member.is_dir()}
+        self._names = Counter(member.filename for member in members)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all members except folders."""
+        return list(self._members)
+
+    def check_all(self) -> None:
+        """Check every member, and their total size."""
+        for name in self._names:
+            self._check(name)
+        total = sum(member.file_size for member in self._members.values())
+        if total > LARGEST_TOTAL:
+            raise DamagedFile(f"{self.path} would unpack to {total:,} bytes: at most {LARGEST_TOTAL:,} are allowed")
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member. Raises `DamagedFile` or `UnsafePath`."""
+        member = self._check(name)
+        try:
+            with self._archive.open(member) as file:
+                data = file.read(member.file_size + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+            raise DamagedFile(f"{self.path}: {name} cannot be read: {error}") from error
+        if len(data) != member.file_size:
+            raise DamagedFile(f"{self.path}: {name} is shorter or longer than its header states")
+        return data
+
+    def _check(self, name: str) -> zipfile.ZipInfo:
+        if self._names[name] > 1:
+            raise DamagedFile(f"{self.path} contains {name!r} more than once")
+        if is_unsafe_name(name):
+            raise UnsafePath(f"{self.path} contains {name!r}, which points outside the archive")
+        member = self._members.get(name) or self._archive.getinfo(name)
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise UnsafePath(f"{self.path}: {name!r} is a symbolic link, which is refused")
+        if member.flag_bits & 1:
+            raise DamagedFile(f"{self.path}: {name!r} is encrypted: unpack it with its password first")
+        squeezed = member.file_size > _SMALL and member.file_size > MOST_SQUEEZED * max(1, member.compress_size)
+        if member.file_size > LARGEST_MEMBER or squeezed:
+            raise DamagedFile(f"{self.path}: {name!r} would unpack to {member.file_size:,} bytes, which is refused")
+        return member
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[ZipFile]:
+    """Open a zip file. Raises `DamagedFile` if it is not one."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise DamagedFile(f"{path} is not a readable zip file: {error}") from error
+    with archive:
+        yield ZipFile(path, archive)
+
+
+def is_unsafe_name(name: str) -> bool:
+    """Return True for a name that leaves the folder it is unpacked into on some system."""
+    path = PurePosixPath(name)
+    return (
+        path.is_absolute()
+        or ".." in path.parts
+        or "\\" in name
+        or ":" in name
+        or not name
+        or any(not char.isprintable() for char in name)
+    )
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def decoded(data: bytes, name: str) -> str:
+    """Decode UTF-8. Raises `DamagedFile` for anything else."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"{name} is not valid UTF-8: {error.reason} at byte {error.start:,}") from error
+
+
+def elements(text: str, name: str) -> Iterator[Any]:
+    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` where the text is invalid."""
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    at = _skip(text, 0)
+    if text[at : at + 1] != "[":
+        value, end = _value(decoder, text, at, name)
+        _end(text, end, name)
+        yield value
+        return
+    at = _skip(text, at + 1)
+    while text[at : at + 1] != "]":
+        value, at = _value(decoder, text, at, name)
+        yield value
+        at = _skip(text, at)
+        if text[at : at + 1] == ",":
+            at = _skip(text, at + 1)
+        elif text[at : at + 1] != "]":
+            _broken(name, text, at)
+    _end(text, at + 1, name)
+
+
+def _value(decoder: json.JSONDecoder, text: str, at: int, name: str) -> tuple[Any, int]:
+    try:
+        return decoder.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        _broken(name, text, error.pos)
+    except (RecursionError, ValueError):  # too deep, or a number of thousands of digits
+        _broken(name, text, at)
+
+
+def _end(text: str, at: int, name: str) -> None:
+    if _skip(text, at) != len(text):
+        _broken(name, text, at)
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _broken(name: str, text: str, at: int) -> NoReturn:
+    why = "it ends early: check that the download is complete" if at >= len(text) else f"error at character {at:,}"
+    raise DamagedFile(f"{name} is not valid JSON: {why}")

@@ -1,0 +1,63 @@
+"""A connection to the database that waits for no answer for ever, and notices what became of its server. Blocking.
+
+Neither a server that is stuck, nor a network that loses everything, nor a commit that waits for a synchronous standby
+which is gone ends by itself.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import psycopg
+
+LONGEST_S = 60.0
+"""Longest wait for an answer; that for a lock of another transaction is shorter."""
+_INTERVAL_S = 0.1
+"""Between two looks for Ctrl-C, as with psycopg."""
+_NETWORK = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Seconds, and milliseconds, after which a network that loses everything is noticed; a URL may say others."""
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class PatientConnection(psycopg.Connection[Row]):
+    """A connection that breaks when the server gives no answer for too long."""
+
+    def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
+        """Wait for an answer. Raises `OperationalError` where none comes."""
+        try:
+            return super().wait(gen, interval, timeout or LONGEST_S)
+        except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - it has no public name
+            if timeout is not None:
+                raise
+            self.pgconn.finish()  # what comes yet would be taken for the answer to something else
+            raise psycopg.OperationalError(f"the database gave no answer for {LONGEST_S:g} s") from error
+
+
+def settings_of(url: str) -> dict[str, Any]:
+    """Return how to connect, beside what the URL says."""
+    network = {name: value for name, value in _NETWORK.items() if name not in url}
+    return {"autocommit": True, "prepare_threshold": None, **network}
+
+
+def check(connection: psycopg.Connection[Row]) -> None:
+    """Raise for a connection that the server has closed: nothing is ever sent to one that waits, but its end."""
+    readable, _, _ = select.select([connection.fileno()], [], [], 0)
+    if readable:
+        connection.close()
+        raise psycopg.OperationalError("the server closed the connection")
+
+
+def is_read_only(connection: psycopg.Connection[Row]) -> bool:
+    """Return whether the server has become a standby, as it tells on its own with any answer."""
+    names = (b"in_hot_standby", b"default_transaction_read_only")
+    return any(connection.pgconn.parameter_status(name) == b"on" for name in names)

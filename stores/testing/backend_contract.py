@@ -1,0 +1,442 @@
+"""The contract kit for backends: what a `Place` and a `Backend` promise, between processes, and when they are killed.
+
+    class TestMyBackend(BackendContract):
+        opener = "my_package.my_module:MyBackend"   # from a folder to the backend of the identity in it
+        processes = True                            # False for one that forgets everything with its process
+
+Inherit `PlaceContract` for a place alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import UUID
+
+import pytest
+
+from chatbot.stores.backend import Backend, Place, blob_name
+from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
+from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
+_HERE = "chatbot.stores.testing.backend_contract"
+
+
+def session_id(number: int) -> str:
+    """The id of the session of that number."""
+    return str(UUID(int=(0x0191 << 112) | (7 << 76) | (8 << 60) | number))
+
+
+def record(number: int, **fields: Any) -> SessionRecord:
+    """The record of a session, used at a time of its own."""
+    at = NOW + timedelta(minutes=number)
+    return replace(SessionRecord(session_id(number), "chat", ("basic_session",), at, at), **fields)
+
+
+class PlaceContract:
+    """Tests of the contract of a `Place`."""
+
+    opener: ClassVar[str]
+    processes: ClassVar[bool] = True
+    """True if another process sees what this one has written."""
+    lapses_within_s: ClassVar[float] = 0.0
+    """How long a lease may outlive a process that was killed."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Folder of the place; not created yet."""
+        return tmp_path / "memory"
+
+    @pytest.fixture
+    def place(self, folder: Path) -> Any:
+        """The place that is tested."""
+        return opened(self.opener, folder)
+
+    def again(self, folder: Path, place: Any) -> Any:
+        """The same place, as another process opens it."""
+        return opened(self.opener, folder) if self.processes else place
+
+    def test_what_nobody_wrote_is_empty_and_reading_makes_nothing(self, place: Place, folder: Path) -> None:
+        lines, document = place.lines("receipts"), place.document("state.json")
+        assert (lines.all(), list(lines.newest_first()), document.read()) == ([], [], None)
+        assert (lines.since(None).records, lines.holds("id", ["x"]), lines.set_aside()) == ([], False, "")
+        assert not [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+
+    def test_lines_keep_their_order_and_every_text(self, place: Place, folder: Path) -> None:
+        told: list[dict[str, Any]] = [{"n": 1}, {"text": "a\nb\u2028c \0 🦜"}, {"deep": {"list": [1, None, True, 0.5]}}]
+        place.lines("usage").append(told[:2])
+        place.lines("usage").append(told[2:])
+        lines = self.again(folder, place).lines("usage")
+        assert lines.all() == told
+        assert list(lines.newest_first()) == told[::-1]
+        assert place.lines("others").all() == []
+
+    def test_only_what_is_new_is_read_and_everything_after_a_rewrite(self, place: Place, folder: Path) -> None:
+        lines, others = place.lines("usage"), self.again(folder, place).lines("usage")
+        lines.append([{"n": number} for number in range(3)])
+        reading = others.since(None)
+        assert ([each["n"] for each in reading.records], reading.starts_over) == ([0, 1, 2], True)
+        mark = reading.mark
+        assert others.since(mark).records == []
+        lines.append([{"n": 3}])
+        reading = others.since(mark)
+        assert ([each["n"] for each in reading.records], reading.starts_over) == ([3], False)
+        lines.rewrite(lambda each: None if each["n"] % 2 else each)
+        reading = others.since(reading.mark)
+        assert ([each["n"] for each in reading.records], reading.starts_over) == ([0, 2], True)
+
+    def test_a_rewrite_changes_drops_and_leaves_the_rest(self, place: Place) -> None:
+        lines = place.lines("receipts")
+        lines.append([{"n": 1, "text": "keep"}, {"n": 2, "text": "change"}, {"n": 3, "text": "drop"}])
+
+        def change(each: dict[str, Any]) -> dict[str, Any] | None:
+            return {"change": each | {"text": "changed"}, "drop": None}.get(each["text"], each)
+
+        lines.rewrite(change)
+        assert [each["text"] for each in lines.all()] == ["keep", "changed"]
+        lines.rewrite(lambda each: each | {"text": "seen"}, holding=["keep"])
+        assert [each["text"] for each in lines.all()] == ["seen", "changed"]
+        assert lines.holds("text", ["other", "seen"])
+        assert not lines.holds("n", ["seen"])
+
+    def test_lines_that_are_set_aside_begin_anew(self, place: Place) -> None:
+        lines = place.lines("receipts")
+        lines.append([{"n": 1}])
+        lines.set_aside()
+        assert lines.all() == []
+        lines.append([{"n": 2}])
+        assert lines.all() == [{"n": 2}]
+
+    def test_who_is_alone_decides_on_what_is_there(self, place: Place) -> None:
+        """Each thread adds one more than it found: no number is given twice."""
+
+        def add(_: int) -> None:
+            lines = place.lines("numbers")
+            with lines.alone() as pen:
+                pen.append([{"n": len(lines.all())}])
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(add, range(20)))
+        assert [each["n"] for each in place.lines("numbers").all()] == list(range(20))
+
+    def test_a_document_is_replaced_as_a_whole_and_seen_at_once(self, place: Place, folder: Path) -> None:
+        document, other = place.document("tokens.json"), self.again(folder, place).document("tokens.json")
+        assert document.change(lambda before: b"first" if before is None else b"wrong") == b"first"
+        assert other.read() == b"first"
+        assert other.change(lambda before: (before or b"") + b" second") == b"first second"
+        assert document.read() == b"first second"
+        assert document.read() is document.read() or document.read() == document.read()
+
+    def test_a_change_that_fails_changes_nothing(self, place: Place) -> None:
+        document = place.document("tokens.json")
+        document.change(lambda _: b"kept")
+
+        def fail(_: bytes | None) -> bytes:
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            document.change(fail)
+        assert document.read() == b"kept"
+
+    def test_threads_that_change_a_document_lose_no_change(self, place: Place) -> None:
+        def add(_: int) -> None:
+            place.document("count").change(lambda before: str(int(before or 0) + 1).encode())
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(add, range(40)))
+        assert place.document("count").read() == b"40"
+
+    def test_a_blob_is_kept_once_under_a_name_of_its_content(self, place: Place, folder: Path) -> None:
+        blobs, other = place.blobs("attachments"), self.again(folder, place).blobs("attachments")
+        assert (blobs.sizes(), blobs.read(blob_name(b"x"))) == ({}, None)
+        photo = bytes(range(256)) * 1_000
+        names = [blobs.put(photo, ".png"), blobs.put(b"", ".txt"), other.put(photo, ".png"), blobs.put(b"line\r\n\0")]
+        assert names == [blob_name(photo, ".png"), blob_name(b"", ".txt"), names[0], blob_name(b"line\r\n\0")]
+        assert other.sizes() == dict(sorted({names[0]: len(photo), names[1]: 0, names[3]: 7}.items()))
+        assert [other.read(name) for name in names] == [photo, b"", photo, b"line\r\n\0"]
+        assert place.blobs("others").sizes() == {}
+
+    def test_a_blob_that_was_dropped_is_gone_and_may_come_back(self, place: Place, folder: Path) -> None:
+        blobs, other = place.blobs("attachments"), self.again(folder, place).blobs("attachments")
+        blobs.drop(blob_name(b"never there"))
+        kept, dropped = blobs.put(b"keep"), blobs.put(b"drop")
+        other.drop(dropped)
+        other.drop(dropped)
+        assert (blobs.sizes(), blobs.read(dropped)) == ({kept: 4}, None)
+        assert other.read(blobs.put(b"drop")) == b"drop"
+
+    @pytest.mark.parametrize("name", ["", "..", "../../etc/passwd", "a" * 31, "a" * 32 + ".PNG", "a" * 32 + "./x"])
+    def test_what_is_not_the_name_of_a_blob_is_refused(self, place: Place, name: str) -> None:
+        blobs = place.blobs("attachments")
+        for use in (blobs.read, blobs.drop):
+            with pytest.raises(UnsafePath):
+                use(name)
+        with pytest.raises(UnsafePath):
+            blobs.put(b"data", "/../x")
+
+    def test_a_lease_is_held_by_one_until_it_is_released(self, place: Place, folder: Path) -> None:
+        lease, other = place.lease("turn"), self.again(folder, place).lease("turn")
+        assert lease.take()
+        assert not other.take()
+        assert place.lease("another").take()
+        other.release()  # it is not theirs
+        assert not other.take()
+        lease.release()
+        lease.release()
+        assert other.take()
+        other.release()
+
+    def test_a_lease_is_released_by_another_thread_than_took_it(self, place: Place) -> None:
+        lease = place.lease("turn")
+        thread = threading.Thread(target=lease.take)
+        thread.start()
+        thread.join()
+        assert not place.lease("turn").take()
+        lease.release()
+        assert place.lease("turn").take()
+
+    @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd", "A", "a b", "x" * 100])
+    def test_a_name_never_leads_elsewhere(self, place: Place, name: str) -> None:
+        if self.processes:
+            for find in (place.lines, place.document, place.lease, place.blobs):
+                with pytest.raises(StoreError):
+                    find(name)
+
+    def test_processes_that_write_at_once_lose_nothing(self, folder: Path) -> None:
+        if not self.processes:
+            return
+        workers = [start(f"{_HERE}:write_many", self.opener, folder, number, 25) for number in (1, 2, 3)]
+        for each in workers:
+            assert lines_of(each) == ["ended"]
+        place: Place = opened(self.opener, folder)
+        found = [(each["worker"], each["n"]) for each in place.lines("usage").all()]
+        assert sorted(found) == [(worker, n) for worker in "123" for n in range(25)]
+        assert [n for worker, n in found if worker == "2"] == list(range(25))
+        assert place.document("count").read() == b"75"
+
+    @pytest.mark.parametrize("after", [1, 9, 25])
+    def test_a_kill_loses_nothing_that_was_durable(self, folder: Path, after: int) -> None:
+        if not self.processes:
+            return
+        told = killed_after(start(f"{_HERE}:write_and_tell", self.opener, folder), after)
+        place: Place = opened(self.opener, folder)
+        place.lines("usage").append([{"n": -1}])
+        found = [each["n"] for each in place.lines("usage").all()]
+        assert found[: len(told)] == list(map(int, told))
+        assert found[-1] == -1
+        assert len(found) - 1 - len(told) <= 1
+        assert int(place.document("count").read() or 0) in {len(told) - 1, len(told), len(told) + 1}
+
+    def test_a_lease_ends_with_the_process_that_held_it(self, folder: Path) -> None:
+        if not self.processes:
+            return
+        holder = start(f"{_HERE}:hold", self.opener, folder)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        lease = opened(self.opener, folder).lease("turn")
+        assert not lease.take()
+        killed_after(holder, 0)
+        give_up = time.monotonic() + self.lapses_within_s
+        while not (is_free := lease.take()) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        assert is_free
+        lease.release()
+
+
+class BackendContract(PlaceContract):
+    """Tests of the contract of a `Backend`."""
+
+    def made(self, backend: Backend, *numbers: int, **fields: Any) -> list[SessionRecord]:
+        """Sessions that were begun and published."""
+        records = [record(number, **fields) for number in numbers]
+        for each in records:
+            backend.sessions.begin(each)
+            backend.sessions.publish(each)
+        return records
+
+    def test_a_session_is_there_once_it_is_published(self, place: Backend, folder: Path) -> None:
+        sessions = place.sessions
+        sessions.begin(record(1))
+        assert sessions.find(lambda _: True) == []
+        assert sessions.ids() == []
+        with pytest.raises(MissingFolder):
+            sessions.get(session_id(1))
+        sessions.publish(record(1))
+        other = self.again(folder, place).sessions
+        assert other.get(session_id(1)) == record(1)
+        assert other.glance(session_id(1)) in {None, record(1)}
+        assert other.find(lambda _: True) == [record(1)]
+        assert other.ids() == [session_id(1)]
+
+    def test_a_session_that_was_abandoned_never_was(self, place: Backend) -> None:
+        place.sessions.begin(record(1))
+        place.sessions.abandon(session_id(1))
+        assert place.sessions.ids() == []
+        self.made(place, 1)
+        assert place.sessions.ids() == [session_id(1)]
+
+    def test_what_was_begun_and_left_bars_nobody(self, place: Backend, folder: Path) -> None:
+        """A process that continues after a killed one makes the same session again."""
+        place.sessions.begin(record(1))
+        other = self.again(folder, place)
+        self.made(other, 1)
+        assert other.sessions.get(session_id(1)) == record(1)
+
+    def test_sessions_come_in_the_order_of_their_last_use(self, place: Backend, folder: Path) -> None:
+        self.made(place, 1, 2, 3)
+        place.sessions.note_used(session_id(1), NOW + timedelta(hours=1))
+
+        def found(backend: Backend, *limit: int, behind: str | None = None) -> Sequence[str]:
+            return [each.id for each in backend.sessions.find(lambda _: True, *limit, behind=behind)]
+
+        for each in (place, self.again(folder, place)):
+            assert found(each) == [session_id(number) for number in (1, 3, 2)]
+            assert found(each, 2) == [session_id(1), session_id(3)]
+            assert found(each, behind=session_id(1)) == [session_id(3), session_id(2)]
+        wanted = place.sessions.find(lambda each: each.id != session_id(3))
+        assert [each.id for each in wanted] == [session_id(1), session_id(2)]
+
+    def test_a_change_is_seen_by_all_and_no_other_is_lost(self, place: Backend, folder: Path) -> None:
+        self.made(place, 1, 2)
+        backends = [place, self.again(folder, place)]
+
+        def add(number: int) -> None:
+            backends[number % 2].sessions.change(
+                session_id(1), lambda before: replace(before, title=before.title + str(number % 10))
+            )
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(add, range(20)))
+        assert len(place.sessions.get(session_id(1)).title) == 20
+        assert place.sessions.find(lambda each: each.id == session_id(1)) == [place.sessions.get(session_id(1))]
+        assert place.sessions.get(session_id(2)).title == ""
+
+    def test_a_deleted_session_is_gone_with_all_that_is_kept_of_it(self, place: Backend, folder: Path) -> None:
+        self.made(place, 1, 2, title="the garden of Ada")
+        ref = place.sessions.ref(session_id(1))
+        place.place_of(ref).lines("receipts").append([{"said": "forget this"}])
+        photo = place.place_of(ref).blobs("attachments").put(b"forget this too", ".txt")
+        place.sessions.delete(session_id(1))
+        for each in (place, self.again(folder, place)):
+            assert each.sessions.ids() == [session_id(2)]
+            with pytest.raises(MissingFolder):
+                each.sessions.get(session_id(1))
+            with pytest.raises(MissingFolder):
+                each.sessions.delete(session_id(1))
+            with pytest.raises(MissingFolder):
+                each.sessions.change(session_id(1), lambda before: before)
+            with pytest.raises(MissingFolder):
+                each.place_of(ref).lines("receipts").append([{"said": "again"}])
+            with pytest.raises(MissingFolder):
+                each.place_of(ref).lease("turn").take()
+            with pytest.raises(MissingFolder):
+                each.place_of(ref).blobs("attachments").put(b"again")
+        self.made(place, 1)
+        anew = place.place_of(place.sessions.ref(session_id(1)))
+        assert (anew.lines("receipts").all(), anew.blobs("attachments").read(photo)) == ([], None)
+
+    def test_blobs_of_a_session_that_is_being_made_come_with_it(self, place: Backend, folder: Path) -> None:
+        photo = place.place_of(place.sessions.begin(record(1))).blobs("attachments").put(b"photo", ".png")
+        place.sessions.publish(record(1))
+        other = self.again(folder, place)
+        assert other.place_of(other.sessions.ref(session_id(1))).blobs("attachments").read(photo) == b"photo"
+
+    def test_what_is_no_id_of_a_session_is_no_session(self, place: Backend) -> None:
+        for text in ("../../etc", "", session_id(9), "x"):
+            with pytest.raises(MissingFolder):
+                place.sessions.get(text)
+
+    def test_each_session_has_a_place_of_its_own(self, place: Backend, folder: Path) -> None:
+        self.made(place, 1, 2)
+        one, two = (place.place_of(place.sessions.ref(session_id(number))) for number in (1, 2))
+        one.lines("receipts").append([{"of": "one"}])
+        two.lines("receipts").append([{"of": "two"}])
+        place.lines("receipts").append([{"of": "all"}])
+        other = self.again(folder, place)
+        assert other.place_of(other.sessions.ref(session_id(1))).lines("receipts").all() == [{"of": "one"}]
+        assert one.lease("turn").take()
+        assert two.lease("turn").take()
+        one.lease("turn").release()
+
+    def test_closing_twice_is_no_error(self, place: Backend) -> None:
+        self.made(place, 1)
+        place.sessions.tidy()
+        place.close()
+        place.close()
+
+    def test_processes_that_make_and_delete_sessions_agree(self, folder: Path) -> None:
+        if not self.processes:
+            return
+        workers = [start(f"{_HERE}:make_sessions", self.opener, folder, number * 100, 10) for number in (1, 2)]
+        for each in workers:
+            assert lines_of(each) == ["ended"]
+        backend: Backend = opened(self.opener, folder)
+        left = sorted(session_id(n * 100 + k) for n in (1, 2) for k in range(10) if k % 3)
+        assert sorted(backend.sessions.ids()) == left
+        assert sorted(each.id for each in backend.sessions.find(lambda _: True)) == left
+
+    @pytest.mark.parametrize("after", [1, 5])
+    def test_a_kill_leaves_whole_sessions_alone(self, folder: Path, after: int) -> None:
+        if not self.processes:
+            return
+        told = killed_after(start(f"{_HERE}:make_and_tell", self.opener, folder), after)
+        backend: Backend = opened(self.opener, folder)
+        found = sorted(backend.sessions.ids())
+        assert found[: len(told)] == told
+        assert len(found) <= len(told) + 1
+        assert sorted(each.id for each in backend.sessions.find(lambda _: True)) == found
+        assert [backend.sessions.get(each).agent_id for each in found] == ["chat"] * len(found)
+
+
+def write_many(place: Place, worker: str, count: str) -> None:
+    """Add lines, and one to a number, so many times."""
+    for number in range(int(count)):
+        place.lines("usage").append([{"worker": worker, "n": number}])
+        place.document("count").change(lambda before: str(int(before or 0) + 1).encode())
+    print("ended", flush=True)
+
+
+def write_and_tell(place: Place) -> None:
+    """Add lines until killed; report each once it is durable."""
+    number = 0
+    while True:
+        place.lines("usage").append([{"n": number, "filler": "x" * 5_000}])
+        place.document("count").change(lambda before: str(int(before or 0) + 1).encode())
+        print(number, flush=True)
+        number += 1
+
+
+def hold(place: Place) -> None:
+    """Hold a lease until we are killed."""
+    lease = place.lease("turn")
+    assert lease.take()
+    print("held", flush=True)
+    threading.Event().wait()
+
+
+def make_sessions(backend: Backend, first: str, count: str) -> None:
+    """Make sessions, and delete every third of them."""
+    for number in range(int(first), int(first) + int(count)):
+        backend.sessions.begin(record(number))
+        backend.sessions.publish(record(number))
+        if (number - int(first)) % 3 == 0:
+            backend.sessions.delete(session_id(number))
+    print("ended", flush=True)
+
+
+def make_and_tell(backend: Backend) -> None:
+    """Create sessions until killed; report each once it is durable."""
+    number = 0
+    while True:
+        backend.sessions.begin(record(number))
+        backend.sessions.publish(record(number))
+        print(session_id(number), flush=True)
+        number += 1

@@ -1,0 +1,258 @@
+"""The contract kit for engines: what a `Log` promises, between threads and processes, and when it is killed.
+
+    class TestMyLog(LogContract):
+        opener = "my_package.my_module:MyLog"      # from a folder to the log in it
+
+`erasure` says how far erasure goes: "bytes" means that no byte of what was erased is in any file of the folder,
+"logical" that no reader is given it. Inherit `ObservationStoreContract` for a store over the log as well.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Literal
+from uuid import UUID
+
+import pytest
+
+from chatbot.stores.json_lines import record_of
+from chatbot.stores.log import ErasedLine, Log, Place
+from chatbot.stores.observation import Observation
+from chatbot.stores.row_events import Event
+from chatbot.stores.testing.observation_rows import NOW
+from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
+
+_HERE = "chatbot.stores.testing.log_contract"
+
+
+def row_id(number: int) -> str:
+    """The id of the row of that number."""
+    return str(UUID(int=(0x0190 << 112) | (7 << 76) | (8 << 60) | number))
+
+
+def event(number: int, narrative: str = "") -> Event:
+    """An event that adds the row of that number."""
+    at = NOW + timedelta(seconds=number)
+    row = Observation(
+        id=row_id(number),
+        created_at=at,
+        updated_at=at,
+        title=f"title {number}",
+        narrative=narrative,
+        sensitivity="public",
+    )
+    return Event(kind="add", at=at, row=row)
+
+
+def read(log: Log) -> list[tuple[Place, str]]:
+    """The places and the ids of the rows that are added by what is new."""
+    if log.is_replaced():
+        log.start_again()
+    return [(place, record_of(line)["row"]["id"]) for place, line in log.read_new()]
+
+
+def write(log: Log, *events: Event) -> list[Place]:
+    """Add events, having read all that is there."""
+    with log.locked() as writing:
+        writing.mend()
+        read(log)
+        places = [writing.append(each) for each in events]
+        writing.release()
+        writing.sync()
+    return places
+
+
+class LogContract:
+    """Tests of the contract of a `Log`."""
+
+    opener: ClassVar[str]
+    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Folder of the log; not created yet."""
+        return tmp_path / "memory"
+
+    def open(self, folder: Path) -> Log:
+        """The log in the folder, as one more process would open it."""
+        log: Log = opened(self.opener, folder)
+        return log
+
+    def test_a_log_that_nobody_wrote_is_empty_and_reading_makes_nothing(self, folder: Path) -> None:
+        log = self.open(folder)
+        assert (list(log.read_new()), log.position, log.is_replaced()) == ([], 0, False)
+        log.close()
+        assert not folder.exists()
+
+    def test_what_was_appended_is_read_in_order_at_its_place(self, folder: Path) -> None:
+        log, other = self.open(folder), self.open(folder)
+        places = write(log, event(1), event(2))
+        places += write(log, event(3, "with\nlines \U0001f99c"))
+        assert places == sorted(set(places))
+        assert read(other) == [(place, row_id(number)) for place, number in zip(places, (1, 2, 3), strict=True)]
+        assert [other.event_at(place) for place in places] == [event(1), event(2), event(3, "with\nlines \U0001f99c")]
+        assert read(other) == []
+        assert read(log) == []  # our own lines count as read
+        for each in (log, other):
+            each.close()
+
+    def test_reading_goes_on_behind_the_last_line_that_was_asked_for(self, folder: Path) -> None:
+        log, other = self.open(folder), self.open(folder)
+        write(log, event(1), event(2), event(3))
+        reading = other.read_new()
+        next(reading)
+        next(reading)
+        del reading
+        assert [each for _, each in read(other)][-1] == row_id(3)
+        position = other.position
+        assert position == log.position
+        for each in (log, other):
+            each.close()
+
+    def test_a_mark_is_resumed_by_another_process_and_only_what_is_new_is_read(self, folder: Path) -> None:
+        log = self.open(folder)
+        write(log, event(1), event(2))
+        mark = log.mark()
+        write(log, event(3))
+        other = self.open(folder)
+        assert other.resume(mark)
+        assert [each for _, each in read(other)] == [row_id(3)]
+        for each in (log, other):
+            each.close()
+
+    def test_a_rewrite_is_another_log_for_all_who_read_the_old_one(self, folder: Path) -> None:
+        log, other = self.open(folder), self.open(folder)
+        places = write(log, event(1), event(2, "goes"), event(3))
+        read(other)
+        mark = other.mark()
+        gone = places[1][0]
+
+        def change(line: bytes, begin: int) -> bytes | None:
+            return None if begin == gone else line
+
+        with log.locked() as writing:
+            writing.mend()
+            moved = writing.rewrite(change, [event(4)])
+        assert set(moved) == {places[0][0], places[2][0]}
+        assert [log.event_at(moved[place[0]]) for place in (places[0], places[2])] == [event(1), event(3)]
+        assert not log.is_replaced()
+        assert read(log) == []
+        assert other.is_replaced()
+        assert [each for _, each in read(other)] == [row_id(1), row_id(3), row_id(4)]
+        assert not self.open(folder).resume(mark)
+        write(other, event(5))
+        assert [each for _, each in read(log)] == [row_id(5)]
+        for each in (log, other):
+            each.close()
+
+    def test_what_was_erased_is_given_to_nobody(self, folder: Path) -> None:
+        log = self.open(folder)
+        words = "the combination is 4711"
+        places = write(log, event(1), event(2, words), event(3))
+        purge = Event(kind="purge", at=NOW)
+
+        def change(line: bytes, begin: int) -> bytes | ErasedLine:
+            return ErasedLine(1, row_id(2), purge) if begin == places[1][0] else line
+
+        with log.locked() as writing:
+            writing.mend()
+            writing.rewrite(change)
+        log.close()
+        log = self.open(folder)
+        assert not any(words.encode() in line for _, line in log.read_new())
+        log.close()
+        if self.erasure == "bytes":
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            assert files
+            assert [path.name for path in files if words.encode() in path.read_bytes()] == []
+
+    def test_a_log_that_rested_goes_on_where_it_was(self, folder: Path) -> None:
+        log, other = self.open(folder), self.open(folder)
+        write(log, event(1))
+        read(other)
+        other.rest()
+        write(log, event(2))
+        assert [each for _, each in read(other)] == [row_id(2)]
+        for each in (log, other):
+            each.close()
+
+    def test_processes_that_append_at_once_lose_nothing_and_see_each_other(self, folder: Path) -> None:
+        workers = [start(f"{_HERE}:append_many", self.opener, folder, number, 25) for number in (1, 2, 3)]
+        for each in workers:
+            assert lines_of(each) == ["ended"]
+        log = self.open(folder)
+        found = read(log)
+        assert sorted(each for _, each in found) == [row_id(n * 1000 + k) for n in (1, 2, 3) for k in range(25)]
+        assert [place for place, _ in found] == sorted({place for place, _ in found})
+        log.close()
+
+    @pytest.mark.parametrize("after", [1, 7, 20])
+    def test_a_kill_loses_nothing_that_was_durable_and_the_next_append_is_whole(self, folder: Path, after: int) -> None:
+        told = killed_after(start(f"{_HERE}:append_and_tell", self.opener, folder), after)
+        log = self.open(folder)
+        write(log, event(999_999))
+        log.start_again()
+        found = [each for _, each in log_lines(log)]
+        assert found[: len(told)] == told
+        assert found[-1] == row_id(999_999)
+        assert len(found) - 1 - len(told) <= 1  # what was written and not told of
+        log.close()
+
+    def test_a_kill_in_a_rewrite_leaves_the_old_log_or_the_new_one(self, folder: Path) -> None:
+        log = self.open(folder)
+        write(log, *map(event, range(200)))
+        log.close()
+        killed_after(start(f"{_HERE}:rewrite_for_ever", self.opener, folder), 3)
+        log = self.open(folder)
+        write(log, event(999))
+        log.start_again()
+        found = [each for _, each in log_lines(log)]
+        kept = [row_id(number) for number in range(200)]
+        assert found[-1] == row_id(999)
+        assert [each for each in found if each in kept] == kept
+        log.close()
+
+
+def log_lines(log: Log) -> list[tuple[Place, str]]:
+    """Places and ids of what is new; lines that a kill tore are passed over."""
+    found = []
+    for place, line in log.read_new():
+        try:
+            found.append((place, str(record_of(line)["row"]["id"])))
+        except (ValueError, KeyError):
+            continue
+    return found
+
+
+def append_many(log: Log, worker: str, count: str) -> None:
+    """Append rows, one at a time, each having read what the others have written."""
+    seen = 0
+    for number in range(int(count)):
+        with log.locked() as writing:
+            writing.mend()
+            seen += len(read(log))
+            writing.append(event(int(worker) * 1000 + number))
+            writing.release()
+            writing.sync()
+    log.close()
+    print("ended", flush=True)
+
+
+def append_and_tell(log: Log) -> None:
+    """Append rows until killed; report each once it is durable."""
+    number = 0
+    while True:
+        write(log, event(number, "x" * 5_000))
+        print(row_id(number), flush=True)
+        number += 1
+
+
+def rewrite_for_ever(log: Log) -> None:
+    """Rewrite the log until killed, changing nothing."""
+    while True:
+        with log.locked() as writing:
+            writing.mend()
+            read(log)
+            writing.rewrite(lambda line, _: line)
+        print("rewritten", flush=True)

@@ -1,0 +1,1051 @@
+"""The part of the contract kit for observations: what an `ObservationStore` promises, as tests to inherit.
+
+A contract names levels where stores may differ:
+
+    class TestMyStore(ObservationStoreContract):
+        nearest = "approximate"     # finds 98 of 100 nearest vectors, with cosines that are right to 0.02; or "exact"
+        erasure = "logical"         # no reader is given what was erased; or "bytes": no byte of it is in any file
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from operator import mul
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import pytest
+
+from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.consolidation import Decay, consolidated
+from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
+from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
+from chatbot.stores.query import FactFilter, Filter, VectorStats
+from chatbot.stores.row_changes import Change, Position
+from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.row_state import RowState
+from chatbot.stores.testing.observation_rows import (
+    COSINE_OFF,
+    EVERY_SENSITIVITY,
+    IDS,
+    NOW,
+    OWNER,
+    RECALL,
+    Nearest,
+    adding,
+    changes_after,
+    keeps_vectors,
+    observation,
+    tells_changes,
+)
+from chatbot.stores.text.analysis import terms
+from chatbot.stores.vectors import packed, unit
+
+Result = TypeVar("Result")
+
+
+class ObservationStoreContract:
+    """Tests of the contract of an `ObservationStore`."""
+
+    nearest: ClassVar[Nearest] = "exact"
+    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
+
+    def open_store(self, home: Path) -> ObservationStore:
+        """The store under test, keeping its files below `home`. Called again to see what survived."""
+        raise NotImplementedError
+
+    def test_what_was_added_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        row = observation(
+            1,
+            type="decision",
+            subtitle="why",
+            narrative="Ada chose green tea.\n\tIt is calmer.",
+            facts=("Ada drinks green tea", "東京タワー 🦜"),
+            tags=("Tea",),
+            concepts=("trade-off",),
+            subject="tea",
+            category="food",
+            metadata={"a": [1, {"b": None}]},
+            source="agent",
+            people=("Ada",),
+            files_read=("a.py",),
+            importance=0.8,
+            agent_id="chat",
+            session_id=IDS[30],
+            user_text="tea?",
+            assistant_text="green",
+        )
+
+        async def check(store: ObservationStore) -> None:
+            assert await store.commit(OWNER, adding(row)) == [Outcome("added", row.id)]
+            assert await store.get(OWNER, [row.id]) == [row]
+
+        self.run(tmp_path, check)
+
+    def test_getting_keeps_the_order_and_leaves_out_what_is_missing(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
+            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[2],))])
+            found = await store.get(OWNER, [IDS[3], IDS[9], IDS[2], IDS[1]])
+            assert [row.id for row in found] == [IDS[3], IDS[1]]
+
+        self.run(tmp_path, check)
+
+    def test_the_same_said_again_is_a_mention(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1, title="Tea is  GREEN", tags=("a",))))
+            again = observation(2, title="tea is green", tags=("b",), sensitivity="private")
+            [outcome] = await store.commit(OWNER, adding(again))
+            assert (outcome.kind, outcome.id) == ("exact_dup", IDS[1])
+            [row] = await store.get(OWNER.asking_all(), [IDS[1]])
+            assert (row.mention_count, row.tags, row.sensitivity) == (1, ("a", "b"), "private")
+            assert await store.get(OWNER.asking_all(), [IDS[2]]) == []
+
+        self.run(tmp_path, check)
+
+    def test_each_principal_has_rows_of_their_own_and_changes_no_others(self, tmp_path: Path) -> None:
+        guest = replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
+
+        async def check(store: ObservationStore) -> bool:
+            fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
+            await store.commit(OWNER, [*adding(observation(1, title="tea")), Event(kind="triple", at=NOW, triple=fact)])
+            own = [observation(each, title="Tea", principal="token:1", tags=("x",)) for each in (2, 3)]
+            outcomes = await store.commit(guest, adding(*own))
+            assert [(each.kind, each.id) for each in outcomes] == [("added", IDS[2]), ("exact_dup", IDS[2])]
+            refused: list[Event] = [
+                *adding(observation(4, title="in the owner's name")),
+                *(Event(kind=kind, at=NOW, ids=(IDS[2], IDS[1])) for kind in ("delete", "archive", "confirm")),
+                Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "coffee"}),
+                Event(kind="supersede", at=NOW, ids=(IDS[1],), by=IDS[2]),
+                Event(kind="retract", at=NOW, ids=(fact.id,)),
+                Event(kind="consolidate", at=NOW, ids=(IDS[2],), fields={"decay_per_day": 0.5}),
+            ]
+            outcomes = await store.commit(guest, refused)
+            assert [type(each.error) for each in outcomes] == [MissingRight] * len(refused)
+            [loose] = await store.commit(guest, [Event(kind="update", at=NOW, ids=(IDS[2],), fields={"tags": ["y"]})])
+            assert loose.kind == "updated"
+            return store.keeps_files
+
+        async def check_again(store: ObservationStore) -> None:
+            rows = {row.id: (row.principal, row.tags, row.status) for row in await store.get(OWNER, IDS[:5])}
+            assert rows == {IDS[1]: ("owner", (), "active"), IDS[2]: ("token:1", ("y",), "active")}
+            [again] = await store.commit(guest, adding(observation(5, title="tea", principal="token:1")))
+            assert (again.kind, again.id) == ("exact_dup", IDS[2])
+
+        if self.run(tmp_path, check):
+            self.run(tmp_path, check_again)
+
+    def test_another_agent_or_visibility_makes_it_another_memory(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [
+                observation(1, title="tea"),
+                observation(2, title="tea", agent_id="other"),
+                observation(3, title="tea", visibility="shared"),
+            ]
+            assert [outcome.kind for outcome in await store.commit(OWNER, adding(*rows))] == ["added"] * 3
+
+        self.run(tmp_path, check)
+
+    def test_what_is_past_its_time_is_not_found_and_no_twin(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
+            await store.commit(OWNER, adding(row))
+            later = replace(OWNER, now=NOW + timedelta(hours=2))
+            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [row.id]
+            assert await store.match(later, ["tea"], Filter()) == []
+            assert await store.get(later, [row.id]) == []
+            again = Event(kind="add", at=later.now, row=observation(2, title="tea"))
+            assert [outcome.kind for outcome in await store.commit(later, [again])] == ["added"]
+
+        self.run(tmp_path, check)
+
+    def test_a_superseded_row_leaves_the_search_and_stays_in_the_history(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1, title="tea is black")))
+            new = Event(kind="add", at=NOW, row=observation(2, title="tea is green"), supersedes=IDS[1])
+            await store.commit(OWNER, [new])
+            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [IDS[2]]
+            for each in IDS[1:3]:
+                line = await store.history(OWNER, each)
+                assert [version.observation.id for version in line] == IDS[1:3]
+                assert [event.kind for event in line[0].events] == ["add", "supersede"]
+
+        self.run(tmp_path, check)
+
+    def test_a_change_tells_the_version_that_it_made_not_that_of_a_later_one(self, tmp_path: Path) -> None:
+        tea, mate = ({"title": title} for title in ("tea", "mate"))
+
+        def changing(number: int) -> list[Event]:
+            ids = (IDS[number],)
+            changes = [Event(kind="update", at=NOW, ids=ids, fields=fields) for fields in (tea, tea, mate)]
+            return [*changes, *(Event(kind=kind, at=NOW, ids=ids) for kind in ("delete", "restore", "confirm"))]
+
+        async def check(store: ObservationStore) -> None:
+            told = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
+            left = [(outcome.row.title, outcome.row.status) for outcome in told if outcome.row]
+            mates = [("mate", status) for status in ("active", "deleted", "active", "active")]
+            assert left == [("milk", "active"), ("tea", "active"), ("tea", "active"), *mates]
+            assert len({outcome.version for outcome in told}) == 4
+            await store.commit(OWNER, adding(observation(2, title="milk")))
+            for event in changing(2):
+                [outcome] = await store.commit(OWNER, [event])
+                [version] = await store.history(OWNER, IDS[2])
+                assert outcome.version == version_of(version.observation)
+
+        self.run(tmp_path, check)
+
+    def test_a_summary_and_what_it_stands_for_change_places_in_one_step(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number, agent_id="chat") for number in range(1, 4)]
+            await store.commit(OWNER, adding(*rows))
+            [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *IDS[1:4])])
+            assert outcome == Outcome("added", IDS[5])
+            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[5]]
+            compressed = await store.find(OWNER, Filter(statuses=("compressed",)), order="created", ascending=True)
+            assert [(row.id, row.superseded_by) for row in compressed.rows] == [(each, IDS[5]) for each in IDS[1:4]]
+            line = await store.history(OWNER, IDS[5])
+            assert {version.observation.id for version in line} == {*IDS[1:4], IDS[5]}
+            old, new = await store.history(OWNER, IDS[2])
+            assert (old.observation.id, new.observation.id) == (IDS[2], IDS[5])
+            [last] = old.events[1:]
+            assert (last.kind, last.by, last.who, last.why) == ("compress", IDS[5], "maintenance", "alike")
+            made_from = await store.find(OWNER, Filter(derived_from=(IDS[2], IDS[9])))
+            assert [row.id for row in made_from.rows] == [IDS[5]]
+            assert (await store.find(OWNER, Filter(derived_from=(IDS[5],)))).rows == ()
+
+        self.run(tmp_path, check)
+
+    def test_what_a_summary_or_a_newer_row_stood_for_does_not_come_back_when_that_is_erased(
+        self, tmp_path: Path
+    ) -> None:
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
+            await store.commit(OWNER, [_compressing(observation(5), *IDS[:3])])
+            newer = Event(kind="add", at=NOW, row=observation(6), supersedes=IDS[3])
+            await store.commit(OWNER, [newer])
+            await store.purge(OWNER, IDS[5:7], who="maintenance", why="old")
+            await check(store)
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            found = await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)
+            assert [row.id for row in found.rows] == IDS[:4]
+            assert [row.status for row in found.rows] == [*["compressed"] * 3, "superseded"]
+            assert await store.get(OWNER, IDS[:7]) == []
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
+    def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            everything = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+            others: list[dict[str, Any]] = [
+                {"agent_id": "other"},
+                {"visibility": "shared"},
+                {"sensitivity": "private"},
+                {"min_clearance": "inner"},
+                {"namespace": "work"},
+            ]
+            rows = [observation(number, **fields) for number, fields in enumerate(others, 2)]
+            await store.commit(everything, adding(observation(0), observation(1), *rows, observation(8)))
+            await store.commit(everything, [Event(kind="archive", at=NOW, ids=(IDS[8],))])
+            for other in (*(row.id for row in rows), IDS[8], IDS[20]):
+                [outcome] = await store.commit(everything, [_compressing(observation(9), IDS[0], IDS[1], other)])
+                assert outcome.kind == "skipped", other
+                assert outcome.error is not None
+            active = await store.find(everything, Filter(), order="created", ascending=True)
+            assert [row.id for row in active.rows] == IDS[:7]
+
+        self.run(tmp_path, check)
+
+    def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
+            await store.commit(OWNER, adding(*rows))
+            later = replace(OWNER, now=NOW + timedelta(days=4))
+            await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
+            [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
+            assert outcome.kind == "updated"
+            used, unused = await store.get(later, IDS[:2])
+            assert (used.strength, unused.strength) == (0.5693, 0.4)
+            assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
+            [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
+            assert outcome.kind == "skipped"
+            back = replace(later, now=NOW)
+            [outcome] = await store.commit(back, [_consolidating(back, *IDS[:2])])
+            assert outcome.kind == "skipped"
+            assert await store.get(later, IDS[:2]) == [used, unused]
+            assert [each.importance for each in await store.outline(later, IDS[:2], Filter())] == [0.5693, 0.4]
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
+            [unused] = await store.get(later, [IDS[1]])
+            assert unused.standing == 0.9
+            hidden = replace(later, clearance="familiar")
+            [outcome] = await store.commit(hidden, [_consolidating(hidden, IDS[2])])
+            assert isinstance(outcome.error, UnknownObservation)
+            for rate in (-1, float("nan"), float("inf"), True, "x"):
+                [outcome] = await store.commit(later, [_consolidating(later, IDS[0], rate=rate)])
+                assert isinstance(outcome.error, InvalidValue)
+
+        self.run(tmp_path, check)
+
+    def test_strength_survives_closing(self, tmp_path: Path) -> None:
+        later = replace(OWNER, now=NOW + timedelta(days=4))
+
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(observation(0), observation(1)))
+            await store.commit(later, [_consolidating(later, *IDS[:2])])
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"tags": ["a"]})])
+            return store.keeps_files
+
+        async def read(store: ObservationStore) -> list[float]:
+            return [row.standing for row in await store.get(later, IDS[:2])]
+
+        keeps_files = self.run(tmp_path, write)
+        assert self.run(tmp_path, read) == ([0.3, 0.3] if keeps_files else [])
+
+    @pytest.mark.parametrize("limit", [-1, -(2**70)])
+    def test_a_negative_limit_is_an_error(self, tmp_path: Path, limit: int) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1)))
+            for reading in (
+                store.find(OWNER, Filter(), limit=limit),
+                store.match(OWNER, ["title"], Filter(), limit=limit),
+                store.facts(OWNER, FactFilter(), limit=limit),
+                store.facets(OWNER, "tags", limit=limit),
+            ):
+                with pytest.raises(InvalidValue, match="negative"):
+                    await reading
+
+        self.run(tmp_path, check)
+
+    def test_pages_follow_each_other_without_gap_or_repetition(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
+            for ascending in (False, True):
+                seen: list[str] = []
+                after = None
+                while True:
+                    page = await store.find(OWNER, Filter(), order="created", ascending=ascending, limit=3, after=after)
+                    seen += [row.id for row in page.rows]
+                    after = page.after
+                    if after is None:
+                        break
+                assert seen == (IDS[:7] if ascending else IDS[6::-1])
+            with pytest.raises(UnknownObservation):
+                await store.find(OWNER, Filter(), after=IDS[39])
+
+        self.run(tmp_path, check)
+
+    @pytest.mark.parametrize("clearance", CLEARANCES)
+    @pytest.mark.parametrize("visibility", VISIBILITIES)
+    @pytest.mark.parametrize(
+        ("sensitivity", "status"),
+        [(each, status) for each in SENSITIVITIES for status in STATUSES if each != "unknown" or status == "active"],
+    )
+    def test_no_way_of_reading_passes_the_gate(
+        self, tmp_path: Path, clearance: Any, visibility: Any, sensitivity: Any, status: Any
+    ) -> None:
+        """Every read path there is, for one hidden or shown row beside one that everybody but `public` sees."""
+        hidden = observation(
+            1, title="zebra", visibility=visibility, sensitivity=sensitivity, people=("Zed",), tags=("z",)
+        )
+        open_row = observation(2, title="yak", visibility="social", people=("Yan",))
+
+        async def check(store: ObservationStore) -> None:
+            author = replace(OWNER, asked=EVERY_SENSITIVITY)
+            await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
+            fact = Triple(
+                id=IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=IDS[1],
+                visibility="social", sensitivity="public",
+            )  # fmt: skip
+            [stated] = await store.commit(author, [Event(kind="triple", at=NOW, triple=fact)])
+            if sensitivity != "unknown":
+                assert stated.kind == "added"
+                await store.commit(author, _bringing_about(status))
+            askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
+            for asked in askings:
+                view = replace(OWNER, clearance=clearance, asked=asked)
+                may = may_see(hidden, view)
+                found = await read_everything(store, view, hidden)
+                shown = {name for name, ids in found.items() if hidden.id in ids}
+                is_current = status == "active"
+                wanted = (
+                    set(found) if is_current else found.keys() & {"history", "resolve", "changes", f"find {status}"}
+                )
+                if is_current:
+                    wanted -= {f"find {other}" for other in STATUSES if other != "active"}
+                if sensitivity == "unknown":
+                    wanted = set()
+                assert shown == (wanted if may else set())
+
+        self.run(tmp_path, check)
+
+    def test_nobody_writes_where_they_could_not_see_it(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            for clearance in CLEARANCES:
+                view = replace(OWNER, clearance=clearance)
+                for number, visibility in enumerate(VISIBILITIES):
+                    row = observation(number, title=f"{clearance} {visibility}", visibility=visibility)
+                    [outcome] = await store.commit(view, adding(row))
+                    assert (outcome.kind == "added") == (visibility in view.visibilities)
+                    assert (outcome.error is None) == (visibility in view.visibilities)
+                    if outcome.kind == "added":
+                        await store.purge(view, [row.id])
+
+        self.run(tmp_path, check)
+
+    def test_what_is_derived_inherits_the_strictest_gate(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            author = replace(OWNER, asked=EVERY_SENSITIVITY)
+            sources = [
+                observation(1, title="a", visibility="social", sensitivity="private"),
+                observation(2, title="b", visibility="private", min_clearance="inner"),
+            ]
+            summary = observation(3, title="a and b", visibility="social", derived_from=(IDS[1], IDS[2]))
+            await store.commit(author, adding(*sources, summary))
+            [row] = await store.get(author, [IDS[3]])
+            assert (row.visibility, row.sensitivity, row.min_clearance) == ("private", "private", "inner")
+            loosened = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"sensitivity": "public"})
+            await store.commit(author, [loosened])
+            [row] = await store.get(author, [IDS[3]])
+            assert row.sensitivity == "private"
+
+        self.run(tmp_path, check)
+
+    @pytest.mark.parametrize(
+        ("stricter", "clearance"),
+        [
+            ({"visibility": "private"}, "inner"),
+            ({"sensitivity": "secret"}, "full"),
+            ({"min_clearance": "full"}, "inner"),
+        ],
+    )
+    def test_what_is_made_stricter_later_takes_along_what_was_derived_from_it(
+        self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
+    ) -> None:
+        """At once and permanently, through summaries of summaries, whatever their status."""
+        author, reader = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None), replace(OWNER, clearance=clearance)
+        retracted: list[Triple] = []
+        fact = Triple(
+            id=IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=IDS[4],
+            visibility="social", sensitivity="public",
+        )  # fmt: skip
+
+        async def write(store: ObservationStore) -> bool:
+            rows = [observation(number, title=f"zebra {number}", visibility="social") for number in range(8)]
+            sources = {3: (IDS[0],), 4: (IDS[3], IDS[1]), 5: (IDS[4],), 6: (IDS[1],), 7: (IDS[5],)}
+            rows = [replace(row, derived_from=sources.get(number, ())) for number, row in enumerate(rows)]
+            await store.commit(author, [*adding(*rows), Event(kind="triple", at=NOW, triple=fact)])
+            await store.commit(author, [Event(kind="archive", at=NOW, ids=(IDS[5],))])
+            before = await store.get(author, [IDS[7]])
+            await store.commit(author, [Event(kind="update", at=NOW, ids=(IDS[0],), fields=stricter)])
+            [after] = await store.get(author, [IDS[7]])
+            assert [after] == [replace(row, **stricter) for row in before]  # not as if it had been written anew
+            await check(store)
+            loose = {"visibility": "social", "sensitivity": "public", "min_clearance": "public"}
+            await store.commit(author, [Event(kind="update", at=NOW, ids=(IDS[0],), fields=loose)])
+            await store.commit(author, [Event(kind="restore", at=NOW, ids=(IDS[5],))])
+            await check(store, more=[IDS[0]])
+            await store.reindex()
+            await check(store, more=[IDS[0]])
+            return store.keeps_files
+
+        async def check(store: ObservationStore, more: Sequence[str] = ()) -> None:
+            wanted = {IDS[1], IDS[2], IDS[6], *more}
+            for number in range(8):
+                found = await read_everything(store, reader, observation(number, title=f"zebra {number}"))
+                shown = {name for name, ids in found.items() if IDS[number] in ids}
+                assert bool(shown) == (IDS[number] in wanted), (number, shown)
+            assert await store.facts(reader, FactFilter()) == []
+            assert await store.facts(author, FactFilter()) == ([replace(fact, **stricter)] if not retracted else [])
+            [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(fact.id,))])
+            assert isinstance(outcome.error, UnknownObservation) or clearance == "full"  # who names it asks for it
+            retracted.extend([fact] * (clearance == "full"))
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, lambda store: check(store, [IDS[0]]))
+
+    def test_a_source_that_is_said_again_or_named_later_tightens_what_names_it(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            author = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+            rows = [observation(number, title=f"t{number}", derived_from=(IDS[number + 4],)) for number in range(2)]
+            strict = observation(4, title="a", sensitivity="private")
+            other = observation(5, title="b")
+            again = replace(other, id=IDS[8], sensitivity="secret")
+            elsewhere = observation(9, title="t9", derived_from=(IDS[4],), namespace="work")
+            outcomes = await store.commit(author, adding(strict, other, *rows, elsewhere))
+            assert [outcome.kind for outcome in outcomes] == ["added"] * 4 + ["skipped"]
+            found = await store.get(author, [IDS[0], IDS[1], IDS[9]])
+            assert [row.sensitivity for row in found] == ["private", "public"]
+            [outcome] = await store.commit(author, adding(again))
+            assert outcome.kind == "exact_dup"
+            assert [row.sensitivity for row in await store.get(author, IDS[:2])] == ["private", "secret"]
+            naming = Event(kind="update", at=NOW, ids=(IDS[1],), fields={"derived_from": IDS[5:7]})
+            [outcome] = await store.commit(author, [naming])
+            assert isinstance(outcome.error, UnknownObservation)
+            await store.commit(author, adding(observation(6, title="c", visibility="private", min_clearance="inner")))
+            await store.commit(author, [naming])
+            [row] = await store.get(author, [IDS[1]])
+            assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
+            await store.commit(author, adding(observation(9, title="t9", namespace="work")))
+            far = Triple(id=IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=IDS[9])
+            [outcome] = await store.commit(author, [Event(kind="triple", at=NOW, triple=far)])
+            assert "another namespace" in outcome.reason
+            [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(IDS[1],))])
+            assert isinstance(outcome.error, InvalidValue)
+
+        self.run(tmp_path, check)
+
+    def test_a_row_and_the_one_that_is_forgotten_for_it_change_places_in_one_step(self, tmp_path: Path) -> None:
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
+            new = Event(kind="add", at=NOW, row=observation(5), forgets=IDS[1], who="model")
+            assert [outcome.kind for outcome in await store.commit(OWNER, [new])] == ["added"]
+            again = Event(kind="add", at=NOW, row=replace(observation(6), title="title 0"), forgets=IDS[2])
+            itself = Event(kind="add", at=NOW, row=replace(observation(7), title="title 3"), forgets=IDS[3])
+            assert [outcome.kind for outcome in await store.commit(OWNER, [again, itself])] == ["exact_dup"] * 2
+            for gone in (IDS[1], IDS[9]):
+                [outcome] = await store.commit(OWNER, [Event(kind="add", at=NOW, row=observation(8), forgets=gone)])
+                assert outcome.kind == "skipped"
+            await check(store)
+            [version] = await store.history(OWNER, IDS[1])
+            assert [(event.kind, event.who) for event in version.events] == [("add", ""), ("delete", "model")]
+            await store.purge(OWNER, [IDS[5]])  # what it stood for does not come back by that
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            found = await store.find(OWNER, Filter(statuses=("deleted",)), order="created", ascending=True)
+            assert [row.id for row in found.rows] == IDS[1:3]
+            assert {row.id for row in (await store.find(OWNER, Filter())).rows} >= {IDS[0], IDS[3]}
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
+    def test_a_fact_can_be_erased_by_itself_by_who_sees_it_and_its_source(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            fact = Triple(
+                id=IDS[20], subject="plugh", predicate="is", object="xyzzy 20", created_at=NOW, source=IDS[1],
+                visibility="social", sensitivity="public",
+            )  # fmt: skip
+            others = [replace(fact, id=IDS[number], object=f"xyzzy {number}", source=None) for number in (21, 22)]
+            facts = [fact, *others]
+            await store.commit(OWNER, adding(observation(1), observation(2)))
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+            with pytest.raises(UnknownObservation):
+                await store.purge(replace(OWNER, clearance="familiar"), [IDS[20]])
+            with pytest.raises(UnknownObservation, match=rf"{IDS[30]}, .* or 6 others$"):
+                await store.purge(OWNER, IDS[30:39])
+            assert await store.purge(OWNER, [IDS[20], IDS[2], IDS[21]]) == [IDS[2], IDS[20], IDS[21]]
+            assert await store.facts(OWNER, FactFilter()) == facts[2:]
+            assert [row.id for row in await store.get(OWNER, IDS[:3])] == [IDS[1]]
+
+        self.run(tmp_path, check)
+        self.check_erased(tmp_path, b"xyzzy 20", b"xyzzy 21")
+
+    def test_what_was_purged_is_found_by_nobody_and_as_gone_as_the_level_says(self, tmp_path: Path) -> None:
+        words, vector = "the combination is 4711", (0.123, 0.456)
+
+        async def check(store: ObservationStore) -> None:
+            gone, kept = observation(1, title=words, narrative=words * 20), observation(2, title="a combination")
+            await store.commit(OWNER, adding(gone, kept))
+            if keeps_vectors(store):
+                await store.put_vectors("m", [(gone, vector), (kept, (1, 0))])
+            assert len(await store.match(OWNER, terms(words), Filter())) == 2
+            await store.purge(OWNER, [gone.id])
+            assert [each.id for each in await store.match(OWNER, terms(words), Filter())] == [kept.id]
+            assert await store.frequencies(OWNER, ["4711"]) == {}
+            assert await store.history(OWNER, gone.id) == []
+            if keeps_vectors(store):
+                assert [each.id for each in await store.nearest(OWNER, vector, Filter(), model="m")] == [kept.id]
+
+        self.run(tmp_path, check)
+        self.check_erased(tmp_path, words.encode(), b"4711", packed(unit(vector)))
+
+    def test_changes_are_told_once_in_order_from_any_position(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(0), observation(1)))
+            late = replace(OWNER, now=NOW + timedelta(hours=1))
+            begun = await changes_after(store, late, None)
+            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[0],), fields={"title": "new"})])
+            await store.commit(OWNER, adding(observation(2, title="other")))
+            await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(IDS[1],), by=IDS[2])])
+            await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(IDS[0],))])
+            await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(IDS[2],))])
+            every = await changes_after(store, late, Position(0))
+            assert [(each.kind, each.row.id) for each in every.items] == [
+                ("add", IDS[0]),
+                ("add", IDS[1]),
+                ("update", IDS[0]),
+                ("add", IDS[2]),
+                ("supersede", IDS[1]),
+                ("delete", IDS[0]),
+            ]
+            assert {each.row.status for each in every.items if each.row.id == IDS[0]} == {"deleted"}
+            assert every.items[2:] == (await changes_after(store, late, begun.reached)).items
+            for number, each in enumerate(every.items):
+                assert (await changes_after(store, late, each.position)).items == every.items[number + 1 :]
+            paged = list[Change]()
+            page = await store.changes(late, Position(0), limit=1)
+            while page.items:
+                assert page.is_all == (page.items[-1] == every.items[-1])
+                paged += page.items
+                page = await store.changes(late, page.reached, limit=1)
+            assert paged == list(every.items)
+            assert (await store.changes(late, every.reached)).items == ()
+
+        self.run_where_changes_are_told(tmp_path, check)
+
+    def test_changes_tell_nothing_of_what_is_hidden(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            guest = replace(OWNER, clearance="familiar", now=NOW + timedelta(hours=1))
+            await store.commit(OWNER, adding(observation(0, visibility="social"), observation(1, visibility="private")))
+            alone = await changes_after(store, guest, Position(0))
+            assert [each.row.id for each in alone.items] == [IDS[0]]
+            for title in ("one", "two"):
+                update = Event(kind="update", at=guest.now, ids=(IDS[1],), fields={"title": title})
+                await store.commit(OWNER, [update])
+            assert (await changes_after(store, guest, Position(0))).items == alone.items
+            hiding = [{"visibility": "private"}, {"title": "said in private"}, {"visibility": "social"}]
+            for minutes, fields in enumerate(hiding, start=1):
+                at = NOW + timedelta(minutes=minutes)
+                await store.commit(OWNER, [Event(kind="update", at=at, ids=(IDS[0],), fields=fields)])
+            told = await changes_after(store, guest, Position(0))
+            assert [(each.kind, each.position) for each in told.items] == [("add", alone.items[0].position)]
+            after_unknown = Position(alone.items[0].position.at, IDS[1])
+            after_missing = Position(alone.items[0].position.at, IDS[30])
+            answers = [(await changes_after(store, guest, each)).items for each in (after_unknown, after_missing)]
+            assert answers[0] == answers[1]
+
+        self.run_where_changes_are_told(tmp_path, check)
+
+    def test_what_was_purged_is_never_told_again_and_nothing_else_is_left_out(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*map(observation, range(4))))
+            late = replace(OWNER, now=NOW + timedelta(hours=1))
+            held = await store.changes(late, Position(0), limit=3)
+            other = await store.changes(late, Position(0), limit=2)
+            await store.purge(OWNER, [IDS[2], IDS[0]])
+            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[1],), fields={"title": "new"})])
+            for after in (held.reached, other.reached, held.items[-1].position, other.items[-1].position):
+                kinds = [(each.kind, each.row.id) for each in (await changes_after(store, late, after)).items]
+                assert kinds[-2:] == [("add", IDS[3]), ("update", IDS[1])]
+                assert not {IDS[0], IDS[2]} & {row for _, row in kinds}
+
+        self.run_where_changes_are_told(tmp_path, check)
+
+    def test_a_position_means_the_same_after_closing(self, tmp_path: Path) -> None:
+        async def begin(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*map(observation, range(3))))
+            positions.extend(each.position for each in (await changes_after(store, late, Position(0))).items)
+
+        async def go_on(store: ObservationStore) -> None:
+            await store.commit(OWNER, [Event(kind="confirm", at=late.now, ids=(IDS[0],))])
+            found = (await changes_after(store, late, Position.parse(str(positions[1])))).items
+            assert [(each.kind, each.row.id) for each in found] == [("add", IDS[2]), ("confirm", IDS[0])]
+
+        late, positions = replace(OWNER, now=NOW + timedelta(hours=1)), list[Position]()
+        if self.run_where_changes_are_told(tmp_path, begin) and self.open_store(tmp_path).keeps_files:
+            self.run_where_changes_are_told(tmp_path, go_on)
+
+    def run_where_changes_are_told(self, home: Path, check: Callable[[ObservationStore], Awaitable[None]]) -> bool:
+        """Run the check, and return True, unless the store does not report changes."""
+        tells: list[bool] = []
+
+        async def run(store: ObservationStore) -> None:
+            tells.append(tells_changes(store))
+            if tells[0]:
+                await check(store)
+            else:
+                with pytest.raises(UnsupportedOperation):
+                    await store.changes(OWNER, None)
+
+        self.run(home, run)
+        return tells[0]
+
+    def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
+        late = observation(5, title="made late", derived_from=IDS[1:3])
+
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
+            await store.purge(OWNER, [IDS[1]])
+            await check(store)
+            await store.reindex()
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            change = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"derived_from": [IDS[1]]})
+            outcomes = await store.commit(OWNER, [*adding(late), change])
+            assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
+            assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {IDS[1]}"}
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
+    def test_purging_takes_what_was_derived_along(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [
+                observation(1, title="source"),
+                observation(2, title="derived", derived_from=(IDS[1],)),
+                observation(3, title="twice derived", derived_from=(IDS[2],)),
+                observation(4, title="other"),
+            ]
+            await store.commit(OWNER, adding(*rows))
+            fact = Triple(
+                id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=IDS[1],
+                sensitivity="public",
+            )  # fmt: skip
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
+            assert len(await store.facts(OWNER, FactFilter())) == 1
+            assert await store.purge(OWNER, [IDS[1]]) == IDS[1:4]
+            assert await store.history(OWNER, IDS[2]) == []
+            assert await store.facts(OWNER, FactFilter()) == []
+            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[4]]
+            with pytest.raises(UnknownObservation):
+                await store.purge(OWNER, [IDS[1]])
+
+        self.run(tmp_path, check)
+
+    def test_what_is_purged_alone_leaves_what_was_derived_as_strict_as_it_was(self, tmp_path: Path) -> None:
+        source = observation(1, sensitivity="private")
+        derived = observation(2, derived_from=(IDS[1],), sensitivity="private")
+
+        async def check(store: ObservationStore) -> None:
+            everything = OWNER.asking_all()
+            await store.commit(OWNER, adding(source, derived, observation(3, derived_from=(IDS[2],))))
+            assert await store.purge(everything, [IDS[1]], alone=True) == [IDS[1]]
+            assert [row.id for row in await store.get(everything, IDS[:4])] == IDS[2:4]
+            loosening = Event(kind="update", at=NOW, ids=(IDS[2],), fields={"sensitivity": "public", "title": "new"})
+            await store.commit(OWNER, [loosening])
+            [row] = await store.get(everything, [IDS[2]])
+            assert (row.title, row.sensitivity) == ("new", "private")
+
+        async def purge_again(store: ObservationStore) -> None:
+            everything = OWNER.asking_all()
+            with pytest.raises(UnknownObservation):
+                await store.purge(replace(OWNER, clearance="public"), [IDS[1]])
+            assert await store.purge(OWNER, [IDS[1]]) == IDS[2:4]
+            assert await store.get(everything, IDS[:4]) == []
+            with pytest.raises(UnknownObservation):
+                await store.purge(OWNER, [IDS[1]])
+
+        async def both(store: ObservationStore) -> bool:
+            await check(store)
+            if not store.keeps_files:
+                await purge_again(store)
+            return store.keeps_files
+
+        if self.run(tmp_path, both):
+            self.run(tmp_path, purge_again)
+
+    def test_rows_are_found_by_how_long_nothing_happened_to_them_and_by_what_fades(self, tmp_path: Path) -> None:
+        later = NOW + timedelta(days=9)
+        view = replace(OWNER, now=later)
+
+        async def quiet(store: ObservationStore, *statuses: Status) -> list[str]:
+            wanted = Filter(quiet_since=NOW + timedelta(days=1), statuses=statuses)
+            return [row.id for row in (await store.find(view, wanted, order="created", ascending=True)).rows]
+
+        async def check(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(9))))
+            for number, kind in enumerate(("use", "mention", "confirm", "delete", "archive"), 1):
+                await store.commit(view, [Event(kind=kind, at=later, ids=(IDS[number],))])  # type: ignore[arg-type]
+            await store.commit(view, [Event(kind="supersede", at=later, ids=(IDS[6],), by=IDS[7])])
+            await store.commit(view, [Event(kind="delete", at=NOW, ids=(IDS[8],))])
+            return store.keeps_files
+
+        async def look(store: ObservationStore) -> None:
+            assert await quiet(store, "active") == [IDS[0], IDS[7]]
+            assert await quiet(store, "deleted") == [IDS[8]]
+            assert await quiet(store, "archived", "superseded") == [IDS[5]]
+            everything = Filter(statuses=STATUSES)
+            rows = (await store.find(view, everything, order="created", ascending=True)).rows
+            assert await store.states(view, everything, limit=100) == list(map(RowState.of, rows))
+            assert await store.states(view, everything, limit=3, after=IDS[2]) == list(map(RowState.of, rows[3:6]))
+            fading = Filter(fading=Decay(later, 0.05))
+            rows = (await store.find(view, Filter())).rows
+            expected = {row.id for row in rows if consolidated(row, later, 0.05) is not None}
+            assert {row.id for row in (await store.find(view, fading)).rows} == expected > {IDS[0]}
+            changing = Event(kind="consolidate", at=later, ids=tuple(expected), fields={"decay_per_day": 0.05})
+            await store.commit(view, [changing])
+            assert (await store.find(view, fading)).rows == ()
+
+        async def both(store: ObservationStore) -> bool:
+            if not await check(store):
+                await look(store)
+            return store.keeps_files
+
+        if self.run(tmp_path, both):
+            self.run(tmp_path, look)
+
+    def test_facts_are_found_by_any_of_their_sources(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
+            facts = [
+                Triple(
+                    id=IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
+                    sensitivity="public",
+                )
+                for number, source in enumerate([*IDS[:3], None])
+            ]  # fmt: skip
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+            found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
+            assert {fact.source for fact in found} == {*IDS[1:3]}
+
+        self.run(tmp_path, check)
+
+    def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(5)]
+            await store.commit(OWNER, adding(*rows))
+            given = [(1, 0), (3, 4), (0, 1), (-1, 0)]
+            await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
+            found = await store.later_alike(OWNER, [IDS[1], IDS[0], IDS[4]], Filter(), model="m")
+            if found:
+                off = COSINE_OFF if self.nearest == "approximate" else 0.0
+                assert {each: [match.id for match in later] for each, later in found.items()} == {
+                    IDS[0]: [IDS[1]],
+                    IDS[1]: [IDS[2]],
+                }
+                assert found[IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
+            few = await store.later_alike(OWNER, [IDS[0]], Filter(types=("decision",)), model="m", limit=1)
+            assert not any(few.values())
+
+        self.run_vectors(tmp_path, check)
+
+    def test_the_nearest_vectors_come_first_and_what_is_not_alike_not_at_all(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(6)]
+            await store.commit(OWNER, adding(*rows))
+            given = [(1, 0), (3, 4), (0, 1), (-1, 0), (0, 0), (2, 0)]
+            assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
+            found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
+            off = COSINE_OFF if self.nearest == "approximate" else 0.0
+            assert [each.id for each in found] == [IDS[5], IDS[0], IDS[1]]
+            assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
+            assert found[1].created_at == rows[0].created_at
+            assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
+            for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
+                assert await store.nearest(OWNER, odd, Filter(), model="m") == []
+
+        self.run_vectors(tmp_path, check)
+
+    @pytest.mark.parametrize("wanted", [Filter(), Filter(tags=("third",))])
+    def test_of_many_rows_the_nearest_are_found_as_surely_as_the_level_says(
+        self, tmp_path: Path, wanted: Filter
+    ) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows, vectors, queries = _many(store.max_observations or 300)
+            await store.commit(OWNER, adding(*rows))
+            await store.put_vectors("m", list(zip(rows, vectors, strict=True)))
+            ids = {row.id: vector for row, vector in zip(rows, vectors, strict=True) if not wanted.tags or row.tags}
+            found = expected = 0
+            for query in queries:
+                nearest = sorted(ids, key=lambda each: -_cosine(ids[each], query))
+                nearest = [each for each in nearest[:10] if _cosine(ids[each], query) > 0]
+                expected += len(nearest)
+                answer = await store.nearest(OWNER, query, wanted, model="m", limit=10)
+                found += len({match.id for match in answer} & {*nearest})
+            assert expected
+            assert found / expected >= (RECALL if self.nearest == "approximate" else 1.0)
+
+        self.run_vectors(tmp_path, check)
+
+    def test_the_gate_is_passed_before_the_nearest_are_counted(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            secret = observation(1, visibility="private", sensitivity="secret")
+            far = observation(2, visibility="social", type="decision")
+            deleted = observation(3)
+            await store.commit(OWNER, adding(secret, far, deleted))
+            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[3],))])
+            await store.put_vectors("m", [(secret, (1, 0)), (far, (1, 1)), (deleted, (1, 0))])
+            guest = replace(OWNER, clearance="public")
+            for view in (OWNER, replace(OWNER.asking_all(), clearance=guest.clearance)):
+                found = await store.nearest(view, (1, 0), Filter(), model="m", limit=1)
+                assert [each.id for each in found] in ([far.id], [])
+            found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(), model="m")
+            assert [each.id for each in found] == [secret.id, far.id]
+            found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(types=("decision",)), model="m", limit=1)
+            assert [each.id for each in found] == [far.id]
+
+        self.run_vectors(tmp_path, check)
+
+    def test_a_vector_is_missing_until_it_is_put_and_again_when_the_text_changes(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(3)]
+            secret = observation(4, sensitivity="secret")
+            await store.commit(OWNER, adding(*rows, secret))
+            assert await store.missing_vectors(OWNER, model="m") == rows[::-1]
+            assert await store.missing_vectors(OWNER, model="m", limit=1) == rows[2:]
+            assert await store.put_vectors("m", [(row, (1, 2)) for row in rows]) == 3
+            assert await store.put_vectors("m", [(row, (2, 1)) for row in rows]) == 0
+            assert await store.vector_stats(OWNER) == VectorStats("m", 2, 3, 0)
+            await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "tea"})])
+            [changed] = await store.missing_vectors(OWNER, model="m")
+            assert (changed.id, changed.title) == (IDS[1], "tea")
+            assert await store.put_vectors("m", [(rows[1], (1, 0))]) == 0  # of the text that it had before
+            assert await store.put_vectors("m", [(changed, (1, 0))]) == 1
+            assert await store.missing_vectors(OWNER.asking_all(), model="m") == [secret]
+
+        self.run_vectors(tmp_path, check)
+
+    def test_vectors_of_another_model_are_refused_and_never_mixed(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(2)]
+            await store.commit(OWNER, adding(*rows))
+            await store.put_vectors("m", [(rows[0], (1, 0))])
+            refused: list[Callable[[], Awaitable[object]]] = [
+                lambda: store.put_vectors("other", [(rows[1], (1, 0))]),
+                lambda: store.put_vectors("m", [(rows[1], (1, 0, 0))]),
+                lambda: store.nearest(OWNER, (1, 0), Filter(), model="other"),
+                lambda: store.missing_vectors(OWNER, model="other"),
+            ]
+            for each in refused:
+                with pytest.raises(OtherEmbedder, match="chatbot memory reindex --embed"):
+                    await each()
+            with pytest.raises(InvalidValue, match="one length"):
+                await store.put_vectors("m", [(rows[0], (1, 0)), (rows[1], (1,))])
+            await store.forget_vectors()
+            assert await store.vector_stats(OWNER) == VectorStats("", 0, 0, 2)
+            assert await store.put_vectors("other", [(rows[1], (1, 0, 0))]) == 1
+
+        self.run_vectors(tmp_path, check)
+
+    def test_past_the_cap_what_matters_least_is_archived(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            if not store.max_observations:
+                pytest.skip("this store was opened without a cap")
+            cap = store.max_observations
+            rows = [
+                observation(number, importance=0.1 if number % 2 else 0.9, type="task" if number < 2 else "note")
+                for number in range(cap + cap // 10 + 1)
+            ]
+            await store.commit(OWNER, adding(*rows))
+            left = {row.id for row in (await store.find(OWNER, Filter(), limit=1000)).rows}
+            assert len(left) == cap
+            assert {rows[0].id, rows[1].id} <= left
+            gone = [row for row in rows if row.id not in left]
+            assert all(row.importance == 0.1 for row in gone)
+
+        self.run(tmp_path, check)
+
+    def test_writes_from_many_tasks_are_all_kept(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            async with asyncio.TaskGroup() as group:
+                for number in range(30):
+                    group.create_task(store.commit(OWNER, adding(observation(number))))
+            kept = {row.id for row in (await store.find(OWNER, Filter(statuses=STATUSES), limit=100)).rows}
+            assert kept == set(IDS[:30])
+
+        self.run(tmp_path, check)
+
+    def test_what_is_kept_survives_closing(self, tmp_path: Path) -> None:
+        row = observation(1, title="tea")
+
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(row))
+            return store.keeps_files
+
+        async def read(store: ObservationStore) -> list[str]:
+            return [found.id for found in await store.match(OWNER, ["tea"], Filter())]
+
+        keeps_files = self.run(tmp_path, write)
+        assert self.run(tmp_path, read) == ([row.id] if keeps_files else [])
+
+    def check_erased(self, home: Path, *erased: bytes) -> None:
+        """Check that none of this is in any file, where the level says so."""
+        files = [path for path in home.rglob("*") if path.is_file() and self.erasure == "bytes"]
+        assert [(path.name, each) for path in files for each in erased if each in path.read_bytes()] == []
+
+    def run_vectors(self, home: Path, check: Callable[[Any], Awaitable[None]]) -> None:
+        """`run`, for what a store need not keep."""
+
+        async def check_if_kept(store: ObservationStore) -> None:
+            if not keeps_vectors(store):
+                pytest.skip("this store keeps no vectors")
+            await check(store)
+
+        self.run(home, check_if_kept)
+
+    def run(self, home: Path, check: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Open the store, run `check` on it, and close it."""
+
+        async def opened() -> Result:
+            async with self.open_store(home) as store:
+                return await check(store)
+
+        return asyncio.run(opened())
+
+
+def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[float]]]:
+    """Rows, every third with a tag, their vectors, and others to ask for. They lie in clouds, as those of texts do."""
+    numbers = random.Random(2)  # noqa: S311 - for tests
+    topics = [[numbers.gauss(0, 1) for _ in range(24)] for _ in range(12)]
+    vectors = [[each + numbers.gauss(0, 0.7) for each in numbers.choice(topics)] for _ in range(count + 20)]
+    rows = [
+        replace(
+            observation(0, title=f"row {number}", tags=() if number % 3 else ("third",)),
+            id=f"{IDS[0][:-6]}{number:06x}",
+        )
+        for number in range(count)
+    ]
+    return rows, vectors[:count], vectors[count:]
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    product: float = sum(map(mul, one, other))
+    return product / math.hypot(*one) / math.hypot(*other)
+
+
+async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
+    """For each way of reading: the ids of the rows whose existence it gives away, asked for in every way we know."""
+    word = terms(row.title)
+    found = {
+        "get": {each.id for each in await store.get(view, [row.id])},
+        "match": {each.id for each in await store.match(view, word, Filter())},
+    }
+    for status in STATUSES:
+        page = await store.find(view, Filter(statuses=(status,)), limit=100)
+        found[f"find {status}"] = {each.id for each in page.rows}
+    found["history"] = {version.observation.id for version in await store.history(view, row.id)}
+    found["resolve"] = set(await store.resolve(view, row.id))
+    if tells_changes(store):
+        found["changes"] = {change.row.id for change in (await changes_after(store, view, Position(0))).items}
+    for name in ("people", "tags"):
+        values = {facet.value for facet in await store.facets(view, name)}
+        found[f"facets {name}"] = {row.id} if values & set(getattr(row, name)) else set()
+    facts = await store.facts(view, FactFilter(subject=row.title))
+    found["facts"] = {fact.source for fact in facts if fact.source}
+    everybody = await store.stats(view)
+    others = await store.find(view, Filter(statuses=STATUSES), limit=1000)
+    assert sum(everybody.by_status.values()) == len(others.rows)
+    return found
+
+
+def _bringing_about(status: str) -> list[Event]:
+    row = (IDS[1],)
+    return {
+        "active": [],
+        "superseded": [Event(kind="supersede", at=NOW, ids=row, by=IDS[3])],
+        "expired": [Event(kind="expire", at=NOW, ids=row)],
+        "archived": [Event(kind="archive", at=NOW, ids=row)],
+        "deleted": [Event(kind="delete", at=NOW, ids=row)],
+        "compressed": [
+            *adding(observation(4, title="zebra and more", derived_from=row, visibility="social")),
+            Event(kind="compress", at=NOW, ids=row, by=IDS[4]),
+        ],
+    }[status]
+
+
+def _compressing(summary: Observation, *ids: str) -> Event:
+    row = replace(summary, type="compressed_summary", derived_from=ids)
+    return Event(kind="add", at=NOW, row=row, compresses=ids, who="maintenance", why="alike")
+
+
+def _consolidating(view: View, *ids: str, rate: Any = 0.05) -> Event:
+    return Event(kind="consolidate", at=view.now, ids=ids, fields={"decay_per_day": rate})

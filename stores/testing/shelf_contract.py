@@ -1,0 +1,181 @@
+"""The contract kit for engines: what a `Shelf` promises, between threads and processes, and when it is killed.
+
+    class TestMyShelf(ShelfContract):
+        opener = "my_package.my_module:MyShelf"    # from a folder to the shelf in it
+
+`erasure` says how far erasure goes: "bytes" means that no byte of what was removed is in any file of the folder,
+"logical" that no reader is given it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pytest
+
+from chatbot.stores.shelf import Shelf
+from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
+
+_HERE = "chatbot.stores.testing.shelf_contract"
+_SIZE = 20_000
+
+
+def contents(shelf: Shelf) -> dict[str, bytes]:
+    """Return the content of all listed pieces. The list is one of names."""
+    found = {}
+    for name in shelf.listed() or ():
+        with shelf.opened(name) as piece:
+            found[name] = piece.read(0, piece.size)
+    return found
+
+
+def publish(shelf: Shelf, **pieces: bytes) -> None:
+    """Put pieces on the shelf and let these count, and no others."""
+    with shelf.alone() as hands:
+        for name, data in pieces.items():
+            hands.put(name, data)
+        hands.publish([*pieces])
+        hands.remove({*shelf.names()} - {*pieces})
+        hands.sync()
+
+
+class ShelfContract:
+    """Tests of the contract of a `Shelf`."""
+
+    opener: ClassVar[str]
+    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """Folder of the shelf; not created yet."""
+        return tmp_path / "shelf"
+
+    @pytest.fixture
+    def shelf(self, folder: Path) -> Shelf:
+        """A shelf that was prepared."""
+        shelf = self.open(folder)
+        shelf.prepare()
+        return shelf
+
+    def open(self, folder: Path) -> Shelf:
+        """The shelf in the folder, as one more process would open it."""
+        shelf: Shelf = opened(self.opener, folder)
+        return shelf
+
+    def test_a_shelf_that_nobody_made_has_no_list_and_looking_makes_nothing(self, folder: Path) -> None:
+        shelf = self.open(folder)
+        assert (shelf.stamp(), shelf.listed()) == (None, None)
+        with pytest.raises(OSError), shelf.opened("one"):  # noqa: PT011 - of whatever kind
+            pass
+        with pytest.raises(OSError), shelf.alone():  # noqa: PT011
+            pass
+        assert not folder.exists()
+
+    def test_what_was_published_is_read_by_all_and_in_parts(self, shelf: Shelf, folder: Path) -> None:
+        other = self.open(folder)
+        publish(shelf, one=b"abcdef" * 5_000, two=b"")
+        assert contents(other) == {"one": b"abcdef" * 5_000, "two": b""}
+        with other.opened("one") as piece:
+            assert (piece.size, piece.read(6, 9), piece.read(29_998, 40_000)) == (30_000, b"abc", b"ef")
+        assert {*other.names()} == {"one", "two"}
+
+    def test_the_stamp_changes_with_each_list_and_with_nothing_else(self, shelf: Shelf, folder: Path) -> None:
+        other = self.open(folder)
+        seen = {other.stamp()}
+        for number in range(20):
+            with shelf.alone() as hands:
+                returned = hands.publish({"n": number % 2})
+            assert other.stamp() == returned == shelf.stamp()
+            seen.add(returned)
+            with shelf.alone() as hands:
+                hands.put(f"piece-{number}", b"x")
+            assert other.stamp() == returned
+        assert len(seen) == 21
+        assert other.listed() == {"n": 1}
+
+    def test_what_is_not_listed_counts_for_nobody_and_can_be_removed(self, shelf: Shelf, folder: Path) -> None:
+        publish(shelf, one=b"1")
+        with shelf.alone() as hands:
+            hands.put("two", b"2", durable=True)
+            with shelf.opened("two") as piece:
+                assert piece.read(0, 9) == b"2"
+            assert {*shelf.names()} == {"one", "two"}
+        other = self.open(folder)
+        assert contents(other) == {"one": b"1"}
+        assert {*other.names()} == {"one", "two"}
+        with other.alone() as hands:
+            hands.remove(["two", "three"])
+        assert {*shelf.names()} == {"one"}
+
+    def test_what_was_removed_is_given_to_nobody(self, shelf: Shelf, folder: Path) -> None:
+        words = b"the combination is 4711"
+        publish(shelf, one=words, two=b"2")
+        publish(shelf, two=b"2")
+        with pytest.raises(OSError), self.open(folder).opened("one"):  # noqa: PT011
+            pass
+        assert contents(shelf) == {"two": b"2"}
+        if self.erasure == "bytes":
+            files = [path for path in folder.rglob("*") if path.is_file()]
+            assert files
+            assert [path.name for path in files if words in path.read_bytes()] == []
+
+    def test_a_cleared_shelf_is_empty_and_can_be_used_again(self, shelf: Shelf, folder: Path) -> None:
+        publish(shelf, one=b"1")
+        other = self.open(folder)
+        before = other.stamp()
+        shelf.clear()
+        shelf.clear()
+        assert (other.stamp(), other.listed()) == (None, None)
+        shelf.prepare()
+        publish(shelf, one=b"another")
+        assert contents(other) == {"one": b"another"}
+        assert other.stamp() != before
+
+    def test_one_makes_pieces_at_a_time_and_who_may_not_wait_is_told(self, shelf: Shelf, folder: Path) -> None:
+        other = self.open(folder)
+        right = shelf.making(wait=False)
+        assert right is not None
+        assert other.making(wait=False) is None
+        publish(other, one=b"1")  # which needs that right only while another may make the same
+        right.close()
+        again = other.making(wait=True)
+        assert again is not None
+        again.close()
+
+    def test_processes_that_change_the_list_at_once_lose_nothing(self, shelf: Shelf, folder: Path) -> None:
+        publish(shelf)
+        workers = [start(f"{_HERE}:add_many", self.opener, folder, which, 15) for which in "ab"]
+        for each in workers:
+            assert lines_of(each) == ["ended"]
+        expected = {f"{which}-{number}": f"{number}".encode() for which in "ab" for number in range(15)}
+        assert contents(shelf) == expected
+
+    def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(self, shelf: Shelf, folder: Path) -> None:
+        killed_after(start(f"{_HERE}:publish_for_ever", self.opener, folder), 5)
+        [(name, data)] = contents(shelf).items()
+        assert data == name.encode() * _SIZE
+        right = shelf.making(wait=True)
+        assert right is not None
+        right.close()
+        publish(shelf, last=b"1")
+        assert {*shelf.names()} == {"last"}
+
+
+def add_many(shelf: Shelf, which: str, count: str) -> None:
+    """Add pieces to the list, one at a time."""
+    for number in range(int(count)):
+        with shelf.alone() as hands:
+            hands.put(f"{which}-{number}", f"{number}".encode())
+            hands.publish([*shelf.listed(), f"{which}-{number}"])
+    print("ended", flush=True)
+
+
+def publish_for_ever(shelf: Shelf) -> None:
+    """Replace the one piece by another until killed; report each."""
+    number = 0
+    while right := shelf.making(wait=True):
+        with right:
+            publish(shelf, **{f"piece-{number}": f"piece-{number}".encode() * _SIZE})
+        print(number, flush=True)
+        number += 1

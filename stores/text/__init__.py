@@ -1,0 +1,1 @@
+"""Texts as search terms: words, dates, and how well a text answers a question. Pure."""

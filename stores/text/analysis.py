@@ -1,0 +1,200 @@
+"""Analysis of texts into search terms, the same for stored texts and for questions.
+
+Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier gives itself
+and its parts; Han, kana and Hangul give each character and each pair of neighbours; an emoji gives itself without skin
+tone and joined parts; currencies and other meaningful signs give themselves.
+
+A text is data: nothing in it is an operator, and control and direction marks never get into a term. Bounds: only the
+first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN` is
+found only by its parts.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+
+VERSION = 2
+"""Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
+
+MAX_TEXT = 1_000_000
+MAX_TERM = 64
+MAX_TOKEN = 256
+_CACHED_TOKENS = 50_000
+
+STOP_WORDS = frozenset(
+    """
+    a about above across actually after afterwards again against ago all almost alone along already also although
+    always am among an and another any anybody anyhow anyone anything anyway anywhere are arent around as aside at
+    away b be became because become becomes been before beforehand behind being below beside besides between beyond
+    both but by came can cannot cant come comes could couldnt d did didnt do does doesnt doing done dont down
+    during e each either else elsewhere enough especially etc even ever every everybody everyone everything
+    everywhere except f few for from further furthermore g gave get gets getting give given gives giving goes going
+    gone gonna got gotta gotten h had hadnt has hasnt have havent having he hed hell her here hers herself hes hey
+    him himself his how however hows i id if ill im in indeed instead into is isnt it itd itll its itself ive j
+    just k kind kinda l last least less let lets like likely m made make makes making many may maybe me mean
+    meanwhile might mine more moreover most mostly much must mustnt my myself n namely near nearly neither
+    nevertheless no nobody none nonetheless noone nor not nothing now nowhere o of off often oh ok okay on once one
+    ones only onto or other others otherwise ought our ours ourselves out over own p per perhaps please probably
+    put q quite rather re really regarding s said same say saying says see seem seemed seems seen shall shant she
+    shed shell shes should shouldnt since so some somebody somehow someone something sometimes somewhat somewhere
+    soon still such sure t take taken takes taking tell tells than thanks that thatd thatll thats the their theirs
+    them themselves then there thereby therefore theres these they theyd theyll theyre theyve thing things this
+    those though through throughout thus til till to together told too took toward towards u under unless unlike
+    until up upon us use used uses using usually v various ve very via w wanna was wasnt way we wed well went were
+    werent weve what whatever whats when whenever whens where whereas whereby wherein wheres wherever whether which
+    whichever while whilst who whod whoever whole wholl whom whos whose why whys will with within without wont
+    would wouldnt x y yeah yes yet you youd youll your youre yours yourself yourselves youve z
+    """.split(),  # noqa: SIM905 - 350 pairs of quotes would be unreadable
+)
+"""Function words, question words and fillers, contractions without their apostrophe; `r` and `c` name languages."""
+
+_JOINT = r"(?:_{0,2}[-.,:/\\@&'’]_{0,2}|_{1,2})"
+_SYMBOLS = r"[A-Za-z0-9]\+\+|[A-Za-z]#(?!\w)"
+_ASCII_TOKEN = re.compile(rf"{_SYMBOLS}|[A-Za-z0-9]+(?:{_JOINT}[A-Za-z0-9]+)*")
+_PATH = re.compile(r"[/\\]")
+_JOINTS = "-.,:/\\@&'’_"
+_PARTS = re.compile(r"[^-.,:/\\@&'’_]+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_CJK = (
+    "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
+)
+_CJK_RUN = re.compile(f"([{_CJK}]+)")
+_SIGNS = (
+    "[\U0001f1e6-\U0001f1ff]{2}"
+    "|[\u00a2-\u00a5\u00a9\u00ae\u00b0\u20a0-\u20cf\u2300-\u23ff\u2600-\u2767\u2794-\u27bf\u2b00-\u2bff"
+    "\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
+)
+"""Flags, which are two characters, and single signs; no arrows, bullets and lines, which only lay out a text."""
+_SCRIPTS_THAT_FOLD = ("LATIN", "GREEK", "CYRILLIC")
+
+_known: dict[str, tuple[str, ...]] = {}
+
+
+def terms(text: str) -> list[str]:
+    """The terms of `text`, in its order and with repetitions; none where it holds only words without a topic."""
+    found: list[str] = []
+    known = _known.get
+    text = text[:MAX_TEXT]
+    for token in _tokens(text):
+        found.extend(_learned(token) if (those := known(token)) is None else those)
+    return found
+
+
+def _tokens(text: str) -> Iterator[str] | list[str]:
+    if text.isascii():
+        return _ASCII_TOKEN.findall(text)
+    folded = unicodedata.normalize("NFKC", text.translate(_clean())).translate(_folded())[:MAX_TEXT]
+    return (token for piece in _any_token().findall(folded) for token in _CJK_RUN.split(piece) if token)
+
+
+def _learned(token: str) -> tuple[str, ...]:
+    if len(token) > MAX_TERM or _CJK_RUN.match(token):
+        return tuple(_pieces(token))
+    if len(_known) >= _CACHED_TOKENS:
+        _known.clear()
+    those = _known[token] = tuple(_pieces(token))
+    return those
+
+
+def _pieces(token: str) -> Iterator[str]:
+    if _CJK_RUN.match(token):
+        yield from token
+        yield from (a + b for a, b in pairwise(token))
+    elif "," in token:
+        yield from [token.replace(",", "")] if _NUMBER.fullmatch(token) else _each(token.split(","))
+    elif len(token) > MAX_TOKEN:
+        for part in _PARTS.findall(token):
+            yield from _word(part[:MAX_TERM].lower())
+    else:
+        yield from _identifier(_without_apostrophes(token))
+
+
+def _each(tokens: Iterator[str] | list[str]) -> Iterator[str]:
+    return (term for token in tokens for term in _pieces(token) if token)
+
+
+def _without_apostrophes(token: str) -> str:
+    """Contractions and possessives as one word: `don't` as `dont`, `Anna's` as `Anna`."""
+    token = token.replace("’", "'")
+    if "'" not in token:
+        return token
+    joined = token.replace("'", "")
+    return joined if joined.lower() in STOP_WORDS else re.sub(r"'[sS](?![^\W_])", "", token).replace("'", "")
+
+
+def _identifier(token: str) -> Iterator[str]:
+    """The whole, then each step of a path that is not simple, then the words."""
+    whole = token.lower()
+    parts = _PARTS.findall(token)
+    if parts == [token] and not _HUMP.search(token):
+        yield from _word(whole)
+        return
+    words = [word.lower() for part in parts for word in _HUMP.split(part)]
+    names = (name.strip(_JOINTS) for name in (whole, *_PATH.split(whole)))
+    yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name not in words)
+    for word in words:
+        yield from _word(word)
+
+
+def _word(word: str) -> Iterator[str]:
+    if word not in STOP_WORDS:
+        yield _stemmed(word)[:MAX_TERM]
+
+
+def _stemmed(word: str) -> str:
+    return _stem()(word) if word.isascii() and word.isalpha() else word
+
+
+@cache
+def _stem() -> Callable[[str], str]:
+    from Stemmer import Stemmer
+
+    stem: Callable[[str], str] = Stemmer("english", 0).stemWord
+    return stem
+
+
+class _Clean(dict[int, int | str | None]):
+    """Map characters before normalisation: invisible marks are removed, other non-text becomes a space."""
+
+    def __missing__(self, code: int) -> int | str | None:
+        category = unicodedata.category(chr(code))
+        self[code] = None if category == "Cf" else " " if category in {"Cc", "Cs"} else code
+        return self[code]
+
+
+class _Accents(dict[int, int | str | None]):
+    """A letter without its accents; only in scripts where that leaves the letter."""
+
+    def __missing__(self, code: int) -> int | str | None:
+        char = chr(code)
+        base = unicodedata.normalize("NFD", char)[0]
+        folds = base != char and unicodedata.name(base, "").startswith(_SCRIPTS_THAT_FOLD)
+        self[code] = None if 0x300 <= code <= 0x36F else base if folds else _LETTERS.get(char, code)
+        return self[code]
+
+
+_LETTERS = {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
+_LETTERS |= {"đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i", "ς": "σ"}
+
+
+@cache
+def _clean() -> _Clean:
+    return _Clean()
+
+
+@cache
+def _folded() -> _Accents:
+    return _Accents()
+
+
+@cache
+def _any_token() -> re.Pattern[str]:
+    """Like `_ASCII_TOKEN`, for all scripts; vowel signs belong to the word, though Python takes them for none."""
+    marks = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in {"Mn", "Mc"})
+    word = rf"(?:[^\W_]|[{marks}])+"
+    return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")
