@@ -3,6 +3,7 @@
 import ast
 import gc
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ SLOW = (
     "tests/stores/test_observation_processes.py",
 )
 """Files that run first, for what takes long shall not be left for the end, when one of the cores would idle."""
+_ALL_NIGHTLY = re.compile(r"^pytestmark = \[?pytest\.mark\.nightly\b", re.MULTILINE)
 
 
 def pytest_report_header() -> str:
@@ -53,6 +55,13 @@ def pytest_report_header() -> str:
     if NIGHTLY:
         return "effort: nightly, everything runs"
     return "effort: usual, an eighth of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file by day of which all is marked nightly: half of collecting was their frameworks."""
+    if NIGHTLY or "nightly" in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return _ALL_NIGHTLY.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
