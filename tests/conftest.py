@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-
-from tests.effort import NIGHTLY
 
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
+
+from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
+
+from tests.effort import NIGHTLY  # noqa: E402
+
 settings.load_profile("nightly" if NIGHTLY else "usual")
 
 if sys.version_info < (3, 12):
