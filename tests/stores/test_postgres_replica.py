@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from chatbot.stores.testing_backend import record
 
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
@@ -17,7 +18,6 @@ from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
-from chatbot.stores.testing_backend import record
 from tests.patience import PATIENCE_S
 from tests.postgres_pair import Node, pair, several
 
