@@ -314,7 +314,7 @@ class Sessions(ABC):
 
     def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
         """Stream the bytes of one of `files`. Raises `UnsafePath` or `FileNotFoundError`."""
-        raise UnsupportedOperation(f"session {session.id} keeps no files, so there is no {name!r}")
+        raise UnsupportedOperation(f"session {session.id} keeps no files: cannot open {name!r}")
 
 
 class Backend(Place):

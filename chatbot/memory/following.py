@@ -41,7 +41,7 @@ class MemoryChange:
 class Following:
     """One caller's way through the changes. `after` is a position, "0" for the beginning, None for what comes next.
 
-    Raises `InvalidValue` for what is no position, and `UnsupportedOperation` for a store that tells no changes.
+    Raises `InvalidValue` for what is no position, and `UnsupportedOperation` for a store that does not report changes.
     """
 
     def __init__(self, scope: Scope, notices: Notices, after: str | None, *, ask: Sensitivities) -> None:

@@ -775,7 +775,7 @@ class MemorySystem(Closable, Memory):
         opened = self._open_stores([self._observations] if names is None else names).values()
         store = next((each for each in opened if isinstance(each, ObservationStore)), None)
         if store is None:
-            raise UnsupportedOperation(f"of the stores {', '.join(names or [self._observations])} none keeps memories")
+            raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
         return self._caller.scope(store)
 
     async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
@@ -852,7 +852,7 @@ class MemorySystem(Closable, Memory):
         with span("store", store=name, operation="open", access="open"):
             store = open_store(name, self.where or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
         if self.where is None and store.keeps_files:
-            raise UnsupportedOperation(f"the store {name!r} keeps files, and this memory system may write none")
+            raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
         self._stores[name] = store
         if self.observer is not None:
             store.observer = self.observer

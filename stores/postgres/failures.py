@@ -61,9 +61,9 @@ _HINTS = {
     "password authentication failed": "the password is wrong: correct url in [storage]",
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
-    "could not translate host name": "no such host: correct url in [storage]",
-    "failed to resolve host": "no such host: correct url in [storage]",
-    "Name or service not known": "no such host: correct url in [storage]",
+    "could not translate host name": "host not found: correct url in [storage]",
+    "failed to resolve host": "host not found: correct url in [storage]",
+    "Name or service not known": "host not found: correct url in [storage]",
     "Connection refused": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "No such file or directory": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "timeout expired": "no PostgreSQL answers there: start it, or correct url in [storage]",
@@ -80,9 +80,9 @@ def _hint(error: psycopg.Error) -> str:
         return "the address cannot be read: correct url in [storage], and write % in a password as %25"
     text = str(error)
     if "database" in text and "does not exist" in text:
-        return "there is no such database: create it with createdb, or correct url in [storage]"
+        return "the database does not exist: create it with createdb, or correct url in [storage]"
     if "role" in text and "does not exist" in text:
-        return "there is no such role: create it with createuser, or correct url in [storage]"
+        return "the role does not exist: create it with createuser, or correct url in [storage]"
     return next((hint for part, hint in _HINTS.items() if part in text), "")
 
 

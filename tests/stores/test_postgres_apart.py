@@ -175,8 +175,8 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (("/postgres?", "/nowhere?"), "there is no such database"),
-        ((f"//{ROLE}@", "//nobody@"), "there is no such role"),
+        (("/postgres?", "/nowhere?"), "the database does not exist"),
+        ((f"//{ROLE}@", "//nobody@"), "the role does not exist"),
         (("?host=", "?host=/nowhere&was="), "the address cannot be read"),
         (("?host=", "?host=/nowhere"), "no PostgreSQL answers there"),
     ],

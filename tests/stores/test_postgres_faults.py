@@ -1,4 +1,4 @@
-"""What is lost, and what is said, when a server or the database dies: nothing that was acknowledged."""
+"""Losses and messages when a server or the database dies: nothing that was acknowledged."""
 
 import asyncio
 import atexit
@@ -86,7 +86,7 @@ def server() -> Iterator[Server]:
 
 @dataclass
 class Written:
-    """What a writer was told: numbers that were acknowledged, and those of which nobody knows."""
+    """Answers to a writer: numbers that were acknowledged, and those of which nobody knows."""
 
     acknowledged: list[int] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)

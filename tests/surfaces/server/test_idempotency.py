@@ -175,7 +175,7 @@ def _write(client: httpx.Client, method: str, path: str, body: dict[str, Any], m
 
 
 def _lasting(answer: httpx.Response) -> Any:
-    """What it says, but for when the session was last used."""
+    """Return the answer without the time when the session was last used."""
     return {name: value for name, value in answer.json().items() if name != "used_at"} if answer.content else None
 
 
