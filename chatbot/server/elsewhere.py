@@ -1,7 +1,7 @@
 """Requests about a turn that another server runs, to stop it or to listen: lines of the identity.
 
-Servers with running turns read them. The lease of the turn says whether anyone runs one. A request is seen within half
-a second.
+Servers with running turns read them. The lease of the turn says whether anyone runs one. A request is seen at once
+where a database hints at it, else within half a second.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _LINES = "stops"
 _LOOK_EVERY_S = 0.5
+_LONGEST_S = 5.0
+"""Between two looks where hints come."""
 _LINGER_S = 5.0
 """Seconds to keep looking after a turn may have begun."""
 _PATIENCE_S = 15.0
@@ -87,8 +89,9 @@ class Elsewhere:
         return self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
 
     async def _watch(self) -> None:
+        hint = self._backend.hint(_LINES)
         while self._is_busy() or time.monotonic() < self._wanted_until:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await hint.wait(_LOOK_EVERY_S, _LONGEST_S)
             try:
                 for request, session_id in await asyncio.to_thread(self._new):
                     await self._tasks[request](session_id)
@@ -113,6 +116,7 @@ class Elsewhere:
             pen.append([{"id": str(uuid4()), "request": request, "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST:
                 pen.rewrite(lambda record: record if record["at"] >= since else None)
+        self._backend.tell(_LINES)
 
 
 def is_free(lease: Lease) -> bool:
