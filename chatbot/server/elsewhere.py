@@ -17,6 +17,7 @@ from uuid import uuid4
 from chatbot.memory.record import utc_now
 from chatbot.stores.backend import Backend, Lease, Mark
 from chatbot.stores.errors import StoreError
+from chatbot.stores.hints import Hint
 from chatbot.stores.records import format_time
 
 logger = logging.getLogger(__name__)
@@ -56,8 +57,9 @@ class Elsewhere:
         async with self._beginning:
             self._wanted_until = time.monotonic() + _LINGER_S
             if self._task is None or self._task.done():
+                hint = self._backend.hint(_LINES)
                 await asyncio.to_thread(self._new)
-                self._task = asyncio.create_task(self._watch(), name="elsewhere")
+                self._task = asyncio.create_task(self._watch(hint), name="elsewhere")
 
     async def ask_to_listen(self, session_id: str) -> bool:
         """Have the server that runs a turn of the session write its events down; False if nobody runs one."""
@@ -88,8 +90,7 @@ class Elsewhere:
     def _turn_lease(self, session_id: str) -> Lease:
         return self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
 
-    async def _watch(self) -> None:
-        hint = self._backend.hint(_LINES)
+    async def _watch(self, hint: Hint) -> None:
         while self._is_busy() or time.monotonic() < self._wanted_until:
             await hint.wait(_LOOK_EVERY_S, _LONGEST_S)
             try:

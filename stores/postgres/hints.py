@@ -118,7 +118,7 @@ class Hints:
             for identity, keys in together.items():
                 try:
                     self._database.rows(identity, statements.TELL, durable=False, keys=keys)
-                except StoreError as error:
+                except (StoreError, psycopg.Error) as error:  # the latter where it was closed meanwhile
                     logger.debug("other servers get no hint, and will look by themselves: %s", error)
 
     def _next(self) -> set[tuple[str, str]]:
