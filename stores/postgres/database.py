@@ -32,6 +32,7 @@ from chatbot.stores.postgres.database_connection import (
     settings_of,
 )
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
+from chatbot.stores.postgres.hints import Hints
 from chatbot.stores.postgres.migration import check_version
 from chatbot.stores.span import count
 
@@ -85,6 +86,7 @@ class Database:
         self._opening = threading.Lock()
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
+        self.hints = Hints(self)
         self._begun: set[tuple[str, str, str]] = set()
 
     @classmethod
@@ -109,6 +111,7 @@ class Database:
         """Close the connections."""
         with self._opening:
             self._is_closed = True
+            self.hints.close()
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(timeout=_CLOSING_S)
