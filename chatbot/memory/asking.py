@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chatbot.stores.analysis import terms
+from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit
 
 if TYPE_CHECKING:
