@@ -15,7 +15,6 @@ import anyio
 from chatbot.config import McpServerSettings, from_variable
 from chatbot.errors import ConfigError, ToolError
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.tools.mcp.lines import LONGEST_LINE
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -168,6 +167,8 @@ async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) 
 
     Raises `OSError` if it cannot be started.
     """
+    from chatbot.tools.mcp.lines import LONGEST_LINE
+
     shared = {name: os.environ[name] for name in _SHARED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         *command,
