@@ -216,7 +216,7 @@ def test_why_says_what_was_withheld_from_whom() -> None:
     assert run("memory", "add", *at, "Ellen keeps the alpaca Castor.").returncode == 0
     assert run("ask", *at, "Which alpaca does Ellen keep?").returncode == 0
     told = run("why", *at).stdout
-    assert "withheld from scripted (memory = false): 1 memories" in told
+    assert "withheld from scripted (memory = false): 1 memory" in told
     assert " withheld " in told
     assert "Castor" not in run("prompt", "--dry-run", *at, "Which alpaca does Ellen keep?").stdout
 
