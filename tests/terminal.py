@@ -63,6 +63,10 @@ class Terminal:
         """Wait until `wanted`, a pattern, is on the screen; the text by then."""
         return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
 
+    def entitled(self, title: str) -> None:
+        """Wait for the terminal to have that title."""
+        self._until(lambda: self.screen.title == title, f"the title {title}")
+
     def prompt(self) -> None:
         """Wait for an empty prompt."""
         self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")

@@ -152,10 +152,6 @@ class Meaning(AsyncResource):
                 self._under_way = asyncio.create_task(self._embed_quietly())
                 self._under_way.add_done_callback(self._ended)
 
-    async def questions(self, texts: Sequence[str]) -> list[Vector]:
-        """Return the vectors to search with for all texts together."""
-        return [vector for found in await self.questions_of(list(dict.fromkeys(texts))) for vector in found]
-
     async def questions_of(self, texts: Sequence[str]) -> list[list[Vector]]:
         """Return the vectors to search with for each text, having embedded a few of the rows that have none.
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from chatbot.memory.asking import parted, vectors_of
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -40,10 +41,8 @@ _LATER = 4
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
-_LINES = 3
-"""Number of last lines that form one question to the embedder."""
 _EARLIER = 0.4
-"""Weight of a word of an earlier message, relative to one of the last."""
+"""Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ async def rows_about(
         apart=SUMMARIES,
     )
     if vectors is None and scope.meaning is not None:
-        vectors = await scope.meaning.questions(["\n".join(texts[-_LINES:])])
+        (vectors,) = await vectors_of(scope.meaning, [texts])
     found = await _candidates(scope, view, question, wanted, vectors or ())
     named = {match.id: match for match in await rows_of_named_sessions(scope, view, texts[-1], wanted)}
     found.rows |= {each: match for each, match in named.items() if each not in found.rows}
@@ -283,10 +282,13 @@ def _is_summary(row: RowScore) -> bool:
 
 
 def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:
-    """The terms of the last text, the dates that it names, and the terms that only earlier ones have."""
+    """The terms of what the last text asks, the dates in that, and the terms that only the rest has."""
     if not texts:
         return [], [], []
     *before, last = texts
+    said, questions = parted(last)
+    if questions:
+        before, last = [*before, said], " ".join(questions)
     words, dates = dict.fromkeys(terms(last)), dict.fromkeys(date_terms(last, view.now, exact=True))
     earlier = dict.fromkeys(term for text in before for term in _terms(text, view) if term not in words)
     return _ends(list(words)), list(dates), _ends(list(earlier))

@@ -92,11 +92,17 @@ class PostgresLines(Lines):
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Insert the lines in one round trip."""
-        if records and not self._place.run(
-            statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
-            **appending(self._name, records),
+        place = self._place
+        where = {"session": place.session, "name": self._name}
+        if not records or (
+            len(records) == 1
+            and place.database.add(place.identity, statements.ADD_LINE, **where, record=_text(records[0]))
         ):
-            raise self._place.missing()
+            return
+        append = statements.APPEND_OF_SESSION if place.session else statements.APPEND_OWN
+        if not place.run(append, **appending(self._name, records)):
+            raise place.missing()
+        place.database.begun(place.identity, **where)
 
     def newest_first(self) -> Iterator[Record]:
         """Select the lines page by page, newest first."""

@@ -322,7 +322,7 @@ def test_telemetry_without_its_extra_is_told_with_what_brings_it(tmp_path: Path)
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n", encoding="utf-8")
     done = process.run("doctor", "--json", CHATBOT_TELEMETRY__PROMETHEUS="true", PYTHONPATH=str(hidden))
     (found,) = [found for found in json.loads(done.stdout) if found["subject"] == "telemetry"]
-    assert (found["state"], found["command"]) == ("bad", "uv pip install 'chatbot-runtime[otel]'")
+    assert (found["state"], found["command"]) == ("bad", "pip install 'chatbot-runtime[otel]'")
 
 
 def test_a_configuration_that_was_only_found_is_allowed_by_a_command() -> None:

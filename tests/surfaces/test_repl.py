@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from chatbot.cli.repl.attaching import PastedTexts
 from chatbot.cli.repl.commands import Commands
@@ -770,8 +771,24 @@ def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_siz
 
 
 SLOWLY = """
+import sys
+from itertools import count
+from pathlib import Path
+from filelock import FileLock
+from rich.live import Live
 from chatbot.cli.main import main
 from chatbot.models.scripted import ScriptedModel
+
+draw, numbers = Live.refresh, count(1)
+
+def refresh(live):
+    with FileLock("drawing"):
+        draw(live)
+        number = next(numbers)
+        print(f"\\033]2;{number}\\007", end="", file=sys.__stdout__, flush=True)
+        Path("drawn").write_text(str(number))
+
+Live.refresh = refresh
 
 class Slow(ScriptedModel):
     def __init__(self, *given, **named):
@@ -795,7 +812,9 @@ def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
     chat.say("tell me much")
     for seen, columns in ((30, 50), (60, 33), (90, 80)):
         chat.see(f"word{seen}")
-        chat.resize(columns, breaks=bool(breaks))
+        with FileLock("drawing"):  # what is on its way belongs to the window as it was
+            chat.entitled(Path("drawn").read_text(encoding="utf-8"))
+            chat.resize(columns, breaks=bool(breaks))
     chat.see(r"word149\b.*\$0\.00")
     shown = chat.text
     assert re.findall(r"word\d+", shown) == words

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import select
 from collections.abc import Generator
+from functools import cache
 from typing import Any, TypeVar
 
 import psycopg
+
+from chatbot.stores.postgres import statements
 
 LONGEST_S = 60.0
 """Longest wait for an answer; that for a lock of another transaction is shorter."""
@@ -24,6 +27,9 @@ _NETWORK = {
     "tcp_user_timeout": 30_000,
 }
 """Seconds, and milliseconds, after which a network that loses everything is noticed; a URL may say others."""
+
+_MOST_PREPARED = 200
+"""Statements that a connection keeps prepared: all of ours, each with the types that its values come in."""
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -61,3 +67,31 @@ def is_read_only(connection: psycopg.Connection[Row]) -> bool:
     """Return whether the server has become a standby, as it tells on its own with any answer."""
     names = (b"in_hot_standby", b"default_transaction_read_only")
     return any(connection.pgconn.parameter_status(name) == b"on" for name in names)
+
+
+def is_direct(connection: psycopg.Connection[Row]) -> bool:
+    """Return False where a pooler such as PgBouncer is in between: it tells a process id of its own."""
+    [(process,)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
+    return bool(process == connection.info.backend_pid)
+
+
+def configure(connection: psycopg.Connection[Row]) -> None:
+    """Have the database keep the plans of our statements, unless a pooler may give each of them another connection.
+
+    All go by primary keys, so one plan is right for all values.
+    """
+    if is_direct(connection):
+        connection.prepare_threshold = 0
+        connection.prepared_max = _MOST_PREPARED
+        connection.execute(statements.WITHOUT_IDENTITY["plans"])
+
+
+def fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    """Return the rows of a statement; none for one that returns none."""
+    return cursor.fetchall() if cursor.description else []
+
+
+@cache
+def prepared(statement: str) -> bytes:
+    """Return the statement, one of our constants, as it is sent."""
+    return statement.encode()
