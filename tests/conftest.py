@@ -5,7 +5,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from chatbot.memory import MemorySystem
 from tests.effort import NIGHTLY
 
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
@@ -115,6 +116,13 @@ def with_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
 def memory_home(tmp_path: Path) -> Path:
     """Where an identity's memory shall be; made when first needed."""
     return tmp_path / "memory"
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    """A memory on files, which is closed after the test."""
+    async with MemorySystem(memory_home) as opened:
+        yield opened
 
 
 @pytest.fixture
