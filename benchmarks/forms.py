@@ -65,7 +65,7 @@ class Query:
     gold: frozenset[int] = frozenset()
     answer: str = ""
     rubric: tuple[str, ...] = ()
-    """What an answer has to say, point by point, where that is told."""
+    """Points that an answer has to make, where they are given."""
     options: tuple[str, ...] = ()
     """Answers to choose from; `answer` is then the letter of the right one."""
     category: str = ""

@@ -67,7 +67,7 @@ class Fact:
     later: str
     question: str
     right: tuple[str, ...]
-    stale: str
+    stale: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,12 @@ def facts(path: Path, half: str) -> list[Fact]:
             kind, first, later, question, right, stale = (part.strip() for part in line.split("|"))
             count[kind] += 1
             if half == "all" or (count[kind] % 2 == 1) is (half == "seen"):
-                found.append(Fact(kind, first, later, question, tuple(right.split("/")), stale))
+                found.append(Fact(kind, first, later, question, _alternatives(right), _alternatives(stale)))
     return found
+
+
+def _alternatives(words: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in words.split("/") if each.strip())
 
 
 def told(found: list[Fact], others: int) -> list[str]:
@@ -134,9 +138,8 @@ def read(fact: Fact, block: str) -> Answer:
     """Read a block: entry by entry, in small letters."""
     entries = [" ".join(each.lower().replace("|", " ").split()) for each in re.split(r"\n(?=\[\d+\] )", block)]
     right = [each for each in entries if any(words in each for words in fact.right)]
-    stale = [
-        each for each in entries if fact.stale and fact.stale in each and each not in right and "changed on" not in each
-    ]
+    outdated = [each for each in entries if each not in right and any(words in each for words in fact.stale)]
+    stale = [each for each in outdated if "changed on" not in each]
     doubted = fact.kind == "holds" and any("changed on" in each for each in right)
     return Answer(fact, bool(right), bool(stale), doubted, block)
 

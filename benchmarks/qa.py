@@ -68,7 +68,7 @@ WAYS = ("none", "last", "full", "bm25s", "oracle", "ours")
 BY_WORDS = "words"
 UNLIMITED = ("none", "full")
 """Ways that no budget changes."""
-_REPLY_TOKENS = 200
+_VERDICT_TOKENS = 100
 _TOKENS_A_ROW = 60
 """Tokens for which a row more is asked of the memory, where the budget is large."""
 _MOST_ROWS = 500
@@ -150,12 +150,12 @@ def trials(found: Iterable[Case], ways: Sequence[str], budgets: Sequence[int], q
                         yield Trial(f"{case.id}/{number}", case, query, way, budget)
 
 
-async def answered(trial: Trial, fill: Fill, model: Model, calls: Calls, run: Run) -> None:
-    """Ask the model, and write down its answer with all that it was given."""
-    room = await calls.room(_REPLY_TOKENS) - _ROOM
+async def answered(trial: Trial, fill: Fill, model: Model, calls: Calls, run: Run, *, most: int) -> None:
+    """Ask the model for an answer of at most so many tokens, and write it down with all that it was given."""
+    room = await calls.room(most) - _ROOM
     context = await fill(trial.query, min(trial.budget or room, room))
     prompt = _prompt(trial, context)
-    reply = await calls.ask("answer", [Message("user", prompt)], reply_tokens=_REPLY_TOKENS)
+    reply = await calls.ask("answer", [Message("user", prompt)], reply_tokens=most)
     call = calls.made[-1]
     run.add(
         "answers",
@@ -198,7 +198,7 @@ async def judged(trial: Trial, model: Model | None, calls: Calls, run: Run) -> N
     prompt = _JUDGED.format(
         rule=rule, question=trial.query.texts[-1], answer=trial.query.answer, rubric=rubric, reply=reply
     )
-    said = await calls.ask("answer", [Message("user", prompt)], reply_tokens=_REPLY_TOKENS)
+    said = await calls.ask("answer", [Message("user", prompt)], reply_tokens=_VERDICT_TOKENS)
     is_right = bool(re.match(r"\W*yes\b", said, re.IGNORECASE))
     run.add("verdicts", trial, judge=model.name, prompt=prompt, reply=said, right=is_right)
 
@@ -251,7 +251,7 @@ async def work(given: argparse.Namespace, model: Model, judge: Model | None) -> 
     budget = await _budget(ledger, given.cap_usd)
 
     def calls(of: Model) -> Calls:
-        return Calls(of, ledger, budget, reply_tokens=_REPLY_TOKENS, timeout_s=given.timeout)
+        return Calls(of, ledger, budget, reply_tokens=max(given.max_tokens, _VERDICT_TOKENS), timeout_s=given.timeout)
 
     asked = list(trials(cases(given.set), given.ways, given.budgets, given.questions))
     waiting = [] if given.rejudge else [trial for trial in asked if trial.key not in run.answers]
@@ -260,7 +260,7 @@ async def work(given: argparse.Namespace, model: Model, judge: Model | None) -> 
             with tempfile.TemporaryDirectory() as folder:
                 ways, close = await fills(case, Path(folder))
                 for trial in (each for each in waiting if each.case.id == case.id):
-                    await answered(trial, ways[trial.way], model, calls(model), run)
+                    await answered(trial, ways[trial.way], model, calls(model), run, most=given.max_tokens)
                 await close()
         for trial in asked:
             if trial.key in run.answers and (given.rejudge or trial.key not in run.verdicts):
@@ -312,6 +312,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help=",".join(WAYS))
     parser.add_argument(
         "--budgets", type=lambda text: [*map(int, text.split(","))], default=[1000, 4000], help="context tokens"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=60, help="most tokens of an answer: a tiny model finds no end"
     )
     parser.add_argument("--questions", type=int, default=0, help="how many (0: all)")
     parser.add_argument("--cap-usd", type=float, default=1.0, help="most that all calls may cost (0: no limit)")

@@ -570,7 +570,7 @@ def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     asked = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     if asked is not None:
         if not asked.is_file():
-            raise ConfigError(f"no such configuration file: {asked}")
+            raise ConfigError(f"configuration file not found: {asked}")
         return asked
     usual = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
     return next((candidate for candidate in usual if candidate.is_file()), None)

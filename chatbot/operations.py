@@ -232,7 +232,7 @@ async def search_memories(
     query: Annotated[Query, About("words to look for; without any, the newest", cli="text", http="q")] = "",
     *,
     limit: Annotated[Limit, About("maximum results; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
-    cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     max_tokens: Annotated[Tokens | None, About("end the list after this many tokens", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
     as_of: AsOf = None,
@@ -591,7 +591,7 @@ async def list_people(
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
     *,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
-    cursor: Annotated[NameCursor | None, About("where the next page begins", tool=None)] = None,
+    cursor: Annotated[NameCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Person]:
     """List people.
@@ -647,7 +647,7 @@ async def list_tasks(
     surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
-    cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
+    cursor: Annotated[KeyCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Task]:
     """List tasks.
@@ -727,7 +727,7 @@ async def list_facts(
     predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
-    cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
+    cursor: Annotated[KeyCursor | None, About("start after this result", tool=None)] = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
@@ -870,7 +870,7 @@ async def list_sessions(
     context: Context,
     *,
     limit: Annotated[Limit, About("maximum results", least=1)] = 20,
-    cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
+    cursor: Annotated[TimeCursor | None, About("start after this result")] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionRecord]:
     """List sessions, last used first.
@@ -903,7 +903,7 @@ async def search_sessions(
     query: Annotated[Query, About("words to look for", cli="text", http="q", usual={"http": ""})],
     *,
     limit: Annotated[Limit, About("maximum results", usual={"tool": 5}, least=1, most=20)] = 10,
-    cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionHit]:
     """Search what was said in sessions.

@@ -238,7 +238,7 @@ class Setup:
 
     def _wrong(self, place: tuple[str, ...], error: Exception) -> ConfigError:
         message = str(error)
-        if not self.settings.is_chosen and "there is no module" in message:
+        if not self.settings.is_chosen and "not found: it should have" in message:
             message += "; plug-ins beside a file that was only found are loaded after `chatbot config trust`"
         return self.settings.wrong(place, message, self.identity.overrides, self.identity.file)
 

@@ -141,7 +141,7 @@ class TranscriptStore(Store):
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
-        raise UnsupportedOperation(f"{type(self).__name__} cannot take back the last {n} entries of {session.id}")
+        raise UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 
     async def transcript_clear(self, session: SessionRef) -> int:
         """Erase all entries permanently, archived ones too; return how many there were. Durable on return.
@@ -323,7 +323,7 @@ class ObservationStore(Store):
         or behind a position of a row that is gone, some that were told before may come again; none is left out.
         At most 1,000 at once.
         """
-        raise UnsupportedOperation(f"{type(self).__name__} tells no changes")
+        raise UnsupportedOperation(f"{type(self).__name__} does not report changes")
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

@@ -73,13 +73,13 @@ def takes_missing(tests: Mapping[str, Any]) -> bool:
 def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
     """Raise `InvalidValue` for conditions that cannot be asked."""
     if depth > _MOST_DEEP:
-        raise InvalidValue(f"metadata: conditions may stand {_MOST_DEEP} deep in each other")
+        raise InvalidValue(f"metadata: conditions can be nested at most {_MOST_DEEP} levels deep")
     for name, asked in wanted.items():
         if name in _JOINED:
             for each in _parts(name, asked):
                 check_conditions(each, depth + 1)
         elif name.startswith("$"):
-            raise InvalidValue(f"metadata: there is no {name!r:.80}{did_you_mean(name, _JOINED)}")
+            raise InvalidValue(f"metadata: unknown operator {name!r:.80}{did_you_mean(name, _JOINED)}")
         else:
             _check_tests(tests_of(asked) or {})
 
@@ -87,7 +87,7 @@ def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
 def _check_tests(tests: Mapping[str, Any]) -> None:
     for name, other in tests.items():
         if name not in _TESTS:
-            raise InvalidValue(f"metadata: there is no comparison {name!r:.80}{did_you_mean(name, _TESTS)}")
+            raise InvalidValue(f"metadata: unknown comparison {name!r:.80}{did_you_mean(name, _TESTS)}")
         if not isinstance(other, kind := _KINDS.get(name, object)):
             raise InvalidValue(f"metadata: {name} takes a {kind.__name__}")
 

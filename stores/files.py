@@ -99,8 +99,8 @@ class Folder:
         self.path = path
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
-        self._lock: _Named | None = None
-        self._ends: dict[str, _Named] = {}
+        self._lock: _OpenFile | None = None
+        self._ends: dict[str, _OpenFile] = {}
         self._is_open = True
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
@@ -268,15 +268,15 @@ class Folder:
                 error.filename = name  # a failed write does not report it
             raise
 
-    def _open(self, name: str, flags: int) -> _Named:
+    def _open(self, name: str, flags: int) -> _OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise UnsafePath(f"{self.path / name} is not a regular file")
-        return _Named(name, descriptor, status)
+        return _OpenFile(name, descriptor, status)
 
-    def _open_lock(self, name: str) -> _Named:
+    def _open_lock(self, name: str) -> _OpenFile:
         try:
             return self._open(name, os.O_RDWR | os.O_CREAT)
         except OSError as error:
@@ -294,7 +294,7 @@ class Folder:
         self._ends[name] = file = self._open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         return file.descriptor, file.status
 
-    def _found(self, file: _Named) -> os.stat_result | None:
+    def _found(self, file: _OpenFile) -> os.stat_result | None:
         """Return the file's status if its name still refers to it; else None."""
         try:
             status = os.stat(file.name, dir_fd=self._descriptor, follow_symlinks=False)
@@ -303,7 +303,7 @@ class Folder:
         return status if os.path.samestat(status, file.status) else None
 
 
-class _Named(NamedTuple):
+class _OpenFile(NamedTuple):
     """An open file with its name and its state when it was opened."""
 
     name: str
@@ -429,7 +429,7 @@ def _is_folder(path: Path) -> bool:
 def _missing_or_linked(path: Path) -> UnsafePath | MissingFolder:
     if path.is_symlink():
         return UnsafePath(f"{path} is a link, not a folder")
-    return MissingFolder(f"there is no folder {path}")
+    return MissingFolder(f"folder not found: {path}")
 
 
 def _acquire(lock: int, path: Path, timeout_s: float) -> None:

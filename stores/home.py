@@ -53,11 +53,11 @@ def parse_address(text: str) -> Address:
     if scheme is None:
         raise InvalidSettings(f"{shown!r} is not the URL of a database: write postgresql://user@host:5432/database")
     if scheme[1] not in SCHEMES:
-        raise InvalidSettings(f"{shown!r}: there is no storage {scheme[1]!r}{did_you_mean(scheme[1], SCHEMES)}")
+        raise InvalidSettings(f"{shown!r}: unknown storage {scheme[1]!r}{did_you_mean(scheme[1], SCHEMES)}")
     url, _, identity = text.partition("#")
     if identity and not _IDENTITY.fullmatch(identity):
         raise InvalidSettings(
-            f"{shown!r}: what follows # is no identity, which has lower-case letters, digits, - and _; {_ENCODE}"
+            f"{shown!r}: the part after # is not an identity: use lower-case letters, digits, - and _; {_ENCODE}"
         )
     try:
         _ = urlsplit(url).port

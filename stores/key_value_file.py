@@ -103,7 +103,7 @@ def _text(value: object) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+    return f"missing {error}" if isinstance(error, KeyError) else str(error)
 
 
 def render(cap: int, entries: list[KeyValue]) -> bytes:

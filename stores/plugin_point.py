@@ -73,7 +73,7 @@ class PluginPoint:
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-                raise self.unknown(f"there is no module {module!r} to load the {self.noun} {name!r} from") from error
+                raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
             raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
 
 

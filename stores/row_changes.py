@@ -49,7 +49,9 @@ class Position:
         """Read what `str` wrote. Raises `InvalidValue`."""
         found = _FORM.fullmatch(text)
         if found is None:
-            raise InvalidValue(f"{text!r:.80} is no position: use one that came with a change, or 0 for the beginning")
+            raise InvalidValue(
+                f"{text!r:.80} is not a position: use one that came with a change, or 0 for the beginning"
+            )
         return cls(int(found[1]), found[2] or "", int(found[3] or 0))
 
 

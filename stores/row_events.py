@@ -100,7 +100,7 @@ _MERGED = having(FIELDS, MERGED)
 
 def _check_times(times: object, _: str) -> Any:
     if not _is_count(times) or not times:
-        raise InvalidValue(f"it happened {times!r:.40} times")
+        raise InvalidValue(f"times is {times!r:.40}: it must be a whole number above 0")
     return times
 
 
@@ -231,7 +231,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         raise InvalidValue(f"unknown event {kind!r:.40}")
     at = line.get("at")
     if not isinstance(at, str):
-        raise InvalidValue("the event has no time")
+        raise InvalidValue("event: missing time")
     fields, row, triple = line.get("set", {}), line.get("row"), line.get("triple")
     if not isinstance(fields, dict):
         raise InvalidValue("the event's ids or fields have the wrong form")
@@ -341,7 +341,7 @@ def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
 def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     row = event.row
     if row is None:
-        raise InvalidValue("there is nothing to add")
+        raise InvalidValue("nothing to add")
     if known.observation(row.id) is not None:
         raise ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
@@ -450,7 +450,7 @@ def _compressing(event: Event, row: Observation, view: View, known: PriorState) 
     """The event by which `row` stands for others, if it may: all of them are there, and alike in who may see them."""
     rows = _each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
-        raise ConflictingChange(f"not all that {row.id} stands for is active")
+        raise ConflictingChange(f"not all sources of {row.id} are active")
     if not {each.id for each in rows} <= set(row.derived_from):
         raise ConflictingChange(f"{row.id} does not name all of its sources")
     if {_kin(each) for each in rows} != {_kin(row)}:
@@ -459,7 +459,7 @@ def _compressing(event: Event, row: Observation, view: View, known: PriorState) 
         )
     _check_each(rows, view)
     if event.supersedes is not None or _twin(row, view, known) is not None:
-        raise ConflictingChange(f"{row.id} says what is remembered already, or takes another's place")
+        raise ConflictingChange(f"{row.id} repeats or supersedes a memory")
     return replace(event, compresses=tuple(each.id for each in rows))
 
 
@@ -501,7 +501,7 @@ def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
 def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     triple = event.triple
     if triple is None:
-        raise InvalidValue("the event holds no fact")
+        raise InvalidValue("event: missing fact")
     _check_new(triple, view)
     if known.triple(triple.id) is not None:
         raise ConflictingChange(f"fact {triple.id} already exists")
@@ -524,7 +524,7 @@ def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], 
 
 
 def _never(event: Event, _view: View, _known: PriorState) -> tuple[list[Event], Outcome]:
-    raise InvalidValue(f"{event.kind} is written by stores alone, not asked for")
+    raise InvalidValue(f"event {event.kind!r} is reserved for stores")
 
 
 _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Outcome]]] = {
@@ -550,7 +550,7 @@ _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Out
 
 def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:
     if not ids:
-        return [], Outcome("skipped", event.ids[0] if event.ids else "", f"there is nothing to {event.kind}")
+        return [], Outcome("skipped", event.ids[0] if event.ids else "", f"nothing to {event.kind}")
     return [replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
 
 
@@ -713,7 +713,7 @@ def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int
             0 <= strength <= 1 and -MOST_COUNTED < touches < MOST_COUNTED
         ):
             return (float(strength), event.at, touches)
-    raise InvalidValue(f"the event {event.kind!r} does not say how strong {observation_id} is")
+    raise InvalidValue(f"event {event.kind!r}: missing strength of {observation_id}")
 
 
 def line_of(start: str, after: Callable[[str], str | None], before: Callable[[str], Iterable[str]]) -> list[str]:
@@ -771,6 +771,6 @@ def _check_whole(event: Event) -> None:
         field = {"add": "row", "triple": "triple"}.get(event.kind, "by")
         raise InvalidValue(f"event {event.kind!r}: missing field {field!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
-        raise InvalidValue(f"the event {event.kind!r} names no observation")
+        raise InvalidValue(f"event {event.kind!r}: missing ids")
     if event.gaps and len(event.gaps) != len(event.ids):
         raise InvalidValue("the event's gaps have the wrong form")

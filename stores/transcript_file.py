@@ -139,7 +139,9 @@ class TranscriptFile:
                     folder.check_there()
                     return archive, data
             time.sleep(_PAUSE_S)
-        raise StoreBusy(f"{self._path} was rearranged by others for {LOCK_TIMEOUT_S:g} s: try again later")
+        raise StoreBusy(
+            f"{self._path} kept changing for {LOCK_TIMEOUT_S:g} s: another process is writing it; try again later"
+        )
 
     def _count(self, folder: Folder, now: Stamp, written: bytes) -> int:
         """Count the entries in the file; only entries added by others since the last count are read."""

@@ -51,7 +51,7 @@ def run(*arguments: str, stdin: str | bytes = "", **environment: str) -> subproc
 
 
 def ok(*arguments: str, stdin: str | bytes = "", **environment: str) -> str:
-    """What it printed, having found nothing wrong."""
+    """Run it, check that it succeeds, and return its output."""
     done = run(*arguments, stdin=stdin, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -157,7 +157,7 @@ def _own_loggers() -> list[logging.Logger]:
 
 
 class _LastResort(logging.StreamHandler[IO[str]]):
-    """What Python shows of a record that nobody handles; not those of the servers of a test."""
+    """Print records that nobody handles, as Python does; not those of the servers of a test."""
 
     def __init__(self, others: set[int | None]) -> None:
         super().__init__(sys.stderr)
@@ -181,7 +181,7 @@ def _imports(arguments: tuple[str, ...]) -> Iterator[None]:
 
 
 def _is_own(module: ModuleType) -> bool:
-    """Whether it is a file of the test's."""
+    """Return whether it is a file of the test's."""
     file = getattr(module, "__file__", None)
     return file is not None and not str(Path(file).resolve()).startswith(_KEPT)
 

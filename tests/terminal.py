@@ -55,13 +55,17 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """What has scrolled out of the screen, and the screen."""
+        """Return what has scrolled out of the screen, and the screen."""
         past = ["".join(line[x].data for x in range(self.screen.columns)).rstrip() for line in self.screen.history.top]
         return "\n".join([*past, *(line.rstrip() for line in self.screen.display)]).rstrip()
 
     def see(self, wanted: str) -> str:
         """Wait until `wanted`, a pattern, is on the screen; the text by then."""
         return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
+
+    def entitled(self, title: str) -> None:
+        """Wait for the terminal to have that title."""
+        self._until(lambda: self.screen.title == title, f"the title {title}")
 
     def prompt(self) -> None:
         """Wait for an empty prompt."""

@@ -1,4 +1,4 @@
-"""What was found, not chosen, may name no code, no place and no key: settings, identities, sessions and bundles."""
+"""Files that were found, not chosen, may name no code, place or key: settings, identities, sessions and bundles."""
 
 import json
 import logging
@@ -281,7 +281,7 @@ def test_a_found_configuration_that_names_code_a_place_or_a_key_is_refused(text:
 def test_so_is_an_identity_even_beside_a_chosen_configuration(text: str, config_is_asked_for: None) -> None:
     project("", identity=text)
     with pytest.raises(
-        ConfigError, match=r"identity\.toml(: an identity cannot set| is not trusted: it sets |: there is no)"
+        ConfigError, match=r"identity\.toml(: an identity cannot set| is not trusted: it sets |: .* not found)"
     ):
         load_identity(Path("identities"), "ada")
     assert call("ask", "hi") == 3

@@ -34,7 +34,7 @@ HEAVY = {
     "uvicorn",
     "whoosh",
 }
-"""What takes long to load, and must not be loaded by who does not use it."""
+"""Modules that take long to load, and must be loaded only when used."""
 
 LIGHT = [
     "chatbot",
@@ -299,12 +299,11 @@ ONE_THING = {
     "a list by parts, in the stores and over HTTP": {"Page"},
     "an exchange, and as the page shows it": {"Exchange"},
     "a contract, and its engines": {
-        "backend.py", "embedding.py", "examination.py", "hook.py", "log.py", "place.py", "sessions.py", "shelf.py",
+        "backend.py", "embedding.py", "examination.py", "log.py", "place.py", "sessions.py", "shelf.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "memory_export.py",
-        "models.py", "people.py", "profile.py", "prompt.py", "serve.py", "session_export.py", "stores.py",
-        "tasks.py", "telemetry.py", "usage.py", "users.py", "why.py",
+        "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "models.py",
+        "profile.py", "prompt.py", "serve.py", "stores.py", "tasks.py", "usage.py", "users.py", "why.py",
     },
     "a part of memory, and the hook that feeds it": {"episode.py", "facts.py", "memorability.py", "summaries.py"},
     "the binder of the table of operations, one for each door": {"bind.py"},

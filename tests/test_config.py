@@ -69,7 +69,7 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
 
 
 def test_a_file_that_was_asked_for_must_exist() -> None:
-    with pytest.raises(ConfigError, match=r"no such configuration file: .*missing\.toml"):
+    with pytest.raises(ConfigError, match=r"configuration file not found: .*missing\.toml"):
         Settings.read(Path("missing.toml"), environ={})
 
 

@@ -1,4 +1,4 @@
-"""What docs/hooks.md shows is run as it stands, and its tables are compared with the code."""
+"""Examples of docs/hooks.md are run as they stand, and its tables are compared with the code."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What errors say of our disk."""
+"""Folder names in errors."""
 
 import pytest
 

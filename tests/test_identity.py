@@ -70,7 +70,7 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ("[providers.openai]\nmemory = true", "cannot set 'providers'"),
         ("persona =", "not valid TOML"),
         ("persna = 'x'", "did you mean 'persona'"),
-        ("xyzzy = 'x'", "there is agents, budget, clearance, description, embedding, .*, persona, profiles,"),
+        ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona, profiles,"),
     ],
 )
 def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) -> None:

@@ -79,7 +79,7 @@ def uploaded(name: str) -> Upload:
     """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
     path = file_named(name)
     if path is None:
-        raise InvalidValue(f"there is no file {name!r:.200}")
+        raise InvalidValue(f"file not found: {name!r:.200}")
     try:
         _check_size(path.name, path.stat().st_size)
         with path.open("rb") as file:

@@ -67,7 +67,7 @@ class OwnBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Hold:
     """A place on a bill for one call, reserved where a limit holds there."""
 
     ledger: Ledger
@@ -243,7 +243,7 @@ class Calls:
             raise ModelTimeout(message) from error
         return text
 
-    async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Held]]:
+    async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Hold]]:
         """Return how long the reply may be, and where what the call costs then is held."""
         room = await self.model.context_window() - prompt_tokens
         if room < 1:
@@ -261,12 +261,12 @@ class Calls:
         held = await self._hold(purpose, decide)
         return most, held
 
-    async def _hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Held]:
+    async def _hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
         """Hold at all who pay what `decide` returns for their limits; at nobody where one cannot.
 
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
         """
-        now, held = self.clock(), list[_Held]()
+        now, held = self.clock(), list[_Hold]()
         try:
             for payer in self._payers:
                 held.append(await self._held_by(payer, purpose, decide, now))
@@ -281,27 +281,27 @@ class Calls:
 
     async def _held_by(
         self, payer: Payer, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime
-    ) -> _Held:
+    ) -> _Hold:
         account = payer.account(now)
         if not payer.quota.limits(Bill(), payer.whose, now):
-            return _Held(payer.ledger, account)
+            return _Hold(payer.ledger, account)
 
         def within(_: Bill, spent: Bill) -> Amount:
             return decide(payer.quota.limits(spent, payer.whose, now))
 
-        return _Held(payer.ledger, account, await payer.ledger.reserve(account, within, purpose=purpose, at=now))
+        return _Hold(payer.ledger, account, await payer.ledger.reserve(account, within, purpose=purpose, at=now))
 
-    async def _held_here(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime) -> _Held:
+    async def _held_here(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime) -> _Hold:
         session_id = "" if self._session is None else self._session.id
         if not self._limits(Bill(), Bill()):
-            return _Held(self._ledger, session_id)
+            return _Hold(self._ledger, session_id)
 
         def within(day: Bill, session: Bill) -> Amount:
             return decide(self._limits(day, session))
 
         spent = await self._spent_in_session()
         reservation = await self._ledger.reserve(session_id, within, purpose=purpose, at=now, spent=spent)
-        return _Held(self._ledger, session_id, reservation)
+        return _Hold(self._ledger, session_id, reservation)
 
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:
         own = self._own_budget
@@ -314,18 +314,18 @@ class Calls:
         return bill_of([*calls_in(await self._session.records()), *self.made])
 
     async def _bill(
-        self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Held]
+        self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Hold]
     ) -> None:
         usage = reply.finished.usage if reply.finished else await self.model.usage_of(prompt_tokens, reply.written)
         await self._billed(purpose, self.model.name, usage, began, held)
 
-    async def _billed(self, purpose: Purpose, model: str, usage: Usage, began: float, held: Sequence[_Held]) -> None:
+    async def _billed(self, purpose: Purpose, model: str, usage: Usage, began: float, held: Sequence[_Hold]) -> None:
         session = "" if self._session is None else self._session.id
         call = Call(self.clock(), session, purpose, model, usage, time.monotonic() - began)
         self.made.append(call)
         await self._settle(held, call)
 
-    async def _settle(self, held: Sequence[_Held], call: Call | None = None) -> None:
+    async def _settle(self, held: Sequence[_Hold], call: Call | None = None) -> None:
         """Write the call on every bill, or, for one that was not made, only end what was reserved."""
         for each in held:
             try:

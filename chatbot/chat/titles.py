@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from chatbot.messages import Message
+from chatbot.words import sentences
 
 LONGEST = 60
 REPLY_TOKENS = 32
@@ -44,8 +45,8 @@ def title_of(text: str) -> str:
     A text that only greets is its own title, until a later one says more.
     """
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
-    sentences = [_MARKS.sub("", part) for part in _SENTENCE.split("\n".join(lines))]
-    told = (_without(_GREETING, " ".join(sentence.split())) for sentence in sentences)
+    parts = (_MARKS.sub("", part) for part in sentences("\n".join(lines), _SENTENCE))
+    told = (_without(_GREETING, " ".join(part.split())) for part in parts)
     whole = " ".join(text.split())
     return _cut(next(filter(_says_something, told), whole))
 

@@ -249,7 +249,7 @@ class Turn:
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
-                raise InvalidValue("no call of a tool waits for these answers: send the whole conversation")
+                raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
             await self._write((USER, self._entry))
             return
         self._written = len(entries)

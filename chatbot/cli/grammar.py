@@ -36,7 +36,7 @@ def _nearest(wrong: re.Match[str]) -> str:
     known = re.findall(r"[\w.-]+", wrong["known"])
     near = get_close_matches(wrong["typed"], known, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-    return f"there is no {wrong['typed']!r}: {hint}"
+    return f"invalid choice {wrong['typed']!r}: {hint}"
 
 
 def add_action(

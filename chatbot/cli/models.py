@@ -132,14 +132,16 @@ async def _alias(args: argparse.Namespace) -> Exit:
     path = file_in_force(args.config)
     if args.remove:
         unset(path, f"aliases.{args.name}")
-        told = f"{args.name} is no alias any more"
+        told = f"removed the alias {args.name}"
     elif args.model:
         set_values(path, {("aliases", args.name): args.model})
         told = f"{args.name} is an alias of {args.model}"
     else:
         known = Settings.read(args.config).combined().aliases
         if args.name not in known:
-            raise MissingModel(f"no alias is called {args.name!r}: chatbot models alias {args.name} MODEL makes it one")
+            raise MissingModel(
+                f"no alias is called {args.name!r}: add it with `chatbot models alias {args.name} MODEL`"
+            )
         told = f"{args.name} is an alias of {known[args.name]}"
     if args.json:
         say_json({"alias": args.name, "told": told, "file": str(path)})

@@ -80,7 +80,7 @@ def ask_once(tokens: Tokens) -> None:
 def check_extra() -> None:
     """Raise `ConfigError` if the packages of the extra `web` are not installed."""
     if not all(_is_installed(name) for name in _NEEDED):
-        raise ConfigError("chatbot serve needs the extra `web`: uv pip install 'chatbot-runtime[web]'")
+        raise ConfigError("chatbot serve needs the extra `web`: pip install 'chatbot-runtime[web]'")
 
 
 def _is_installed(name: str) -> bool:

@@ -104,7 +104,7 @@ def _chosen(choices: Sequence[ModelChoice]) -> str:
     typed = ask_line(f"number or name of a model [{default or 'none'}]: ")
     if typed.isdecimal():
         if not 0 < int(typed) <= len(choices):
-            raise InvalidValue(f"there is no number {typed}: nothing was changed")
+            raise InvalidValue(f"{typed} is not in the list: nothing was changed")
         return choices[int(typed) - 1].model.name
     return typed or default
 

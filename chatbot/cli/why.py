@@ -73,7 +73,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     finish += " · undone" if receipt.get("taken_back") else ""
     say_marked(f"turn {receipt['turn']} · {_minute(receipt['at'])} · {receipt['model']}{finish}")
     if memory.get("query"):
-        also = f" (and {before} earlier messages)" if (before := memory.get("looked_back")) else ""
+        before = memory.get("looked_back")
+        also = f" (and {_number(before, 'earlier message', 'earlier messages')})" if before else ""
         say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
     considered = memory.get("considered", [])
     if considered:
@@ -81,10 +82,11 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     else:
         say("memory was not searched" if not memory else "no memory matches")
     if withheld := memory.get("withheld"):
-        rows = len(withheld.get("rows", ()))
-        say_marked(f"withheld from {withheld['provider']} ({withheld['rule']}): {rows} memories")
+        rows = _number(len(withheld.get("rows", ())), "memory", "memories")
+        say_marked(f"withheld from {withheld['provider']} ({withheld['rule']}): {rows}")
     if listed := memory.get("listed"):
-        say(f"{len(listed)} more lasting memories were listed by title in the prompt")
+        rows = _number(len(listed), "more lasting memory was", "more lasting memories were")
+        say(f"{rows} listed by title in the prompt")
     tokens = receipt.get("tokens", {})
     say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})

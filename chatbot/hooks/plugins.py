@@ -73,7 +73,7 @@ def load(name: str, *, beside: Path | None = None) -> type[Hook]:
     if not (inspect.isclass(found) and issubclass(found, Hook)):
         raise ConfigError(f"the hook {name!r} is {found!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
     if not isinstance(getattr(found, "topics", None), tuple):
-        raise ConfigError(f"the hook {name!r} does not say what it hears: its topics should be a tuple of names")
+        raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
     return found
 
 

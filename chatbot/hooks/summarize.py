@@ -27,6 +27,7 @@ from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.records import TranscriptEntry
+from chatbot.words import sentences
 
 Turns = Annotated[int, Meta(ge=1)]
 _MOST_TURNS = 1_000
@@ -193,14 +194,14 @@ class Digest:
 
 def _sentences(text: str) -> Iterator[str]:
     text, _ = redact(without_blocks(text)[:_READ_CHARACTERS])
-    for sentence in _SENTENCE.split(text):
-        if sentence and (line := " ".join(sentence.split())):
+    for sentence in sentences(text, _SENTENCE):
+        if line := " ".join(sentence.split()):
             yield line[:_LONGEST]
 
 
-def _most_informative(sentences: Sequence[str]) -> str:
+def _most_informative(told: Sequence[str]) -> str:
     """Return the most informative sentence; empty where all of them are small talk."""
-    best = max(sentences, key=tells, default="")
+    best = max(told, key=tells, default="")
     return "" if is_small_talk(best) else best
 
 

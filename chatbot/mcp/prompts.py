@@ -49,7 +49,7 @@ class Prompts:
         """The messages of a prompt."""
         known = {prompt.name: prompt for prompt in PROMPTS}
         if name not in known:
-            raise ToolError(f"there is no prompt {name!r:.80}{did_you_mean(name[:80], known)}")
+            raise ToolError(f"unknown prompt {name!r:.80}{did_you_mean(name[:80], known)}")
         [wanted] = [argument.name for argument in known[name].arguments or ()]
         if set(arguments) != {wanted} or not arguments[wanted].strip():
             raise ToolError(f"the prompt {name!r} takes one argument: {wanted}")
@@ -76,7 +76,7 @@ class Prompts:
                 return _completion(await self._sessions(typed))
             case types.ResourceTemplateReference(uri="chatbot://memories/{id}"), "id":
                 return _completion(await self._memories(typed))
-        raise ToolError("there is nothing to complete there")
+        raise ToolError("this argument has no completions")
 
     async def _names(self, typed: str) -> list[str]:
         """People, who are most often asked about."""

@@ -70,7 +70,7 @@ class Resources:
     async def read(self, address: str) -> str:
         """The JSON at an address."""
         found = _ADDRESS.fullmatch(address)
-        unknown = ToolError(f"there is no resource {address!r:.120}")
+        unknown = ToolError(f"unknown resource {address!r:.120}")
         if found is None or not is_observation_id(found[2].lower()):
             raise unknown
         if found[1] == "sessions":
@@ -118,4 +118,4 @@ def _decoded(cursor: str) -> list[str]:
             return list(place)
     except (ValueError, KeyError, TypeError):
         pass
-    raise ToolError(f"{cursor!r:.80} is no cursor that this server gave")
+    raise ToolError(f"invalid cursor {cursor!r:.80}: use one that this server returned")

@@ -77,7 +77,7 @@ def server_for(memory: MemorySystem, agent: str, table: OperationTable = OPERATI
     )
 
 
-class _Seen:
+class _Offer:
     """The tools and resources, as the holder of that memory sees them."""
 
     def __init__(self, memory: MemorySystem, agent: str, table: OperationTable) -> None:
@@ -88,7 +88,7 @@ class _Seen:
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         if name not in self.tools:
-            raise ToolError(f"there is no tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
+            raise ToolError(f"unknown tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
         try:
             async with asyncio.timeout(_LONGEST_S):
                 return await self.tools[name].run(arguments)
@@ -102,13 +102,13 @@ class _Surface:
         self._table = table
         self._operations = {each.tool: each for each in table if each.tool}
         self._agent = agent
-        self._seen: OrderedDict[Caller | None, _Seen] = OrderedDict()
+        self._seen: OrderedDict[Caller | None, _Offer] = OrderedDict()
 
-    def _for(self, context: Context) -> _Seen:
+    def _for(self, context: Context) -> _Offer:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
         caller: Caller | None = context.request.state.caller if context.request else None
         if caller not in self._seen:
-            self._seen[caller] = _Seen(_memory_for(self._memory, caller), self._agent, self._table)
+            self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent, self._table)
         self._seen.move_to_end(caller)
         while len(self._seen) > _MOST_CALLERS:
             self._seen.popitem(last=False)

@@ -412,5 +412,5 @@ class SessionHandle(Memory, spans=False):
 
 def _first(said: list[TranscriptEntry], entries: int | None) -> list[TranscriptEntry]:
     if entries is not None and not 0 <= entries <= len(said):
-        raise InvalidValue(f"there is no entry {entries}: the session has {len(said)}")
+        raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
     return said if entries is None else said[:entries]

@@ -158,7 +158,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.principal), None)
         if old is None and scope.expects is not None:
-            raise ChangedMeanwhile(f"there is no memory under the key {key!r:.80}: nothing was changed")
+            raise ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
         given = Draft(title=title, metadata=metadata, **draft)
         if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):
@@ -192,7 +192,7 @@ def _slot_name(slot: str) -> str:
 def _value(value: str) -> str:
     value = one_line(value, "the value")
     if not value:
-        raise InvalidValue("the value is empty; to take a slot away, forget it")
+        raise InvalidValue("the value is empty: use `forget` to remove a slot")
     return value
 
 

@@ -178,7 +178,7 @@ async def _state(
         return await _proposed(scope, said)
     old = _replaced(said, lines)
     if said.ended and old is None:
-        return AddResult("skipped", "", "there is no such value to end")
+        return AddResult("skipped", "", "the profile has no such value")
     if old is not None and _same(old, said):
         return await _again(scope, old, said)
     is_late = old is not None and said_at < old.said_at

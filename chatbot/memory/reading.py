@@ -389,7 +389,7 @@ class MemoryReads(ScopedOperations):
         scope = self._scope()
         scope.check("curate")
         if scope.meaning is None:
-            raise UnsupportedOperation("there is no embedder: set model in [embedding]")
+            raise UnsupportedOperation("no embedding model is configured: set model in [embedding]")
         return await (scope.meaning.embed_again(progress) if anew else scope.meaning.embed_all(progress))
 
     @takes(Every, _NO_FILTER)

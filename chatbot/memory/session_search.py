@@ -80,7 +80,7 @@ class SessionHit:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Candidate:
     """State of one session while it is ranked."""
 
     session: SessionHandle
@@ -126,7 +126,7 @@ async def _candidates(
     known: SessionTerms,
     progress: Progress,
     unread: dict[str, Exception],
-) -> dict[str, _Found]:
+) -> dict[str, _Candidate]:
     """The sessions whose entries or titles hold any of the terms, with how much they are about them."""
     looked = await asyncio.to_thread(known.look, asked)
     counts: dict[str, tuple[int, ...]] = {}
@@ -144,7 +144,7 @@ async def _candidates(
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     scores = about([{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))])
     return {
-        session.id: _Found(session, scores[session.id], max(counts.get(session.id, ()), default=0))
+        session.id: _Candidate(session, scores[session.id], max(counts.get(session.id, ()), default=0))
         for session in sessions
         if session.id in scores
     }
@@ -202,7 +202,7 @@ def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int,
 
 
 async def _add_remembered(
-    found: dict[str, _Found],
+    found: dict[str, _Candidate],
     sessions: Sequence[SessionHandle],
     asked: Sequence[str],
     memories: Scope | None,
@@ -217,7 +217,7 @@ async def _add_remembered(
     for match in matches:
         of = summaries[match.id].subject if match.id in summaries else match.session_id
         if of in wanted:
-            each = found.setdefault(of, _Found(wanted[of]))
+            each = found.setdefault(of, _Candidate(wanted[of]))
             each.remembered = max(each.remembered, (match.score, match.id))
 
 
@@ -227,9 +227,9 @@ async def _rows(memories: Scope | None, ids: Sequence[str]) -> dict[str, Observa
     return {row.id: row for row in await memories.store.get(memories.view(), ids)}
 
 
-def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
+def _ranked(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
     wanted = set(asked)
-    places: list[tuple[_Found, int]] = []
+    places: list[tuple[_Candidate, int]] = []
     documents: dict[int, dict[str, list[str]]] = {}
     for each in best:
         for number, role, text in _said(each):
@@ -245,7 +245,7 @@ def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Obs
     return sorted(hits, key=lambda hit: (hit.score, hit.record.used_at), reverse=True)
 
 
-def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
+def _said(each: _Candidate) -> Iterable[tuple[int, str, str]]:
     """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
     if each.session.record.title:
         yield 0, "title", each.session.record.title
@@ -255,7 +255,7 @@ def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
 
 
 def _hit(
-    each: _Found, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
+    each: _Candidate, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
 ) -> SessionHit | None:
     record = each.session.record
     score, number = top or (0.0, -1)

@@ -26,6 +26,7 @@ from chatbot.memory.slot_values import (
     place_in,
 )
 from chatbot.memory.slot_words import KIN, LANGUAGES, NO_NAME
+from chatbot.words import sentences
 
 _LONGEST = 2_000
 """Characters of a message that are looked at: a longer one is hardly about the person alone."""
@@ -72,9 +73,9 @@ def own_statements(text: str) -> Iterator[str]:
 
 def _statements(said: str) -> Iterator[str]:
     """The sentences that are no question, and are not taken back."""
-    sentences = list(_sentences(said))
-    for at, sentence in enumerate(sentences):
-        if not sentence.endswith("?") and not _TAKEN_BACK.search(" ".join(sentences[at:])):
+    parts = list(sentences(said, _END))
+    for at, sentence in enumerate(parts):
+        if not sentence.endswith("?") and not _TAKEN_BACK.search(" ".join(parts[at:])):
             yield _straightened(sentence)
 
 
@@ -103,9 +104,6 @@ _SPEAKER = re.compile(r"(?:^|[.!?]\s+)(?!Correction|Update|Edit|Note|PS|Moved)[A
 _TAKEN_BACK = re.compile(
     r"(?<=\w)[,.;!–-]\s*(?:i mean|sorry|no wait|wait,? no|just kidding|kidding|jk)\b|\b(?:just kidding|jk)\b",
     re.IGNORECASE,
-)
-_ABBREVIATED = re.compile(
-    r"\b(?:St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|vs|etc|e\.g|i\.e|approx|no|[A-Z]|(?:[A-Z]\.)+[A-Z]|Ave|Rd|Mt|Ft|Sgt|Lt|Col)\.$"
 )
 _END = re.compile(r"(?<=[.!?…])[\"”')]*\s+|\n+|(?<=[.!?])(?=[A-Z][a-z])|;\s+")
 _ISNT = re.compile(
@@ -146,15 +144,6 @@ def _without_quotes(text: str) -> str | None:
     if any(each.search(text) for each in (_FOREIGN, _ABOUT_TEXT, _SPEAKER, _REPORTED)):
         return None
     return _QUOTED.sub(' "" ', text)
-
-
-def _sentences(text: str) -> Iterator[str]:
-    begin = 0
-    for end in _END.finditer(text):
-        if not _ABBREVIATED.search(text[begin : end.start()]) or "\n" in end[0]:
-            yield text[begin : end.start()].strip()
-            begin = end.end()
-    yield text[begin:].strip()
 
 
 def _straightened(sentence: str) -> str:

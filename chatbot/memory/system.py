@@ -22,6 +22,7 @@ from chatbot.memory.following import Following
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
+from chatbot.memory.notices import LINES as CHANGES
 from chatbot.memory.notices import Notices
 from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
@@ -36,6 +37,7 @@ from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import LONGEST_LINE, one_line
+from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugin_point import present_name
@@ -571,7 +573,7 @@ class MemorySystem(Closable, Memory):
         """
         scope = self.memory(agent_id).scope
         scope.check("read")
-        return Following(scope, self.notices, after, ask=ask)
+        return Following(scope, self.notices, after, ask=ask, hint=self.backend.hint(MEMORIES, CHANGES))
 
     def unobserved(self) -> Memory | None:
         """Return the memory of all namespaces without spans, to measure it; None before it was used."""
@@ -775,7 +777,7 @@ class MemorySystem(Closable, Memory):
         opened = self._open_stores([self._observations] if names is None else names).values()
         store = next((each for each in opened if isinstance(each, ObservationStore)), None)
         if store is None:
-            raise UnsupportedOperation(f"of the stores {', '.join(names or [self._observations])} none keeps memories")
+            raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
         return self._caller.scope(store)
 
     async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
@@ -852,7 +854,7 @@ class MemorySystem(Closable, Memory):
         with span("store", store=name, operation="open", access="open"):
             store = open_store(name, self.where or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
         if self.where is None and store.keeps_files:
-            raise UnsupportedOperation(f"the store {name!r} keeps files, and this memory system may write none")
+            raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
         self._stores[name] = store
         if self.observer is not None:
             store.observer = self.observer

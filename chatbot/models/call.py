@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from chatbot.errors import ModelError, ModelTimeout
+from chatbot.errors import KeyRefused, ModelError, ModelTimeout
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.failures import translate
+from chatbot.models.provider import Provider
+
+T = TypeVar("T")
 
 _PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that it is ours that strikes."""
+
+
+async def answer_of(
+    call: Callable[..., Awaitable[Any]],
+    request: Mapping[str, Any],
+    read: Callable[[Any], T],
+    *,
+    provider: Provider,
+    name: str,
+    timeout_s: float,
+) -> T:
+    """Make one call that is not streamed, to the model `name`, and return what `read` makes of its answer.
+
+    Raises a `ModelError`, which contains neither a key nor the provider's exception.
+    """
+    failure: ModelError
+    try:
+        async with asyncio.timeout(timeout_s):
+            return read(await call(**request, timeout=timeout_s + _PATIENCE_S))
+    except TimeoutError:
+        failure = ModelTimeout(f"{name}: nothing came for {timeout_s:g} s")
+    except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
+        failure = translate(error, name, provider.secrets())
+        if isinstance(failure, KeyRefused):
+            failure.args = (f"{failure}{provider.hint()}",)
+    raise failure
 
 
 class ModelRequest:

@@ -10,10 +10,11 @@ from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
-from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, UnknownModel
+from chatbot.errors import ConfigError, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before, translate
+from chatbot.models.call import answer_of
+from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
 from chatbot.models.litellm_import import Connections
 from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import LocalEmbedder
@@ -25,8 +26,6 @@ from chatbot.stores.vectors import Vector, vector
 
 _RETRIES = 2
 _TIMEOUT_S = 60.0
-_PATIENCE_S = 5.0
-"""LiteLLM's own limit comes this much later than ours, so that it is ours that strikes."""
 
 
 class _TrueZero(int):
@@ -122,21 +121,16 @@ class LiteLLMEmbedder(Embedder):
 
     async def _call(self, texts: Sequence[str]) -> EmbeddingResult:
         """Make one call. Its errors never contain a key or the provider's exception."""
-        request = self._request(texts)
         litellm = await litellm_import.litellm()
         self._connections.use(litellm)
-        failure: ModelError
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                response = await litellm.aembedding(**request)
-            return EmbeddingResult(self._vectors(response, len(texts)), self._usage(litellm, response, texts))
-        except TimeoutError:
-            failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
-        except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
-            failure = translate(error, self.name, self.provider.secrets())
-            if isinstance(failure, KeyRefused):
-                failure.args = (f"{failure}{self.provider.hint()}",)
-        raise failure
+        return await answer_of(
+            litellm.aembedding,
+            self._request(texts),
+            lambda found: EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts)),
+            provider=self.provider,
+            name=self.name,
+            timeout_s=_TIMEOUT_S,
+        )
 
     def _request(self, texts: Sequence[str]) -> dict[str, Any]:
         settings = self._settings
@@ -148,7 +142,6 @@ class LiteLLMEmbedder(Embedder):
             **self.provider.arguments(),
             "input": [text or " " for text in texts],  # providers refuse an empty text
             "encoding_format": "float",
-            "timeout": _TIMEOUT_S + _PATIENCE_S,
             "num_retries": 0,  # retries are ours, as everywhere
             "max_retries": _NO_RETRIES,
             "drop_params": True,

@@ -213,6 +213,10 @@ def _load_library() -> Any:
 
 
 def _threads() -> int:
-    """Return one thread per available core, up to the number from which a small model gains nothing."""
+    """Return one thread per idle core, up to the number from which a small model gains nothing.
+
+    The threads wait for one another by spinning: with one that has no core of its own, all take several times as long.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MOST_THREADS)
+    busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
+    return max(1, min(cores, (os.cpu_count() or 1) - busy, _MOST_THREADS))

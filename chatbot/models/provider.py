@@ -270,7 +270,7 @@ def _wrong(name: str, settings: ProviderSettings, known: frozenset[str]) -> str:
             'a name of your own needs kind, such as "openai", and mostly api_base'
         )
     elif settings.kind not in known - OURS:
-        return f"kind = {settings.kind!r} is no provider{nearest_to(settings.kind)}"
+        return f"kind = {settings.kind!r} is not a provider{nearest_to(settings.kind)}"
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatbot.config import ProviderSettings, RerankSettings
-from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed
+from chatbot.errors import ConfigError, ProviderFailed
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
+from chatbot.models.call import answer_of
 from chatbot.models.disclosure import Disclosure
-from chatbot.models.failures import translate
 from chatbot.models.litellm_import import Connections
 from chatbot.models.provider import Provider
 from chatbot.models.token_counts import estimate_text
@@ -22,7 +21,6 @@ from chatbot.stores.lifecycle import AsyncResource
 
 _TIMEOUT_S = 10.0
 """Seconds that a turn may wait: without an answer the ranking is unchanged."""
-_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +82,17 @@ class LiteLLMReranker(Reranker):
             "documents": list(texts),
             "top_n": len(texts),
             "return_documents": False,
-            "timeout": _TIMEOUT_S + _PATIENCE_S,
         }
         litellm = await litellm_import.litellm()
         self._connections.use(litellm)
-        failure: ModelError
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                response = await litellm.arerank(**request)
-            return Reranking(self._scores(response, len(texts)), self._usage(response, question, texts))
-        except TimeoutError:
-            failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
-        except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
-            failure = translate(error, self.name, self._provider.secrets())
-            if isinstance(failure, KeyRefused):
-                failure.args = (f"{failure}{self._provider.hint()}",)
-        raise failure
+        return await answer_of(
+            litellm.arerank,
+            request,
+            lambda found: Reranking(self._scores(found, len(texts)), self._usage(found, question, texts)),
+            provider=self._provider,
+            name=self.name,
+            timeout_s=_TIMEOUT_S,
+        )
 
     async def aclose(self) -> None:
         """Close the connections of this model."""

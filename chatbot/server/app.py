@@ -137,7 +137,7 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
 
 def _why(error: dict[str, Any], place: str) -> str:
     if error["type"] == "extra_forbidden":
-        return "no such field is known"
+        return "unknown field"
     if error["type"] == "string_pattern_mismatch":
         return (
             "it must not be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Path, Query
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
@@ -110,7 +110,7 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
     for operation in sorted(routed, key=lambda each: "{" in each.http):
         method, path = operation.http.split()
         is_of_sessions = path.startswith(_SESSIONS)
-        shown = _Shown.of(operation)
+        shown = _Answer.of(operation)
         router.add_api_route(
             path,
             _endpoint(operation, shown),
@@ -126,7 +126,7 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
     return router
 
 
-def _responses(operation: Operation, shown: _Shown) -> Responses:
+def _responses(operation: Operation, shown: _Answer) -> Responses:
     path = operation.http.split()[1]
     if _expects(operation):
         return OF_CHANGES
@@ -141,19 +141,19 @@ def _expects(operation: Operation) -> bool:
     return method != "GET" and path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key/"))
 
 
-def _has_version(operation: Operation, shown: _Shown) -> bool:
+def _has_version(operation: Operation, shown: _Answer) -> bool:
     return shown.model is MemoryRecord and operation.http.startswith("GET ")
 
 
-class _Shown:
-    """Form in which the result of an operation is answered."""
+class _Answer:
+    """Form of the answer to an operation."""
 
     def __init__(self, model: Any, shape: type[Shape] | None) -> None:
         self.model = model
         self._shape = shape
 
     @classmethod
-    def of(cls, operation: Operation) -> _Shown:
+    def of(cls, operation: Operation) -> _Answer:
         """Answers by the type that the operation returns."""
         returned = operation.returns({each.__name__: each for each in SHAPES})
         if returned is type(None):
@@ -189,7 +189,7 @@ def _takes_one(operation: Operation) -> bool:
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 
-def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
+def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
     method, path = operation.http.split()
     offered = operation.at("http")
     in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
@@ -270,6 +270,12 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
 
 
+class _MadeBody(RequestBody):
+    """A body that is made of the table: it has no source in which pydantic could look for docstrings."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[RequestBody]:
     """The model of a body; operations that name the same share it."""
     name, _, words = operation.body.partition(": ")
@@ -277,7 +283,7 @@ def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[Reques
     place = name, frozenset(parameters)
     if place not in _bodies:
         fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
-        model = create_model(name, __base__=RequestBody, **fields)
+        model = create_model(name, __base__=_MadeBody, **fields)
         model.__doc__ = words or _sentence(operation.summary)
         model.model_config["json_schema_extra"] = _RULES.get(name, {})
         model.model_rebuild(force=True)
@@ -312,9 +318,9 @@ def _said(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]
 
 def _checked(parameter: Parameter, value: Any) -> Any:
     """The value. A malformed id raises the same error as a missing one."""
-    nouns = {kinds.Id: "observation", kinds.FactId: "fact"}
+    nouns = {kinds.Id: "memory", kinds.FactId: "fact"}
     noun = next((noun for kind, noun in nouns.items() if parameter.item == kind), None)
     for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
         if noun and each is not None and not is_observation_id(each):
-            raise UnknownObservation(f"there is no {noun} {each!r:.80}")
+            raise UnknownObservation(f"no {noun} has the id {each:.80}")
     return value

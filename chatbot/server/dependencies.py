@@ -31,7 +31,7 @@ async def known_parameters_only(request: Request) -> None:
     known = await parameters_of(request.app, request.scope["route"].path, request.method)
     for name in request.query_params:
         if name not in known:
-            raise ProblemError(invalid(f"no such parameter is known{did_you_mean(name[:80], known)}", name[:80]))
+            raise ProblemError(invalid(f"unknown parameter{did_you_mean(name[:80], known)}", name[:80]))
 
 
 IdentitiesHere = Annotated[Identities, Depends(_identities)]

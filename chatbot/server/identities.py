@@ -99,10 +99,10 @@ class Identities(AsyncResource):
             return IdentityAccess(caller, self._runtimes[name], self._chats, self.turns, self.accounts, self.siblings)
         known = self.names_for(caller)
         if identity is None and not known:
-            raise IdentityError("there is no identity that you may talk to")
+            raise IdentityError("no identity is available to you")
         name = known[0] if identity is None else identity
         if name not in known:
-            raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
+            raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, known)}")
         return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts, self.siblings)
 
     async def runtime(self, identity: str) -> Runtime:

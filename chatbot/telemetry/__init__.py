@@ -16,7 +16,7 @@ from chatbot.errors import ConfigError
 if TYPE_CHECKING:
     from chatbot.telemetry.telemetry import Telemetry
 
-_HOW_TO_INSTALL = "[telemetry] needs the extra `otel`: uv pip install 'chatbot-runtime[otel]'"
+_HOW_TO_INSTALL = "[telemetry] needs the extra `otel`: pip install 'chatbot-runtime[otel]'"
 
 
 def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Telemetry | None:

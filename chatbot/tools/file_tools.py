@@ -64,7 +64,7 @@ def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
     """
     root = folder.expanduser().resolve()
     if not root.is_dir():
-        raise ConfigError(f"[files] folder: there is no folder {str(folder)!r}")
+        raise ConfigError(f"[files] folder: {str(folder)!r} does not exist")
     if inside := next((each for each in ours if each.resolve().is_relative_to(root)), None):
         raise ConfigError(f"[files] folder: {str(folder)!r} holds {inside}: choose a folder without files of chatbot")
     work = _FileTools(WorkFolder(root))

@@ -198,7 +198,7 @@ class Toolbox:
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:
-            raise ToolError(f"there is no tool {call.name!r}{did_you_mean(call.name, self._tools)}")
+            raise ToolError(f"unknown tool {call.name!r}{did_you_mean(call.name, self._tools)}")
         return self._tools[call.name]
 
 

@@ -61,7 +61,7 @@ def _open(path: Path, kind: str | None) -> Source:
     if path.is_dir():
         return _open_folder(path, kind)
     if not path.exists():
-        raise InvalidValue(f"no such file: {path}")
+        raise InvalidValue(f"file not found: {path}")
     if not path.is_file():
         raise UnsafePath(f"{path} is not a regular file")
     if _starts_with(path, _ZIP):

@@ -55,7 +55,7 @@ class CopyCounts:
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> CopyCounts:
     """Copy everything that is kept of an identity. Raises `ConfigError` where the target says something else."""
     if isinstance(source, Path) and not source.is_dir():
-        raise MissingFolder(f"there is no folder {source}")
+        raise MissingFolder(f"folder not found: {source}")
     async with AsyncExitStack() as stack:
         one, other = await _End.opened(source, stack), await _End.opened(target, stack)
         tell = progress or (lambda *_: None)

@@ -35,7 +35,7 @@ Part = tuple[Sequence[bytes], Ints, Ints]
 """Terms, how many postings each has, and these: `document << 20 | field << 16 | count`."""
 
 
-class _Counted(FieldType):  # type: ignore[misc]
+class _CountField(FieldType):  # type: ignore[misc]
     """A field whose terms were analysed and counted before."""
 
 
@@ -263,7 +263,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
     """Whoosh's writer of the rows from `start` to `end`: documents may come in any order, each once, and segments."""
 
     def __init__(self, start: int, end: int) -> None:
-        schema = Schema(**{name: _Counted(Frequency(), None, scorable=True) for name in FIELDS})
+        schema = Schema(**{name: _CountField(Frequency(), None, scorable=True) for name in FIELDS})
         toc = SimpleNamespace(generation=0, schema=schema, segments=[])
         index = SimpleNamespace(storage=RamStorage(), indexname="rows", _read_toc=lambda: toc)
         super().__init__(index, _lk=False, codec=Codec(end - start), compound=False)
@@ -351,7 +351,7 @@ def build(
 
 def reader(segment: Segment) -> SegmentReader:
     """The segment as Whoosh reads it, for its `Searcher`."""
-    schema = Schema(**{name: _Counted(Frequency(), None, scorable=True) for name in FIELDS})
+    schema = Schema(**{name: _CountField(Frequency(), None, scorable=True) for name in FIELDS})
     codec = Codec(segment=segment)
     return SegmentReader(RamStorage(), schema, _New(codec, len(segment)), generation=0, codec=codec)
 

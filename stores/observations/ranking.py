@@ -36,7 +36,7 @@ class RankedRows(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _VisiblePart:
     """Visible part of a segment: its documents (None for all), their number, and the sums of their lengths."""
 
     documents: Ints | None
@@ -116,7 +116,7 @@ class Totals:
         self.lengths = [a + b for a, b in zip(self.lengths, lengths, strict=True)]
 
 
-def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _Seen:
+def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
     known = segment.texts != UNKNOWN
     flags = np.frombuffer(bytes(visible.flags[segment.start : segment.end]).ljust(len(segment), b"\0"), "u1")
     seen = known & (flags != 0)
@@ -124,14 +124,14 @@ def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _Seen:
     seen[inside] = False
     hidden = np.flatnonzero(known & ~seen)
     if not len(hidden):
-        return _Seen(None, segment.entry.known, segment.entry.totals)
+        return _VisiblePart(None, segment.entry.known, segment.entry.totals)
     gone = segment.lengths(hidden)
     left = [total - length for total, length in zip(segment.entry.totals, gone, strict=True)]
-    return _Seen(seen, segment.entry.known - len(hidden), left)
+    return _VisiblePart(seen, segment.entry.known - len(hidden), left)
 
 
 @dataclass(slots=True)
-class _Found:
+class _Postings:
     """Postings of a question's terms, one behind the other by term and field, of one segment or of the overlay."""
 
     first: int
@@ -189,7 +189,7 @@ def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Vis
 
 def _found(
     terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible, *, distinct: bool = False
-) -> list[_Found]:
+) -> list[_Postings]:
     parts = [
         _in_segment(terms, segment, seen, distinct=distinct)
         for segment, seen in zip(totals.segments, totals.seen, strict=True)
@@ -198,7 +198,7 @@ def _found(
     return [part for part in parts if part is not None and len(part.postings)]
 
 
-def _in_segment(terms: Sequence[str], segment: Segment, seen: _Seen, *, distinct: bool) -> _Found | None:
+def _in_segment(terms: Sequence[str], segment: Segment, seen: _VisiblePart, *, distinct: bool) -> _Postings | None:
     runs = segment.runs_of(terms)
     if not runs or not seen.count:
         return None
@@ -214,7 +214,7 @@ def _in_segment(terms: Sequence[str], segment: Segment, seen: _Seen, *, distinct
     if seen.documents is not None:
         keep = seen.documents[postings >> 16]
         postings, owners, counts = postings[keep], owners[keep], counts[keep]
-    return _Found(segment.start, postings, counts, owners, len(terms))
+    return _Postings(segment.start, postings, counts, owners, len(terms))
 
 
 def _set_many(counts: Ints, segment: Segment, runs: Sequence[TermRun]) -> None:
@@ -225,7 +225,7 @@ def _set_many(counts: Ints, segment: Segment, runs: Sequence[TermRun]) -> None:
         offset += end - begin
 
 
-def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, distinct: bool) -> _Found | None:
+def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, distinct: bool) -> _Postings | None:
     found = [overlay.packed(term) for term in terms]
     packed = np.frombuffer(b"".join(found), "u8")
     if not len(packed):
@@ -241,10 +241,10 @@ def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, dis
     owners |= (packed >> np.uint64(packing.FIELD) & np.uint64(15)).astype("i8")
     counts = (packed >> np.uint64(packing.COUNT) & np.uint64(0xFFFF)).astype("f8")
     postings = rows << 16 | (packed & np.uint64(255)).astype("i8") << 8 | repeated
-    return _Found(0, postings, counts, owners, len(terms))
+    return _Postings(0, postings, counts, owners, len(terms))
 
 
-def _scores(part: _Found, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
+def _scores(part: _Postings, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
     """Rows, and what each scores, in the very arithmetic of `chatbot.stores.text.bm25.contribution`."""
     fields = part.owners & 15
     worth = part.counts * (K1 + 1)

@@ -50,7 +50,9 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return StoreFailed(f"{where} has no tables of chatbot: run `{MIGRATE}`")
     if isinstance(error, errors.InsufficientPrivilege):
-        return StoreFailed(f"{where}: {_short(error)}: run `{MIGRATE} --role NAME` as the owner of the tables")
+        whole = "for database" in str(error)
+        remedy = "--url` with the owner of the database" if whole else "--role NAME` as the owner of the tables"
+        return StoreFailed(f"{where}: {_short(error)}: run `{MIGRATE} {remedy}")
     return StoreFailed(f"{where}: {_hint(error) or _short(error)}")
 
 
@@ -61,9 +63,9 @@ _HINTS = {
     "password authentication failed": "the password is wrong: correct url in [storage]",
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
-    "could not translate host name": "no such host: correct url in [storage]",
-    "failed to resolve host": "no such host: correct url in [storage]",
-    "Name or service not known": "no such host: correct url in [storage]",
+    "could not translate host name": "host not found: correct url in [storage]",
+    "failed to resolve host": "host not found: correct url in [storage]",
+    "Name or service not known": "host not found: correct url in [storage]",
     "Connection refused": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "No such file or directory": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "timeout expired": "no PostgreSQL answers there: start it, or correct url in [storage]",
@@ -80,9 +82,9 @@ def _hint(error: psycopg.Error) -> str:
         return "the address cannot be read: correct url in [storage], and write % in a password as %25"
     text = str(error)
     if "database" in text and "does not exist" in text:
-        return "there is no such database: create it with createdb, or correct url in [storage]"
+        return "the database does not exist: create it with createdb, or correct url in [storage]"
     if "role" in text and "does not exist" in text:
-        return "there is no such role: create it with createuser, or correct url in [storage]"
+        return "the role does not exist: create it with createuser, or correct url in [storage]"
     return next((hint for part, hint in _HINTS.items() if part in text), "")
 
 

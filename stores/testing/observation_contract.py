@@ -654,7 +654,7 @@ class ObservationStoreContract:
             self.run_where_changes_are_told(tmp_path, go_on)
 
     def run_where_changes_are_told(self, home: Path, check: Callable[[ObservationStore], Awaitable[None]]) -> bool:
-        """Run the check, and return True, unless the store tells no changes."""
+        """Run the check, and return True, unless the store does not report changes."""
         tells: list[bool] = []
 
         async def run(store: ObservationStore) -> None:

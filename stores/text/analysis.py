@@ -167,7 +167,7 @@ class _Clean(dict[int, int | str | None]):
         return self[code]
 
 
-class _Folded(dict[int, int | str | None]):
+class _Accents(dict[int, int | str | None]):
     """A letter without its accents; only in scripts where that leaves the letter."""
 
     def __missing__(self, code: int) -> int | str | None:
@@ -188,8 +188,8 @@ def _clean() -> _Clean:
 
 
 @cache
-def _folded() -> _Folded:
-    return _Folded()
+def _folded() -> _Accents:
+    return _Accents()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What an adapter must never let out of the fence."""
+"""Text that an adapter must never let out of the fence."""
 
 from chatbot.embed import AgentMemory
 

@@ -1,4 +1,4 @@
-"""What a provider is not to be sent from memory: no prompt holds it, no tool gives it, and the receipt says so."""
+"""Memories that a provider must not be sent: no prompt holds it, no tool gives it, and the receipt says so."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +29,7 @@ NOTHING = Disclosure("box", memory=False)
 PUBLIC = Disclosure("box", sensitivity="public")
 ANYTHING = Disclosure("box")
 SECRETS: dict[Sensitivity, str] = {"public": "alpaca Castor", "private": "alpaca Pollux", "secret": "alpaca Leda"}
-"""What is remembered, by its sensitivity; nothing can be written that is `unknown`."""
+"""Memories by sensitivity; nothing can be written that is `unknown`."""
 
 
 class Generous(Alone):

@@ -1,4 +1,4 @@
-"""What is too long for the window is cut to its best passages, and says so; short things stay as they are."""
+"""Texts too long for the window are cut to its best passages, and says so; short things stay as they are."""
 
 import json
 from collections.abc import AsyncIterator

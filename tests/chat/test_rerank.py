@@ -1,7 +1,6 @@
 """A reranker orders what a turn recalls: billed, within the budget, of public memories alone, and never missed."""
 
 import json
-import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +18,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Usage
 from chatbot.models.rerank import LiteLLMReranker, Reranker, Reranking, open_reranker
 from chatbot.models.scripted import ScriptedModel
+from tests.servers.in_thread import answering
 
 ROWS = ("The boiler is serviced by Ann", "The boiler is in the cellar", "The boiler is ten years old")
 
@@ -107,13 +107,8 @@ def address() -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(Handler, ThreadingHTTPServer) as address:
+        yield address
 
 
 @pytest.mark.nightly  # LiteLLM is imported

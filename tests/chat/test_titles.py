@@ -1,4 +1,4 @@
-"""What a session is called: by rule, by the model when asked, and never against the user's word."""
+"""Titles of sessions: by rule, by the model when asked, and never against the user's word."""
 
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from chatbot.models import ScriptedModel
         ("History of Rome", "History of Rome"),
         ("```python\nprint(1)\n```\nWhy does this print 1?", "Why does this print 1?"),
         ("> quoted words\n\nWhat does this mean?", "What does this mean?"),
+        ("My dentist is Dr. Weiss in Ulm. He is kind.", "My dentist is Dr. Weiss in Ulm."),
         ("# Plan\nBuild a shed", "Plan"),
         ("你好！今天天气怎么样？谢谢", "今天天气怎么样？"),
         ("こんにちは。東京の天気は？", "東京の天気は？"),

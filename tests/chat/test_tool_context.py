@@ -1,4 +1,4 @@
-"""What a stranger's tools are given: no more than whoever they work for may see."""
+"""Context of a stranger's tools: no more than whoever they work for may see."""
 
 import json
 from collections.abc import AsyncIterator

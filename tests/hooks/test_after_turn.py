@@ -1,4 +1,4 @@
-"""What happens after a turn in a whole runtime: nobody waits, what comes is kept whole, and failures cost no turn."""
+"""Work after a turn in a whole runtime: nobody waits, what comes is kept whole, and failures cost no turn."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a session was about, by rule."""
+"""Digests of sessions, by rule."""
 
 import pytest
 from hypothesis import given

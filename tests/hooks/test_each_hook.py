@@ -56,7 +56,7 @@ async def look_up(path: str) -> str:
 
 
 async def lived(*, turns: int = 12) -> dict[str, Any]:
-    """What a life with the hooks as they are configured leaves behind: two sessions, a week apart."""
+    """Traces of a life with the hooks as they are configured: two sessions, a week apart."""
     clock = Clock(step=timedelta(milliseconds=1))
     call = ToolCall("c", "look_up", json.dumps({"path": "barge.md"}))
     model, receipts = Talker(call), []

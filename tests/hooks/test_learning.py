@@ -1,4 +1,4 @@
-"""What becomes of facts: known, added, updated, denied, and what takes whose place by meaning; nothing looser, ever."""
+"""Outcomes of facts: known, added, updated, denied, and what takes whose place by meaning; nothing looser, ever."""
 
 import json
 from collections.abc import AsyncIterator

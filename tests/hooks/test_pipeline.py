@@ -219,7 +219,7 @@ async def test_a_hook_that_writes_to_what_it_hears_of_comes_to_an_end() -> None:
         ("[hooks.temporal]\nplaces = [1]", r"\[hooks\.temporal\] places"),
         ('[hooks."own_hooks:Listener"]\nmots = 5', "has no setting 'mots': did you mean 'most'"),
         ('[hooks."own_hooks:Missing"]', "cannot be loaded"),
-        ('[hooks."nowhere:Hook"]', "there is no module 'nowhere'"),
+        ('[hooks."nowhere:Hook"]', "module 'nowhere' not found"),
         ('[hooks."own_hooks:not_a_hook"]', "it should be a class that inherits"),
         ('[hooks."own_hooks:Badly"]', "its topics should be a tuple"),
     ],

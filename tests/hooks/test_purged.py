@@ -1,4 +1,4 @@
-"""What memory was told to forget or to erase comes back by no summary of a transcript that still holds it."""
+"""Forgotten and erased memories come back by no summary of a transcript that still holds it."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a tool run says, by rule."""
+"""Records of tool runs, by rule."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is taken back is gone at once: from the prompt, from memory, and from every file."""
+"""An exchange that is taken back is gone at once: from the prompt, from memory, and from every file."""
 
 import json
 from datetime import timedelta

@@ -66,7 +66,7 @@ MOST = 8
 
 
 class Scenario:
-    """What children do in a folder, and what must be there after they died."""
+    """Work of child processes in a folder, and the state required after they died."""
 
     workers: ClassVar[int] = 1
     life_s: ClassVar[float] = 0.015
@@ -563,7 +563,7 @@ class Retiring(Maintaining):
                 await memory.maintain(policy, whole=True)
 
     async def check(self, acked: list[str]) -> None:
-        """What is gone is told of, and summaries are whole."""
+        """Check that purges are reported, and summaries whole."""
         async with self.open() as store:
             rows = {row.id: row for row in await _every_row(store, LATER)}
         told: dict[str, dict[str, str]] = {}
@@ -639,7 +639,7 @@ class Child:
         assert os.read(reader, 6) == b"ready\n"
 
     def acked(self) -> list[str]:
-        """What it acknowledged since the last call; all of it, if it is stopped or dead."""
+        """Return what it acknowledged since the last call; all of it, if it is stopped or dead."""
         os.set_blocking(self._reader, False)
         try:
             while part := os.read(self._reader, 1 << 16):
@@ -723,7 +723,7 @@ def _ends_whole(folder: Path) -> bool:
 
 @contextmanager
 def _told() -> Iterator[list[str]]:
-    """What is logged by `chatbot.stores.files`."""
+    """Records logged by `chatbot.stores.files`."""
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]

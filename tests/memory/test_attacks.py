@@ -1,4 +1,4 @@
-"""What a second attack on the memory found: each way in stays closed."""
+"""Findings of a second attack on the memory: each way in stays closed."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the window left out is told in short, at a bounded cost."""
+"""Messages that the window left out are told in short, at a bounded cost."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What maintenance does to a memory, through `MemorySystem`, on files."""
+"""Maintenance of a memory, through `MemorySystem`, on files."""
 
 import asyncio
 import json

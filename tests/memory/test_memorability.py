@@ -1,4 +1,4 @@
-"""What is worth remembering: bounds, the gate, and what must and must not pass it."""
+"""Memorability: bounds, the gate, and what must and must not pass it."""
 
 import pytest
 from hypothesis import given

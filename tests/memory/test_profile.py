@@ -1,4 +1,4 @@
-"""What a person says of themselves fills typed slots, which keep their dates, their source and their history."""
+"""Statements of people about themselves fill typed slots, which keep their dates, their source and their history."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What recall promises whatever is remembered: the right thing first, the gate kept, one order, and bounded work."""
+"""Promises of recall for any memory: the right thing first, the gate kept, one order, and bounded work."""
 
 import random
 from collections import Counter
@@ -240,7 +240,7 @@ async def test_neither_neighbours_nor_sessions_widen_the_gate(memory: MemorySyst
 
 
 async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None:
-    """Whether other rows exist that the caller may not see, they cannot tell from what they are answered."""
+    """Answers do not show a caller whether rows exist that they may not see."""
     answers = []
     for hidden in (0, 1, 7):
         settings = {"observations": {"cache": str(tmp_path / f"cache{hidden}")}}

@@ -1,4 +1,4 @@
-"""What callers can do with what is remembered, on files and in memory alike."""
+"""Operations of callers on memories, on files and in memory alike."""
 
 import asyncio
 import json

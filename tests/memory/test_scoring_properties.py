@@ -1,4 +1,4 @@
-"""What holds of scores whatever the numbers are."""
+"""Properties of scores for any numbers."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What sentences tell: small talk, decisions, open items, what is rare, and what denies what."""
+"""Meaning of sentences: small talk, decisions, open items, what is rare, and what denies what."""
 
 import pytest
 

@@ -115,7 +115,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_turn_to_others(tmp_path: Pa
             await same.transcript_append("user", "mine")
 
 
-class _Taken(Lease):
+class _TakenLease(Lease):
     def take(self) -> bool:
         return False
 
@@ -124,7 +124,7 @@ class _Taken(Lease):
 
 
 async def test_who_waits_too_long_is_told_that_another_process_is_at_it() -> None:
-    order = TurnOrder(_Taken(), patience_s=0)
+    order = TurnOrder(_TakenLease(), patience_s=0)
     with pytest.raises(StoreBusy, match="another process"):
         await order.__aenter__()
     assert not order.locked()

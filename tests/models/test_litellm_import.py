@@ -1,4 +1,4 @@
-"""What is loaded when: nothing before it is needed, and LiteLLM without holding anybody up."""
+"""Order of loading: nothing before it is needed, and LiteLLM without holding anybody up."""
 
 import subprocess
 import sys

@@ -60,7 +60,7 @@ def owners(told: object) -> set[str]:
 
 
 def arguments_of(model: str, providers: Configured) -> dict[str, Any]:
-    """What LiteLLM would be given, for a chat and for an embedding."""
+    """Return the arguments for LiteLLM, of a chat and of an embedding."""
     chat = LiteLLMModel(ModelSettings(name=model), providers)
     embedder = LiteLLMEmbedder(EmbeddingSettings(model=model), providers)
     made = {"chat": chat._request([], (), None), "embedding": embedder._request(["x"])}
@@ -224,7 +224,7 @@ def test_a_name_of_one_s_own_takes_no_usual_key(monkeypatch: pytest.MonkeyPatch)
         ({"zzzzzzzz": {}}, "needs kind"),
         ({"openai": {"kind": "anthropic"}}, "cannot stand for 'anthropic'"),
         ({"mybox": {"kind": "opnai", "api_base": "http://box"}}, "did you mean 'openai'"),
-        ({"mybox": {"kind": "local", "api_base": "http://box"}}, "is no provider"),
+        ({"mybox": {"kind": "local", "api_base": "http://box"}}, "is not a provider"),
         ({"local": {"api_key": "k"}}, "runs in this process"),
         ({"scripted": {"api_base": "http://box"}}, "runs in this process"),
     ],

@@ -28,7 +28,7 @@ def block_of(row: Observation) -> str:
 
 
 def passes(attack: Second) -> bool:
-    """Whether a model would read what it must not: the order, or the mark of another's role."""
+    """Return whether a model would read what it must not: the order, or the mark of another's role."""
     verdict = judge(attack.row, VIEW)
     between = "\n".join(block_of(attack.row).splitlines()[2:-1])
     return verdict.ok and (not attack.may_be_shown or any(mark in between for mark in attack.gone))

@@ -1,4 +1,4 @@
-"""What models reply to the errands beside a conversation: well, badly, and with bad intent."""
+"""Replies of models to calls beside a conversation: well, badly, and with bad intent."""
 
 import json
 import re

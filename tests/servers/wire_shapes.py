@@ -5,17 +5,18 @@ Each answers by what the prompt holds, so that a reply tells what was recalled, 
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
+from tests.servers.in_thread import answering
+
 SHAPES = ("openai", "anthropic", "ollama", "gemini")
 
 
 def answer_to(prompt: str) -> str:
-    """What a model would make of the first line of a profile that names a home."""
+    """Return what a model would make of the first line of a profile that names a home."""
     home = re.search(r"lives in (\w+)", prompt)
     return f"You live in {home[1]}." if home else "I do not know where you live."
 
@@ -68,12 +69,8 @@ def wire_shapes() -> Iterator[str]:
     """The address of a server, as long as it is used."""
     WireShapes.keys.clear()
     WireShapes.prompts.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), WireShapes) as http:
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
-        thread.join()
+    with answering(WireShapes, ThreadingHTTPServer) as address:
+        yield address
 
 
 def _event(data: dict[str, Any], name: str = "") -> str:

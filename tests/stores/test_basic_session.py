@@ -1,4 +1,4 @@
-"""What `BasicSessionStore` adds to the contract: readable files, caps, hand edits, and several processes."""
+"""Promises of `BasicSessionStore` beyond the contract: readable files, caps, hand edits, and several processes."""
 
 import asyncio
 import json

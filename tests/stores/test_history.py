@@ -1,4 +1,4 @@
-"""What a caller is told of a row's past: what was written while they could not see the row stays hidden."""
+"""History of a row for a caller: what was written while they could not see the row stays hidden."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

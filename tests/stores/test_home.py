@@ -23,10 +23,10 @@ def test_an_address_names_a_database_and_an_identity() -> None:
     ("text", "told"),
     [
         ("postgre://db/chat", "did you mean 'postgres'"),
-        ("mysql://db/chat", "there is no storage 'mysql'"),
+        ("mysql://db/chat", "unknown storage 'mysql'"),
         ("localhost", "is not the URL of a database"),
         ("postgresql://db:port/chat", "port"),
-        ("postgresql://db/chat#../etc", "is no identity"),
+        ("postgresql://db/chat#../etc", "is not an identity"),
     ],
 )
 def test_a_wrong_address_is_refused_in_words(text: str, told: str) -> None:

@@ -14,7 +14,7 @@ name = st.sampled_from(NAMES)
 
 
 class Life(RuleBasedStateMachine):
-    """What happens to the labels of a table, beside a plain dictionary."""
+    """Changes of a table's labels, beside a plain dictionary."""
 
     def __init__(self) -> None:
         super().__init__()

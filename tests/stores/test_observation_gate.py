@@ -135,7 +135,7 @@ class Zoo:
         }
 
     def hidden(self, view: View) -> list[Observation]:
-        """What the caller may not know of, whatever they ask for."""
+        """Return the rows that the caller may not know of, whatever they ask for."""
         return [row for row in self.rows if not is_allowed(row, replace(view, asked=frozenset(SENSITIVITIES)))]
 
 

@@ -1,4 +1,4 @@
-"""What a journal and a cache may hold after hands, disks and strangers were at them: it is told, and work goes on."""
+"""Journals and caches damaged by hands, disks and strangers: it is told, and work goes on."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What an observation may hold: what is impossible is refused before it is kept, all else comes back as it was."""
+"""Values of an observation: what is impossible is refused before it is kept, all else comes back as it was."""
 
 import asyncio
 import math

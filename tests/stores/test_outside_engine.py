@@ -13,7 +13,7 @@ from tests.patience import PATIENCE_S
 
 PROJECT = Path(__file__).parents[1] / "outside" / "sqlite_engine"
 _SAMPLE = "Log and not kill and not processes or Shelf and not kill and not processes or Rounded and near or purged"
-"""What is tried of the kit where not everything is."""
+"""Tests of the kit that are run where not all are."""
 
 
 @pytest.mark.nightly

@@ -61,7 +61,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("no_such_module:Store", UnknownStore, "no module 'no_such_module'"),
+        ("no_such_module:Store", UnknownStore, "module 'no_such_module' not found"),
         ("{own}:Missing", BrokenStore, "Missing"),
         ("{own}:NoStore", BrokenStore, "not a class that inherits"),
         ("{own}:function", BrokenStore, "not a class that inherits"),
@@ -155,5 +155,5 @@ def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_n
 
 
 def test_an_unknown_name_that_is_like_no_other_is_told_what_there_is() -> None:
-    with pytest.raises(UnknownStore, match=r"there is .*basic_session, in_memory"):
+    with pytest.raises(UnknownStore, match=r"choose from .*basic_session, in_memory"):
         load("postgres")

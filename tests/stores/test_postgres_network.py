@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import connection, database
+from chatbot.stores.postgres import database, database_connection
 from chatbot.stores.postgres.backend import PostgresBackend
 from tests.postgres import ROLE, address, owner_url
 
@@ -116,7 +116,7 @@ def test_a_transaction_is_kept_whole_or_not_at_all(backend: PostgresBackend, pro
 def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allowed(
     backend: PostgresBackend, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LONGEST_S", 1.0)
+    monkeypatch.setattr(database_connection, "LONGEST_S", 1.0)
     proxy.cut_at(b"COMMIT", is_heard=True, is_told=False)
     with pytest.raises(StoreFailed, match=r"not known whether it was kept.*no answer for 1 s"):
         backend.document("settings").change(lambda _: b"changed")

@@ -9,15 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from chatbot.stores.testing_backend import record
 
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import connection, database
+from chatbot.stores.postgres import database, database_connection
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
-from chatbot.stores.testing_backend import record
+from chatbot.stores.testing.backend_contract import record
 from tests.patience import PATIENCE_S
 from tests.postgres_pair import Node, pair, several
 
@@ -102,7 +103,7 @@ def test_a_database_of_which_no_server_may_be_written_to_says_what_to_do(nodes: 
 def test_a_commit_waits_for_a_standby_that_is_gone_no_longer_than_allowed(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LONGEST_S", 5.0)
+    monkeypatch.setattr(database_connection, "LONGEST_S", 5.0)
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     primary, standby = nodes
     backend = PostgresBackend(Address(several(primary, standby), "ada"))

@@ -1,4 +1,4 @@
-"""What one process analysed the next one need not analyse again; and that this is a cache and nothing more."""
+"""Work of one process that the next need not repeat; it is a cache and nothing more."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class Place:
         return ObservationFileStore(self.root / "memory", cache=str(cache or self.root / "cache"))
 
     def run(self, work: Callable[[ObservationFileStore], Awaitable[Result]], cache: Path | None = None) -> Result:
-        """What a short process does: open, work, close."""
+        """Open, work and close, as a short process does."""
 
         async def opened() -> Result:
             async with self.open(cache) as store:

@@ -46,7 +46,7 @@ def fill(index: TextIndex, texts: Texts) -> None:
 
 
 def match(index: TextIndex, texts: Texts, query: list[str], visible: Visible) -> dict[int, float]:
-    """What the index finds, as a store asks: without what is damaged."""
+    """Return what the index finds, as a store asks: without damaged parts."""
     while True:
         fill(index, texts)
         try:

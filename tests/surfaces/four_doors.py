@@ -38,7 +38,7 @@ def home() -> Path | Address:
 
 
 class Refusal(Exception):
-    """What a door said instead of an answer; `kind` is None where it shows words alone."""
+    """Error of a door in place of an answer; `kind` is None where it shows words alone."""
 
     def __init__(self, kind: str | None, message: str) -> None:
         super().__init__(kind, message)
@@ -286,7 +286,7 @@ class Mcp(Door):
         self.used: set[str] = set()
 
     async def tools(self) -> set[str]:
-        """What it offers."""
+        """Return the tools that it offers."""
         return {tool.name for tool in (await self._client.list_tools()).tools}
 
     async def run(self, name: str, /, **given: Any) -> Any:

@@ -51,7 +51,7 @@ def test_what_was_pasted_names_no_file() -> None:
 
 
 def test_a_path_that_leads_nowhere_is_an_error() -> None:
-    with pytest.raises(InvalidValue, match=r"there is no file 'deep/none.md'"):
+    with pytest.raises(InvalidValue, match=r"file not found: 'deep/none.md'"):
         attached("@deep/none.md", PastedTexts())
 
 
@@ -59,9 +59,9 @@ def test_a_path_that_leads_nowhere_is_an_error() -> None:
 def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
     assert attached(f"ask @{name}", PastedTexts()) == (f"ask @{name}", [])
     for text in (f"@{name}/x", f'@"{name}"'):
-        with pytest.raises(InvalidValue, match="there is no file"):
+        with pytest.raises(InvalidValue, match="file not found:"):
             attached(text, PastedTexts())
-    with pytest.raises(InvalidValue, match="there is no file"):
+    with pytest.raises(InvalidValue, match="file not found:"):
         uploaded(name)
 
 
@@ -138,4 +138,4 @@ def test_ask_attaches_files_and_standard_input_names_none() -> None:
     assert "attachments: 1 files, 17 bytes kept, " in command.ok("usage", "what?")
     done = command.run("ask", "-a", "nowhere.txt", "what?")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "chatbot: there is no file 'nowhere.txt'\n"
+    assert done.stderr == "chatbot: file not found: 'nowhere.txt'\n"

@@ -63,7 +63,9 @@ def test_without_the_encoders_words_alone_count_and_doctor_says_so(monkeypatch: 
     monkeypatch.setattr("chatbot.models.local_encoder.PARTS", (replace(MINILM, module="no_such_package"),))
     ok("memory", "add", "Peanuts make my throat swell up")
     assert "Peanuts" in ok("memory", "search", "peanuts")
-    assert "search uses words only" in ok("doctor")
+    told = ok("doctor")
+    assert "search uses words only" in told
+    assert "reindex --embed" not in told
 
 
 def test_one_line_of_configuration_turns_it_off() -> None:

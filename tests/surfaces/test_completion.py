@@ -25,7 +25,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def completed(*words: str) -> set[str]:
-    """What bash offers for the last word, asked as it asks: through the function that `complete` registered."""
+    """Return what bash offers for the last word, asked as it asks: through the function that `complete` registered."""
     done = subprocess.run(
         ["bash", "-c", ASK, "bash", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )

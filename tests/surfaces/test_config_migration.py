@@ -50,7 +50,7 @@ NEVER_MOVED = {"nothing to do", "a key that nothing is called with"}
 
 
 def calls_of(text: str) -> dict[str, dict[str, Any]]:
-    """What LiteLLM is given for each section, as the configuration has it."""
+    """Return the arguments for LiteLLM of each section, as the configuration has it."""
     table = tomllib.loads(text)
     if "extraction" in table.get("memory", {}):
         table["extraction"] = table["memory"].pop("extraction")

@@ -45,7 +45,7 @@ def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
 
 
 def bad_here() -> list[Finding]:
-    """What is bad, looked for in this very process."""
+    """Return the bad findings, looked for in this very process."""
 
     async def found() -> list[Finding]:
         return [finding async for finding in examine(Options()) if finding.state == "bad"]
@@ -322,7 +322,7 @@ def test_telemetry_without_its_extra_is_told_with_what_brings_it(tmp_path: Path)
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n", encoding="utf-8")
     done = process.run("doctor", "--json", CHATBOT_TELEMETRY__PROMETHEUS="true", PYTHONPATH=str(hidden))
     (found,) = [found for found in json.loads(done.stdout) if found["subject"] == "telemetry"]
-    assert (found["state"], found["command"]) == ("bad", "uv pip install 'chatbot-runtime[otel]'")
+    assert (found["state"], found["command"]) == ("bad", "pip install 'chatbot-runtime[otel]'")
 
 
 def test_a_configuration_that_was_only_found_is_allowed_by_a_command() -> None:
@@ -415,7 +415,7 @@ def test_the_transcripts_of_a_plug_in_store_are_asked_for(project: Path, config_
         ('[embedding]\nmodel = "nosuch"', "embedder", "no provider is known"),
         ('[embedding]\nmodel = "openai/x"\napi_key = "env:NOT_SET"', "embedder", "NOT_SET, which is not set"),
         ('[extraction]\nenabled = true\nmodel = "openai/gpt-4o"', "extraction", "or api_key in [providers.openai]"),
-        ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "there is no model file"),
+        ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "model file not found"),
         ('[mcp.servers.files]\ncommand = "./nope"', "mcp", "program './nope' not found"),
         ('[mcp.servers.files]\ncommand = "no-such-program"', "mcp", "program 'no-such-program' not found"),
     ],

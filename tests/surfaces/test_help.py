@@ -104,7 +104,7 @@ VERBS = {
     "memory": "search get add edit forget history timeline people tasks facts import export reindex stats",
     "": "ask sessions memory why usage config doctor stores init prompt completion",
 }
-"""What the terminal is to offer."""
+"""Choices that the terminal should offer."""
 
 
 @pytest.mark.parametrize("group", VERBS)
@@ -148,7 +148,7 @@ def test_a_mistyped_command_names_the_nearest(capsys: pytest.CaptureFixture[str]
     for typed, hint in (("sesions", "did you mean 'sessions'?"), ("qwerty", "choose from ask, sessions")):
         with pytest.raises(SystemExit):
             build_parser().parse_args([typed])
-        assert f"there is no {typed!r}: {hint}" in capsys.readouterr().err
+        assert f"invalid choice {typed!r}: {hint}" in capsys.readouterr().err
 
 
 def test_every_command_shows_examples_that_it_understands() -> None:

@@ -179,5 +179,5 @@ async def test_a_session_kept_under_an_old_name_opens_under_the_present_one(tmp_
 
 
 def test_a_package_stores_beside_the_configuration_is_looked_for_there(tmp_path: Path) -> None:
-    with pytest.raises(UnknownStore, match=r"there is no module 'stores\.no_such'"):
+    with pytest.raises(UnknownStore, match=r"module 'stores\.no_such' not found"):
         load("stores.no_such:Store", beside=tmp_path)

@@ -57,7 +57,7 @@ class NewUser:
         return self._open[-1]
 
     def run(self, line: str) -> str:
-        """What a command line prints, on one line."""
+        """Return the output of a command line, on one line."""
         terminal = self.start(*shlex.split(line))
         terminal.ended()
         return re.sub(r"[ \n]+", " ", terminal.text)
@@ -256,7 +256,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/model local/nowhere.gguf", "nowhere.gguf"),
         ("/fork yacht", "a copy of"),
         ("/new", "a new session"),
-        ("/sessions", "boat.*goes on with one of them"),
+        ("/sessions", "boat.*resumes one"),
         ("/resume boat", "going on · boat"),
         ("/sessions compare boat yacht", "entries are the same"),
         ("/tools", "memory_search"),

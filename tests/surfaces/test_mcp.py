@@ -162,7 +162,7 @@ async def test_every_tool_and_resource_works(way_in: Any) -> None:
         assert (await read(client, f"chatbot://memories/{second}"))["observations"][0]["title"] == "Sam likes coffee"
         await call(client, "memory_forget", ids=[second])
         assert (await call(client, "memory_get", ids=[second]))["missing"] == [second]
-        with pytest.raises(MCPError, match="there is no resource"):
+        with pytest.raises(MCPError, match="unknown resource"):
             await client.read_resource(f"chatbot://memories/{second}")
     async with MemorySystem(MEMORY) as memory:
         assert [record.id for record in await memory.list_sessions()] == [held.id]
@@ -249,7 +249,7 @@ HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("memory_timeline", {"anchor": NO_ID}, f"no memory has the id {NO_ID}"),
     ("session_read", {"session_id": NO_ID}, f"no session has the id {NO_ID}"),
     ("memory_serach", {}, "did you mean 'memory_search'"),
-    ("", {}, "there is no tool ''"),
+    ("", {}, "unknown tool ''"),
 ]
 
 
@@ -278,7 +278,7 @@ MADE_UP_CURSORS = ["x", "W10=", "WyJzZXNzaW9ucyJd", "eyJhIjoxfQ==", "é", "WyJtZ
 async def test_an_address_that_leads_nowhere_and_a_made_up_cursor_are_refused() -> None:
     async with connected() as client:
         for address in NOWHERE:
-            with pytest.raises(MCPError, match=r"there is no resource|no session has the id") as raised:
+            with pytest.raises(MCPError, match=r"unknown resource|no session has the id") as raised:
                 await client.read_resource(address)
             assert raised.value.code == INVALID_PARAMS
         for cursor in MADE_UP_CURSORS:

@@ -2,7 +2,6 @@
 
 import json
 import socketserver
-import threading
 import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -24,6 +23,7 @@ from chatbot.models.nearby import find_servers
 from chatbot.models.provider import NO_KEY, Provider
 from chatbot.runtime import Runtime
 from tests.command import ok, run
+from tests.servers.in_thread import answering
 from tests.terminal import Terminal
 
 CONFIG = Path(".config/chatbot/config.toml")
@@ -129,7 +129,7 @@ async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_s
 
 
 async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not() -> None:
-    """What the user has typed stays, also where the call failed: it can be sent again."""
+    """A typed message stays, also where the call failed: it can be sent again."""
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
         for way in ("", "said", "remembered"):
@@ -275,13 +275,9 @@ class _Server(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), _Server) as http:
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        _Server.asked.clear()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
-        thread.join()
+    _Server.asked.clear()
+    with answering(_Server, HTTPServer) as address:
+        yield address
 
 
 def _models(owner: str) -> dict[str, object]:
@@ -319,13 +315,8 @@ def test_what_is_no_model_server_is_passed_over(said: bytes) -> None:
             self.request.recv(999)
             self.request.sendall(said)
 
-    with socketserver.TCPServer(("127.0.0.1", 0), Saying) as it:
-        thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        at = f"http://127.0.0.1:{it.server_address[1]}"
+    with answering(Saying, socketserver.TCPServer) as at:
         assert at not in [server.api_base for server in find_servers([at])]
-        it.shutdown()
-        thread.join()
 
 
 def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(server: str) -> None:

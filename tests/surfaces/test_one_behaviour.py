@@ -152,7 +152,7 @@ UNKNOWN: list[tuple[str, Ask]] = [
     ("rename a session", lambda way_in: way_in.rename(NO_ID, "x")),
     ("delete a session", lambda way_in: way_in.delete_session(NO_ID)),
 ]
-"""What asks for something that is not there: the same kind of error in the same words."""
+"""Requests for something that is not there: the same kind of error in the same words."""
 WRONG: list[tuple[str, str, Ask]] = [
     ("limit", "", lambda way_in: way_in.search("tea", limit=-1)),
     ("type", "decision", lambda way_in: way_in.search("tea", type="nonsense")),
@@ -161,7 +161,7 @@ WRONG: list[tuple[str, str, Ask]] = [
     ("sensitivity", "secret", lambda way_in: way_in.remember("The moon is full", sensitivity="delicate")),
     ("title", "1000", lambda way_in: way_in.remember("moon" * 300)),
 ]
-"""What is asked wrongly: each door checks what it is given, and names the field, and something that it may be."""
+"""Invalid requests: each door checks what it is given, and names the field, and something that it may be."""
 
 
 async def test_the_same_mistakes_give_the_same_errors() -> None:

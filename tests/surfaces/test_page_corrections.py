@@ -1,4 +1,4 @@
-"""What is corrected on the page, sent as its form sends it, without a browser."""
+"""Corrections on the page, sent as its form sends them, without a browser."""
 
 import asyncio
 from pathlib import Path

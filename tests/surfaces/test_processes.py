@@ -135,7 +135,7 @@ _PASSING = (
     (r'nonce="\w+"', "NONCE"),
     (r"\d+\.\d+", "FLOAT"),
 )
-"""What differs between any two runs."""
+"""Parts that differ between any two runs."""
 
 
 @pytest.fixture(scope="module")

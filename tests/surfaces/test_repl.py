@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from chatbot.cli.repl.attaching import PastedTexts
 from chatbot.cli.repl.commands import Commands
@@ -219,7 +220,7 @@ def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_on
     again = start("-m", "local/nowhere.gguf")
     again.see("tell me a story")
     again.say("hello")
-    again.see("there is no model file")
+    again.see("model file not found")
     assert "go on with" in again.leave()
     assert [content for role, content in _said() if role == "user"] == ["tell me a story", "hello"]
 
@@ -259,7 +260,7 @@ def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> 
 def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.say("hello")
-    chat.see("there is no model file")
+    chat.see("model file not found")
     chat.say("/usage")
     chat.see("purpose")
     assert "go on with" in chat.leave()  # what was typed is not lost
@@ -282,7 +283,7 @@ def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(sta
 def test_a_reply_is_copied_and_saved(start: Start) -> None:
     chat = start(replies=["Here:\n\n```python\nprint(1)\n```\n"])
     chat.say("/copy")
-    chat.see("there is no reply yet")
+    chat.see("no reply yet")
     chat.say("code please")
     chat.see(r"print\(1\).*scripted ·")
     chat.say("/copy code")
@@ -490,7 +491,7 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.say('/memory search "takes cash" --limit 1')
     chat.see("score.*Kunibert takes cash")
     chat.say("/memory nosuch")
-    chat.see("there is no 'nosuch'")
+    chat.see("invalid choice 'nosuch'")
     chat.say('/memory "')
     chat.see("cannot be read")
     chat.say("/sessions rename 0 x")
@@ -665,7 +666,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.say("/identity")
     chat.see("grace answers; others: ada")
     chat.say("/model local/nowhere.gguf")
-    chat.see("there is no model file")
+    chat.see("model file not found")
     chat.say("hello")
     chat.see("You said: hello")
     chat.leave()
@@ -770,8 +771,24 @@ def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_siz
 
 
 SLOWLY = """
+import sys
+from itertools import count
+from pathlib import Path
+from filelock import FileLock
+from rich.live import Live
 from chatbot.cli.main import main
 from chatbot.models.scripted import ScriptedModel
+
+draw, numbers = Live.refresh, count(1)
+
+def refresh(live):
+    with FileLock("drawing"):
+        draw(live)
+        number = next(numbers)
+        print(f"\\033]2;{number}\\007", end="", file=sys.__stdout__, flush=True)
+        Path("drawn").write_text(str(number))
+
+Live.refresh = refresh
 
 class Slow(ScriptedModel):
     def __init__(self, *given, **named):
@@ -795,7 +812,9 @@ def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
     chat.say("tell me much")
     for seen, columns in ((30, 50), (60, 33), (90, 80)):
         chat.see(f"word{seen}")
-        chat.resize(columns, breaks=bool(breaks))
+        with FileLock("drawing"):  # what is on its way belongs to the window as it was
+            chat.entitled(Path("drawn").read_text(encoding="utf-8"))
+            chat.resize(columns, breaks=bool(breaks))
     chat.see(r"word149\b.*\$0\.00")
     shown = chat.text
     assert re.findall(r"word\d+", shown) == words

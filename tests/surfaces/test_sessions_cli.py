@@ -238,7 +238,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     assert [hit["session"]["title"] for hit in from_json("search", "timeout")] == ["Deploy timeout"]
     Path("broken.json").write_bytes(exports.as_bytes(value)[:-9])
     fails(7, "not valid JSON", "import", "broken.json")
-    fails(2, "no such file", "import", "nothing.json")
+    fails(2, "file not found", "import", "nothing.json")
     Path("odd.json").write_text("[1]", encoding="utf-8")
     fails(2, "--from", "import", "odd.json")
 

@@ -12,13 +12,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.patience import PATIENCE_S
+from tests.servers.in_thread import answering
 
 HANGS = 0
 """In place of a status: never answer."""
 
 
 class Collector:
-    """What has arrived so far."""
+    """Return what has arrived so far."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -80,13 +81,9 @@ def collecting() -> Iterator[Collector]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Handler.to = Collector(f"http://127.0.0.1:{server.server_address[1]}")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with answering(Handler, ThreadingHTTPServer) as address:
+        Handler.to = Collector(address)
         try:
             yield Handler.to
         finally:
             Handler.to.leaving.set()
-            server.shutdown()
-            thread.join()

@@ -1,4 +1,4 @@
-"""What is watched in these tests: the SDK itself, which keeps the spans; metrics are read as Prometheus reads them."""
+"""Observers of these tests: the SDK itself, which keeps the spans; metrics are read as Prometheus reads them."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -24,7 +24,7 @@ Talking = Callable[..., AbstractAsyncContextManager[tuple[Runtime, SessionHandle
 
 @dataclass
 class Watched:
-    """What was told."""
+    """Return what was reported."""
 
     telemetry: Telemetry
     exporter: InMemorySpanExporter

@@ -203,7 +203,7 @@ WITHOUT = "import sys\nsys.modules['opentelemetry.sdk'] = sys.modules['opentelem
 def test_without_the_extra_the_error_names_it(command: list[str], settings: str) -> None:
     Path("config.toml").write_text(f"{CHATS}[telemetry]\n{settings}\n", encoding="utf-8")
     done = python(f"{WITHOUT}from chatbot.cli.main import main\nraise SystemExit(main({command!r}))")
-    assert "[telemetry] needs the extra `otel`: uv pip install 'chatbot-runtime[otel]'" in done.stderr
+    assert "[telemetry] needs the extra `otel`: pip install 'chatbot-runtime[otel]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -46,7 +46,7 @@ def settings(*arguments: str, **others: Any) -> McpServerSettings:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def servers_running() -> list[int]:
 
 
 async def gone(pid: int, within_s: float = PATIENCE_S) -> bool:
-    """Whether the process ends, at the latest after that time."""
+    """Return whether the process ends, at the latest after that time."""
     end = time.monotonic() + within_s
     while alive(pid) and time.monotonic() < end:  # noqa: ASYNC110 - it is no child of ours
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What comes in from elsewhere: once, whole, redacted, and without opening a gate."""
+"""Imports: once, whole, redacted, and without opening a gate."""
 
 import json
 import zipfile

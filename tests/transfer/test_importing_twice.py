@@ -1,4 +1,4 @@
-"""What is imported once more changes what came from that very file, and nothing else."""
+"""A repeated import changes what came from that very file, and nothing else."""
 
 import shutil
 from collections.abc import AsyncIterator

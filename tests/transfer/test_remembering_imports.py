@@ -1,4 +1,4 @@
-"""What was said in conversations that come in is remembered like what is said here, and recalled from then on."""
+"""Imported conversations are remembered like those held here, and recalled from then on."""
 
 import asyncio
 import json

@@ -57,6 +57,8 @@ def _hooks(failures: Failures) -> Iterator[Finding]:
 
 
 async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
+    from chatbot.models.embedding import open_embedder
+
     command = f"{_REINDEX} --embed"
     is_free = setup.config.embedding.model.startswith("local/")
 
@@ -65,6 +67,8 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
             return f"created for {await memory.memories().embed_memories():,} memories"
 
     try:
+        if open_embedder(setup.config.embedding, setup.config.providers) is None:
+            return  # the check of models says what would bring one
         async with _open(setup) as memory:
             stats = await memory.memories().vector_stats(ask=SENSITIVITIES)
     except UnsupportedOperation:

@@ -34,7 +34,7 @@ async def extract(run: VerbRun) -> None:
     settings = settings_of_model(config.model, config.extraction) or config.model
     async with open_model(settings, config.providers) as model:
         calls = calls_for_extraction(model, Ledger(run.setup.home), config)
-        told = _Told(run.args.json)
+        told = _Summary(run.args.json)
         parts = len(list(parts_of(text)))
         try:
             with progress("extracting") as tell:
@@ -54,7 +54,7 @@ async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[Fac
     return await apply(steps, run.memories, origin)
 
 
-class _Told:
+class _Summary:
     """Summary that is printed at the end."""
 
     def __init__(self, as_json: bool) -> None:  # noqa: FBT001 - the flag as it came

@@ -64,7 +64,7 @@ def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
                 files.append(uploaded(name))
                 return files[-1].name + (found[2] or "")[len(name) :]
         if found[1] or "/" in found[2]:
-            raise InvalidValue(f"there is no file {found[1] or found[2]!r}: correct its name, or leave out the @")
+            raise InvalidValue(f"file not found: {found[1] or found[2]!r}; correct its name, or leave out the @")
         return found[0]
 
     return _NAMED.sub(named, text), files

@@ -81,7 +81,7 @@ class MemorySlash(Slash):
             one = numbered(needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
             await session.update_task(await session.resolve(one, ask=SENSITIVITIES), status="completed")
         elif verb:
-            raise InvalidValue(f"/tasks cannot {verb!r}: say /tasks, /tasks add TITLE, or /tasks done NUMBER")
+            raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
         self._tasks = tuple(task.id for task in await session.tasks())
         await self._run("list_tasks")
         if self._tasks:

@@ -66,7 +66,7 @@ class TakingSlash(Slash):
         entries = await session.transcript_read_last(_READ) if session.supports(TranscriptStore) else []
         said = [entry.content for entry in entries if entry.role == "assistant" and entry.content.strip()]
         if not said:
-            raise InvalidValue("there is no reply yet")
+            raise InvalidValue("no reply yet")
         if not only_code:
             return said[-1]
         blocks = _FENCED.findall(said[-1])

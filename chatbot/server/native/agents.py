@@ -189,7 +189,7 @@ async def get_by_key(
     """The current one; `/history` of its id shows those before it."""
     rows = await access.memories.every(metadata={"key": key})
     if not rows:
-        raise UnknownObservation(f"there is no memory under the key {key!r:.80}")
+        raise UnknownObservation(f"no memory has the key {key!r:.80}")
     return held.answer(rows[0], MemoryRecord.of(rows[0]))
 
 

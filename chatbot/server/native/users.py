@@ -188,6 +188,6 @@ def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
     theirs = access.for_user(user)
     if theirs.caller.user is None:
         raise ProblemError(
-            Problem(409, CONFLICT, "users_shared", "here users share one memory: there is none of one user")
+            Problem(409, CONFLICT, "users_shared", "all users of this server share one memory: name no user")
         )
     return theirs

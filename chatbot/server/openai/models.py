@@ -112,7 +112,7 @@ async def _capabilities(runtime: Runtime) -> ModelCapabilities:
 
 def unknown_model(name: str) -> Problem:
     """The problem for a model that is not there, or that the caller may not know."""
-    return Problem(404, UNKNOWN, "model_not_found", f"there is no model {name!r:.80}: see /v1/models", "model")
+    return Problem(404, UNKNOWN, "model_not_found", f"unknown model {name!r:.80}: see /v1/models", "model")
 
 
 async def access_of(identities: Identities, caller: Caller, model: str, identity: str | None = None) -> IdentityAccess:

@@ -108,23 +108,23 @@ def unknown_response(response: str) -> ProblemError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _Continuation:
     session: SessionHandle
     entries: int | None = None
     """Number of entries to continue after; None: all."""
 
 
-async def _named(ask: Ask, access: IdentityAccess) -> _Named | None:
+async def _named(ask: Ask, access: IdentityAccess) -> _Continuation | None:
     if ask.previous is not None:
         if ask.session is not None:
             raise ProblemError(invalid("it cannot be sent together with a session", "previous_response_id"))
         return await _followed(ask.previous, access)
     if ask.session in {None, NEW}:
         return None
-    return _Named(await access.session(str(ask.session)))
+    return _Continuation(await access.session(str(ask.session)))
 
 
-async def _followed(response: str, access: IdentityAccess) -> _Named:
+async def _followed(response: str, access: IdentityAccess) -> _Continuation:
     session_id, turn = place_in(response)
     try:
         session = await access.session(session_id)
@@ -134,7 +134,7 @@ async def _followed(response: str, access: IdentityAccess) -> _Named:
     at = next((at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")), None)
     if at is None:
         raise unknown_response(response)
-    return _Named(session, await _entries_until(session, receipts[at + 1 :]))
+    return _Continuation(session, await _entries_until(session, receipts[at + 1 :]))
 
 
 async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) -> int | None:
@@ -145,7 +145,7 @@ async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) ->
     return sum(entry.at < begin for entry in await session.transcript_read_all())
 
 
-async def _at(named: _Named, ask: Ask, access: IdentityAccess) -> ReplyPlace:
+async def _at(named: _Continuation, ask: Ask, access: IdentityAccess) -> ReplyPlace:
     """The session that was named, or a fork of it where it has gone on since."""
     session = named.session
     session.check("chat")
@@ -173,18 +173,18 @@ async def _taken_up(found: histories.HistoryMatch, access: IdentityAccess) -> Se
         return None  # a session of its own is as good
 
 
-async def _said_in(named: _Named, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
+async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
     """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
     named.session.check("chat")
     entries = await _shown(named, access.runtime.setup.agent_settings.window_entries)
     waiting = {call.id for call in unanswered(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
-        raise ProblemError(invalid("no call of a tool waits for these answers", "messages"))
+        raise ProblemError(invalid("no pending tool call matches these answers", "messages"))
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
 
 
-async def _shown(named: _Named, most: int) -> list[TranscriptEntry]:
+async def _shown(named: _Continuation, most: int) -> list[TranscriptEntry]:
     """Return the last entries up to the place that was named."""
     if named.entries is None:
         return await named.session.transcript_read_last(most)

@@ -310,7 +310,7 @@ def chosen(choice: Any, tools: tuple[ToolSpec, ...], names: list[str], mode: str
     if mode:
         return tuple(tool for tool in tools if tool.name in names), mode
     if (choice == "required" and not tools) or (names and not tools):
-        raise PydanticCustomError("tool_choice", "there are no tools to choose from")
+        raise PydanticCustomError("tool_choice", "needs tools to choose from")
     if names:
         return tools, {"type": "function", "function": {"name": names[0]}}
     return (() if choice == "none" else tools), choice
@@ -511,11 +511,11 @@ class ReplyRequest(Asking):
         return chosen(choice, tools, [], "")
 
 
-class _Told(BaseModel):
+class _Reply(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class Usage(_Told):
+class Usage(_Reply):
     """Tokens that were read and written."""
 
     prompt_tokens: int
@@ -528,7 +528,7 @@ class Usage(_Told):
     """`cached_tokens`: those of the read ones that the provider had at hand."""
 
 
-class Function(_Told):
+class Function(_Reply):
     """Which function is called."""
 
     name: str
@@ -537,7 +537,7 @@ class Function(_Told):
     """As JSON text."""
 
 
-class ReplyToolCall(_Told):
+class ReplyToolCall(_Reply):
     """A tool call for you to run."""
 
     id: str
@@ -548,7 +548,7 @@ class ReplyToolCall(_Told):
     """Which function."""
 
 
-class ReplyMessage(_Told):
+class ReplyMessage(_Reply):
     """Reply of the model."""
 
     role: Literal["assistant"] = "assistant"
@@ -566,7 +566,7 @@ class ReplyMessage(_Told):
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class ReplyChoice(_Told):
+class ReplyChoice(_Reply):
     """The only one."""
 
     index: int = 0
@@ -579,7 +579,7 @@ class ReplyChoice(_Told):
     """How likely its tokens were, where that was asked for."""
 
 
-class Completion(_Told):
+class Completion(_Reply):
     """A whole reply."""
 
     id: str

@@ -68,7 +68,7 @@ async def retry(access: AccessHere, session_id: SessionId) -> Response:
     """Have the last message answered again."""
     taken = await _take_back(access, session_id)
     if not taken:
-        raise ConflictingChange("there is no message to answer again")
+        raise ConflictingChange("no message to answer again")
     return await _said(access, session_id, taken[0].content)
 
 

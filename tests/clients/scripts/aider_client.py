@@ -13,7 +13,7 @@ QUIET = ("--no-git", "--no-check-update", "--analytics-disable", "--no-show-mode
 
 
 def aider(*arguments: str) -> str:
-    """What the command prints, in a folder of its own."""
+    """Run the command in a folder of its own, and return its output."""
     command = [sys.executable, "-m", "aider", "--model", "openai/ada", "--yes-always", *QUIET, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(

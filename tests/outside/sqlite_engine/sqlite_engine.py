@@ -115,7 +115,7 @@ class SqliteLog(Log):
                 self._database = None
 
     def take_as_read(self, generation: int, position: int) -> None:
-        """What stands there up to that position is ours."""
+        """Take everything up to that position as ours."""
         self._generation, self._position = generation, position
 
     def _opened(self, *, make: bool = False) -> sqlite3.Connection | None:

@@ -51,13 +51,13 @@ def test_two_people_see_nothing_of_each_other(http: Serve, tab: Tab) -> None:
         assert "blue" not in grace.content()
         assert "ada" not in grace.locator("aside").inner_text()
         grace.goto(f"/i/ada{path}")
-        expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
+        expect(grace.locator(".problem")).to_contain_text("Unknown identity 'ada'")
     grace.goto(session)
-    expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
+    expect(grace.locator(".problem")).to_contain_text("Unknown identity 'ada'")
     grace.goto(session.replace("ada", "grace"))
     expect(grace.locator(".problem")).to_contain_text("No session has the id")
     grace.goto("/i/made-up")
-    expect(grace.locator(".problem")).to_contain_text("There is no identity 'made-up'")
+    expect(grace.locator(".problem")).to_contain_text("Unknown identity 'made-up'")
 
 
 def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:

@@ -151,7 +151,7 @@ def _ground(page: Page) -> list[int]:
 
 
 def _walk(page: Page, steps: int) -> list[str]:
-    """What one comes by with the Tab key."""
+    """Return the elements that the Tab key visits."""
     seen = []
     for _ in range(steps):
         page.keyboard.press("Tab")

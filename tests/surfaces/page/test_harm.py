@@ -1,4 +1,4 @@
-"""What strangers wrote does nothing but be read: in titles, messages, replies, memories, people, tasks and facts.
+"""Texts of strangers do nothing but be read: in titles, messages, replies, memories, people, tasks and facts.
 
 The fixture `tab` fails a test whose page asks any other host, logs an error, such as a refusal by the
 Content-Security-Policy, or opens a dialog.

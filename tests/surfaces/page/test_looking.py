@@ -186,7 +186,7 @@ def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None
     page.goto("/i/ada/memory/01890000-0000-7000-8000-000000000000")
     expect(page.locator(".problem")).to_contain_text("No memory has the id")
     page.goto("/i/nobody")
-    expect(page.locator(".problem")).to_contain_text("There is no identity 'nobody'")
+    expect(page.locator(".problem")).to_contain_text("Unknown identity 'nobody'")
 
 
 def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> None:

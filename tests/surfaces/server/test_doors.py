@@ -122,7 +122,7 @@ PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 
 
 def proposal(value: str) -> Json:
-    """What a memory is that proposes a value for a slot of the profile."""
+    """Return a memory that proposes a value for a slot of the profile."""
     return {"title": f"proposed: motto: {value}", "category": "profile",
             "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
 
@@ -233,7 +233,7 @@ def _missing(name: str) -> dict[str, str]:
 
 
 def _named(route: tuple[str, str]) -> str:
-    """What a route is about, in its path or its body."""
+    """Return what a route is about, in its path or its body."""
     return f"{route[1]} {ASKED[route]}"
 
 
@@ -281,7 +281,7 @@ def _routes(routes: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_page(path: str) -> bool:
-    """Whether it is the page's, which `tests/surfaces/page` tries."""
+    """Return whether it is the page's, which `tests/surfaces/page` tries."""
     return path in {"/", "/login", "/logout"} or path.startswith("/i/")
 
 

@@ -1,4 +1,4 @@
-"""What is too large, too slow, too much or broken is refused, and harms nobody else."""
+"""Requests too large, too slow, too many or broken are refused, and harm nobody else."""
 
 import asyncio
 import base64

@@ -59,7 +59,7 @@ class Road:
 
 @dataclass
 class World:
-    """What is closed to a guest of Ada's, by the kind of the route that names it."""
+    """Items closed to a guest of Ada's, by the kind of the route that names them."""
 
     served: Served
     road: Road
@@ -67,7 +67,7 @@ class World:
     closed: dict[str, str]
 
     def refused(self, ask: Ask, *ids: str) -> list[Any]:
-        """What an answer tells for each of the ids, its text without them, and the road to it; each id twice.
+        """Return the answer for each of the ids, its text without them, and the road to it; each id twice.
 
         The first of them makes the server ready; of the others nothing was asked before.
         """

@@ -288,12 +288,12 @@ class World:
 
 
 def _is_of_ones_own(route: Route) -> bool:
-    """Whether it is about one's own profile, whoever asks."""
+    """Return whether it is about one's own profile, whoever asks."""
     return "{slot}" in route[1] or "proposals/" in route[1]
 
 
 def _unlike(kind: str) -> Json:
-    """What makes a body say something new each time."""
+    """Return fields that make a body say something new each time."""
     return {"facts": {"object": str(uuid.uuid4())}, "tasks": {"title": f"do {uuid.uuid4()}"}}.get(kind, {})
 
 
