@@ -381,7 +381,8 @@ from prompt_toolkit import PromptSession
 from chatbot.cli.main import main
 
 async def tell(*_, **__):
-    print("loaded:", *sorted({"aiofiles", "jinja2", "litellm", "pygments", "rich", "uuid6"} & sys.modules.keys()))
+    late = {"aiofiles", "jinja2", "litellm", "numpy", "pygments", "rich", "uuid6"}
+    print("loaded:", *sorted(late & sys.modules.keys()))
     raise EOFError
 
 PromptSession.prompt_async = tell
