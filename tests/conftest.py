@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which be
 
 from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
 
+from chatbot.memory import MemorySystem  # noqa: E402
 from tests.effort import NIGHTLY  # noqa: E402
 
 settings.load_profile("nightly" if NIGHTLY else "usual")
@@ -126,6 +127,13 @@ def with_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
 def memory_home(tmp_path: Path) -> Path:
     """Where an identity's memory shall be; made when first needed."""
     return tmp_path / "memory"
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    """A memory on files, which is closed after the test."""
+    async with MemorySystem(memory_home) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from chatbot.stores.testing_backend import record
 
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
