@@ -39,7 +39,7 @@ from living import Line, Voice, begin, leave, runtime_in
 
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.config import AgentSettings
-from chatbot.memory.exchanges import FENCE
+from chatbot.memory.exchanges import INTRODUCTION
 from chatbot.runtime import Runtime
 
 KINDS = ("holds", "changed", "denied")
@@ -166,7 +166,9 @@ async def answered(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
     session = await begin(runtime)
     voice.begin(Line(fact.question, "Let me think."))
     await runtime.chat(session).turn(fact.question)
-    block = next((str(each.content) for each in voice.model.prompts[0] if FENCE in str(each.content)), "")
+    block = next(
+        (str(each.content) for each in voice.model.prompts[0] if str(each.content).startswith(INTRODUCTION)), ""
+    )
     await leave(runtime, session)
     return read(fact, block)
 
