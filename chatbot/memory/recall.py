@@ -12,7 +12,7 @@ from chatbot.memory.asking import parted, vectors_of
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
+from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import StoreError
@@ -207,10 +207,12 @@ async def later_near(
     except StoreError as error:
         scope.meaning.pause(error)
         return {}, []
-    near = {each: {match.id: match.score for match in later} for each, later in found.items()}
+    said = {each: [match for match in later if match.type not in SUMMARIES] for each, later in found.items()}
+    near = {each: {match.id: match.score for match in later} for each, later in said.items()}
     known = exclude.union(row.match.id for row in choice)
-    more = {match.id: match for later in found.values() for match in later if match.score >= _NEAR}
-    return near, [match for each, match in more.items() if each not in known and match.type not in SUMMARIES]
+    apart = {outstanding(later)[0] for later in near.values()}
+    more = {match.id: match for later in said.values() for match in later if match.score >= _NEAR or match.id in apart}
+    return near, [match for each, match in more.items() if each not in known]
 
 
 def unasked(more: Sequence[Match], found: Sequence[RowScore], profile: ScoringProfile, now: datetime) -> list[RowScore]:
