@@ -9,12 +9,9 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from chatbot.memory import MemorySystem
 
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
@@ -23,6 +20,7 @@ os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which be
 
 from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
 
+from chatbot.memory import MemorySystem  # noqa: E402
 from tests.effort import NIGHTLY  # noqa: E402
 
 settings.load_profile("nightly" if NIGHTLY else "usual")
@@ -132,10 +130,8 @@ def memory_home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def memory(memory_home: Path) -> "AsyncIterator[MemorySystem]":
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
     """A memory on files, which is closed after the test."""
-    from chatbot.memory import MemorySystem
-
     async with MemorySystem(memory_home) as opened:
         yield opened
 

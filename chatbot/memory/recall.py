@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -32,6 +33,7 @@ OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
+BY_CHANCE = "stands out from no others"
 _COMPARED = 8
 """Number of rows beside the recalled ones that are searched for changes to these."""
 _NEAR = 0.45
@@ -41,6 +43,10 @@ _LATER = 4
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
+_APART, _CLEAR = 0.12, 0.35
+"""Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
+rows: the memory's own cosines tell how alike to anything it is by chance."""
+_REST = (5, 50)
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -157,7 +163,9 @@ def judged(
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
-    if best < UNSURE and not any(row.holds_words for row in rows):
+    by_meaning = not any(row.holds_words for row in rows)
+    by_chance = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
+    if best < UNSURE and by_meaning:
         limit = min(limit, MOST_UNSURE)
     said = (
         row
@@ -175,6 +183,8 @@ def judged(
             verdict = "seen already"
         elif row.is_below(profile.absolute_floor):
             verdict = "below absolute floor"
+        elif by_chance:
+            verdict = BY_CHANCE
         elif row.evidence < floor:
             verdict = "below relative floor"
         elif _is_summary(row) and row.match.session_id in in_full:
@@ -186,6 +196,14 @@ def judged(
             recalled += 1
         verdicts.append((row, verdict))
     return verdicts
+
+
+def _stands_out(rows: Sequence[RowScore]) -> bool:
+    """Return whether the most similar row is clearly more so than those after it; true if there are few rows."""
+    begin, end = _REST
+    cosines = nlargest(end, (row.meaning for row in rows if row.meaning is not None))
+    rest = cosines[begin:]
+    return not rest or cosines[0] >= _CLEAR or cosines[0] - sum(rest) / len(rest) >= _APART
 
 
 def eligible(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
