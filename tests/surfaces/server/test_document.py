@@ -12,10 +12,12 @@ import httpx
 import pytest
 
 from tests.effort import rounds
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
 
 EXAMPLES = rounds(32)
-SECONDS = 300
+SECONDS = 10 * PATIENCE_S
+"""It sends thousands of requests, and ends by itself."""
 SEEDED = 60
 NAMED = {
     "path.memory_id": "memories",
@@ -73,7 +75,7 @@ def document(served: Served) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(SECONDS + 30)
+@pytest.mark.timeout(SECONDS + PATIENCE_S)
 def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
     """All of its checks in all of its phases, with ids of what is there."""
     with served.client() as client:
