@@ -64,7 +64,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("document"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("CHATBOT_NIGHTLY", raising=False)  # it is taken away for each test, after this
         with serving(config="[server]\nrate_per_minute = 0\n[telemetry]\nprometheus = true\n") as served:
             yield served
 
