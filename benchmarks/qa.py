@@ -150,7 +150,7 @@ def trials(found: Iterable[Case], ways: Sequence[str], budgets: Sequence[int], q
                         yield Trial(f"{case.id}/{number}", case, query, way, budget)
 
 
-async def answered(trial: Trial, fill: Fill, model: Model, calls: Calls, run: Run, most: int) -> None:
+async def answered(trial: Trial, fill: Fill, model: Model, calls: Calls, run: Run, *, most: int) -> None:
     """Ask the model for an answer of at most so many tokens, and write it down with all that it was given."""
     room = await calls.room(most) - _ROOM
     context = await fill(trial.query, min(trial.budget or room, room))
@@ -205,7 +205,7 @@ async def judged(trial: Trial, model: Model | None, calls: Calls, run: Run) -> N
 
 async def fills(case: Case, folder: Path) -> tuple[dict[str, Fill], Callable[[], Awaitable[None]]]:
     """Return what fills the context in each way, and how to close the memory."""
-    memory, _ = await remembered(case, folder, encoder=LocalEmbedder.is_installed())
+    memory, _ = await remembered(case, folder, encoder=LocalEmbedder() if LocalEmbedder.is_installed() else None)
     session = await memory.create_session(["basic_session", "observations"], AGENT)
     ranked = bm25s(case, depth=_MOST_ROWS)
 
@@ -260,7 +260,7 @@ async def work(given: argparse.Namespace, model: Model, judge: Model | None) -> 
             with tempfile.TemporaryDirectory() as folder:
                 ways, close = await fills(case, Path(folder))
                 for trial in (each for each in waiting if each.case.id == case.id):
-                    await answered(trial, ways[trial.way], model, calls(model), run, given.max_tokens)
+                    await answered(trial, ways[trial.way], model, calls(model), run, most=given.max_tokens)
                 await close()
         for trial in asked:
             if trial.key in run.answers and (given.rejudge or trial.key not in run.verdicts):
@@ -313,7 +313,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--budgets", type=lambda text: [*map(int, text.split(","))], default=[1000, 4000], help="context tokens"
     )
-    parser.add_argument("--max-tokens", type=int, default=60, help="most tokens of an answer: a tiny model finds no end")
+    parser.add_argument(
+        "--max-tokens", type=int, default=60, help="most tokens of an answer: a tiny model finds no end"
+    )
     parser.add_argument("--questions", type=int, default=0, help="how many (0: all)")
     parser.add_argument("--cap-usd", type=float, default=1.0, help="most that all calls may cost (0: no limit)")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one reply")

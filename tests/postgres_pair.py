@@ -47,7 +47,7 @@ class Node:
     def tell(self, statement: str) -> None:
         """Run a statement of its owner."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(statement)  # type: ignore[arg-type]
+            connection.execute(statement)
 
     def run(self, program: str, *arguments: str) -> None:
         """Run a program of PostgreSQL, which does not run as root."""
@@ -59,8 +59,8 @@ def pair() -> Iterator[tuple[Node, Node]]:
     """The primary and its standby; what the primary commits is on both."""
     home = Path(mkdtemp(prefix="chatbot-pair-"))
     primary, standby = (Node(home / name, _free_port()) for name in ("primary", "standby"))
-    if os.geteuid() == 0:
-        shutil.chown(home, _programs()[1])
+    if user := _programs()[1]:
+        shutil.chown(home, user)
     try:
         primary.run("initdb", "-D", str(primary.folder), "--auth=trust", "--encoding=utf8", "-U", "postgres")
         primary.start()

@@ -16,14 +16,24 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
-from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database_connection import PatientConnection, Row, check, is_read_only, settings_of
+from chatbot.stores.postgres.database_connection import (
+    PatientConnection,
+    Row,
+    check,
+    check_clock,
+    configure,
+    fetched,
+    is_read_only,
+    prepared,
+    settings_of,
+)
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
+from chatbot.stores.postgres.hints import Hints
 from chatbot.stores.postgres.migration import check_version
 from chatbot.stores.span import count
 
@@ -38,6 +48,7 @@ _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
 _IDLE_S = 300.0
 _CLOSING_S = 2.0
+_MOST_BEGUN = 10_000
 
 T = TypeVar("T")
 
@@ -51,12 +62,12 @@ class Work:
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
         """Run a statement and return its rows; none for one that returns none."""
-        cursor = self._connection.execute(_sql(statement), values | {"identity": self._identity})
+        cursor = self._connection.execute(prepared(statement), values | {"identity": self._identity})
         return cursor.fetchall() if cursor.description else []
 
     def run(self, statement: str, **values: Any) -> int:
         """Run a statement; how many rows it touched."""
-        return self._connection.execute(_sql(statement), values | {"identity": self._identity}).rowcount
+        return self._connection.execute(prepared(statement), values | {"identity": self._identity}).rowcount
 
 
 class Database:
@@ -76,6 +87,8 @@ class Database:
         self._opening = threading.Lock()
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
+        self.hints = Hints(self)
+        self._begun: set[tuple[str, str, str]] = set()
 
     @classmethod
     def of(cls, url: str) -> Database:
@@ -99,6 +112,7 @@ class Database:
         """Close the connections."""
         with self._opening:
             self._is_closed = True
+            self.hints.close()
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(timeout=_CLOSING_S)
@@ -114,7 +128,7 @@ class Database:
 
     def rows(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> list[Row]:
         """Run one statement that only reads, or that may be run twice, and return its rows."""
-        return self._once(identity, statement, values, _fetched, durable=durable, is_safe=True)
+        return self._once(identity, statement, values, fetched, durable=durable, is_safe=True)
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
@@ -122,6 +136,18 @@ class Database:
         Raises `StoreFailed` where the connection broke and the result is unknown.
         """
         return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
+
+    def add(self, identity: str, statement: str, *, session: str, name: str, **values: Any) -> bool:
+        """Add a row to what `begun` was called for; False where it was not, or it is gone. Otherwise as `run`."""
+        if (identity, session, name) not in self._begun:
+            return False
+        return self.run(identity, statement, session=session, name=name, **values) == 1
+
+    def begun(self, identity: str, session: str, name: str) -> None:
+        """Note that there is a row in `chatbot.head` that says where the next one goes."""
+        if len(self._begun) >= _MOST_BEGUN:
+            self._begun.clear()
+        self._begun.add((identity, session, name))
 
     @contextmanager
     def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:
@@ -146,7 +172,7 @@ class Database:
     def may_see_all(self) -> str:
         """Return why the role of this URL is not bound to one identity; empty where it is."""
         with self._translated(), self.connection() as connection:
-            rows = connection.execute(_sql(statements.WITHOUT_IDENTITY["rights"])).fetchall()
+            rows = connection.execute(prepared(statements.WITHOUT_IDENTITY["rights"])).fetchall()
         is_super, bypasses, owns = rows[0]
         if is_super:
             return "is a superuser"
@@ -212,13 +238,13 @@ class Database:
         work = self.current(identity)
         if work is not None:
             with self._translated():
-                return answer(work._connection.execute(_sql(statement), values | {"identity": identity}))  # noqa: SLF001
+                return answer(work._connection.execute(prepared(statement), values | {"identity": identity}))  # noqa: SLF001
 
         def attempt() -> T:
             with self.connection() as connection:
                 with connection.pipeline():  # up to its end it is one transaction
-                    connection.execute(_sql(statements.ACT), acting(identity, durable=durable))
-                    cursor = connection.execute(_sql(statement), values | {"identity": identity})
+                    connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
+                    cursor = connection.execute(prepared(statement), values | {"identity": identity})
                 return answer(cursor)
 
         return self.retried(attempt, is_safe=is_safe)
@@ -239,15 +265,17 @@ class Database:
                     reconnect_timeout=_PATIENCE_S,
                     kwargs=settings_of(self.url),
                     check=check,
+                    configure=configure,
                     open=True,
                     name="chatbot",
                 )
             return self._pool
 
     def _try(self) -> None:
-        """Connect once by ourselves, so that a wrong URL is told at once, and look at the version of the tables."""
+        """Connect once by ourselves, so that a wrong URL is told at once, and look at versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
+            check_clock(connection, self.shown)
 
     def _why_none(self) -> StoreError:
         try:
@@ -305,7 +333,7 @@ class Transaction(Work):
             try:
                 with self._connection.pipeline():
                     for statement, values in last:
-                        self._connection.execute(_sql(statement), values | {"identity": self._identity})
+                        self._connection.execute(prepared(statement), values | {"identity": self._identity})
                     self._connection.execute("COMMIT")
             except psycopg.Error as error:
                 if is_broken(error):
@@ -349,9 +377,9 @@ class Transaction(Work):
         try:
             with connection.pipeline():
                 connection.execute("BEGIN")
-                connection.execute(_sql(statements.ACT), acting(self._identity, durable=self._durable))
-                cursor = connection.execute(_sql(first), values | {"identity": self._identity})
-            self.first = _fetched(cursor)
+                connection.execute(prepared(statements.ACT), acting(self._identity, durable=self._durable))
+                cursor = connection.execute(prepared(first), values | {"identity": self._identity})
+            self.first = fetched(cursor)
         except BaseException:
             if not connection.closed:
                 connection.rollback()
@@ -372,11 +400,3 @@ atexit.register(Database.close_all)
 def acting(identity: str, *, durable: bool) -> dict[str, str]:
     """Return the values of the first statement of a transaction."""
     return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
-
-
-def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
-    return cursor.fetchall() if cursor.description else []
-
-
-def _sql(statement: str) -> sql.SQL:
-    return sql.SQL(statement)  # they are constants of ours

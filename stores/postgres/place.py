@@ -53,6 +53,10 @@ class PostgresPlace(Place):
         """Return the blobs of that name, kept in table rows."""
         return PostgresBlobs(self, _checked(name))
 
+    def tell(self, topic: str) -> None:
+        """Override `Place`."""
+        self.database.hints.tell(self.identity, topic)
+
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""
         return self.database.rows(self.identity, statement, session=self.session, **values)
@@ -92,11 +96,17 @@ class PostgresLines(Lines):
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Insert the lines in one round trip."""
-        if records and not self._place.run(
-            statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
-            **appending(self._name, records),
+        place = self._place
+        where = {"session": place.session, "name": self._name}
+        if not records or (
+            len(records) == 1
+            and place.database.add(place.identity, statements.ADD_LINE, **where, record=_text(records[0]))
         ):
-            raise self._place.missing()
+            return
+        append = statements.APPEND_OF_SESSION if place.session else statements.APPEND_OWN
+        if not place.run(append, **appending(self._name, records)):
+            raise place.missing()
+        place.database.begun(place.identity, **where)
 
     def newest_first(self) -> Iterator[Record]:
         """Select the lines page by page, newest first."""

@@ -58,15 +58,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Append the entries, in one round trip."""
-        if entries and not await self._run(
-            session,
-            statements.APPEND_MESSAGES,
-            **_head(_MESSAGES, len(entries)),
-            roles=[entry.role for entry in entries],
-            contents=[escaped(entry.content) for entry in entries],
-            times=[entry.at for entry in entries],
-        ):
-            raise _missing(session)
+        if entries:
+            await asyncio.to_thread(self._append, session, entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Return the last `n` entries."""
@@ -95,6 +88,26 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     async def aclose(self) -> None:
         """Close the store."""
         await asyncio.to_thread(self._leave)
+
+    def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+        if len(entries) == 1 and self._added(session, entries[0]):
+            return
+        if not self._database.run(
+            self._identity,
+            statements.APPEND_MESSAGES,
+            session=session.id,
+            **_head(_MESSAGES, len(entries)),
+            roles=[entry.role for entry in entries],
+            contents=[escaped(entry.content) for entry in entries],
+            times=[entry.at for entry in entries],
+        ):
+            raise _missing(session)
+        self._database.begun(self._identity, session.id, _MESSAGES)
+
+    def _added(self, session: SessionRef, entry: TranscriptEntry) -> bool:
+        """Append to a transcript that has begun, which is cheaper."""
+        values = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
+        return self._database.add(self._identity, statements.ADD_MESSAGE, session=session.id, name=_MESSAGES, **values)
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
         lock = {"session": session.id, **_head(_VALUES, 0)}

@@ -32,6 +32,16 @@ LOCK_OWN = f"WITH there AS (SELECT 1) {_HEAD}"
 LOCK_OF_SESSION = f"WITH there AS ({_THERE}) {_HEAD}"
 APPEND_OWN = f"WITH there AS (SELECT 1), head AS ({_HEAD}) {_APPEND}"
 APPEND_OF_SESSION = f"WITH there AS ({_THERE}), head AS ({_HEAD}) {_APPEND}"
+_NEXT = """
+    UPDATE chatbot.head SET next = next + 1
+    WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s RETURNING next
+"""
+ADD_LINE = f"""
+WITH head AS ({_NEXT})
+INSERT INTO chatbot.line (identity, session, name, n, record)
+SELECT %(identity)s, %(session)s, %(name)s, head.next, %(record)s FROM head
+"""
+"""Append to lines that are there; a deleted session has none, because its row of `head` is deleted before its parts."""
 
 RENEW_GENERATION = """
 UPDATE chatbot.head SET generation = %(generation)s
@@ -142,12 +152,12 @@ DELETE_SESSION = "DELETE FROM chatbot.session WHERE identity = %(identity)s AND 
 DELETE_MESSAGES = "DELETE FROM chatbot.message WHERE identity = %(identity)s AND session = %(id)s"
 DELETE_VALUES = "DELETE FROM chatbot.key_value WHERE identity = %(identity)s AND session = %(id)s"
 DELETE_OF_SESSION = (
+    "DELETE FROM chatbot.head WHERE identity = %(identity)s AND session = %(id)s",  # first: it ends what is appending
     DELETE_MESSAGES,
     DELETE_VALUES,
     "DELETE FROM chatbot.line WHERE identity = %(identity)s AND session = %(id)s",
     "DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = %(id)s",
     "DELETE FROM chatbot.lease WHERE identity = %(identity)s AND session = %(id)s",
-    "DELETE FROM chatbot.head WHERE identity = %(identity)s AND session = %(id)s",
 )
 
 APPEND_MESSAGES = f"""
@@ -157,6 +167,12 @@ SELECT %(identity)s, %(session)s, head.next - %(count)s + m.number, m.role, m.co
 FROM head, unnest(%(roles)s::text[], %(contents)s::text[], %(times)s::timestamptz[])
     WITH ORDINALITY AS m (role, content, at, number)
 """
+ADD_MESSAGE = f"""
+WITH head AS ({_NEXT})
+INSERT INTO chatbot.message (identity, session, n, role, content, at)
+SELECT %(identity)s, %(session)s, head.next, %(role)s, %(content)s, %(at)s FROM head
+"""
+"""As `ADD_LINE`."""
 LAST_MESSAGES = """
 SELECT role, content, at FROM chatbot.message
 WHERE identity = %(identity)s AND session = %(session)s ORDER BY n DESC LIMIT %(limit)s
@@ -256,6 +272,8 @@ DROP_PIECES = """
 DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
 """
 
+TELL = "SELECT pg_notify('chatbot', key) FROM unnest(%(keys)s::text[]) AS key"
+
 IS_THERE = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)
     OR EXISTS (SELECT 1 FROM chatbot.head WHERE identity = %(identity)s)
@@ -267,6 +285,10 @@ SELECT 'memory', coalesce(sum(octet_length(line)), 0) FROM chatbot.event WHERE i
 """
 
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
+    "listen": "LISTEN chatbot",
+    "process": "SELECT pg_backend_pid()",
+    "clock": "SELECT clock_timestamp()",
+    "plans": "SET plan_cache_mode = force_generic_plan",
     "version": "SELECT coalesce(max(version), 0) FROM chatbot.migration",
     "rights": """
 SELECT r.rolsuper, r.rolbypassrls, EXISTS (

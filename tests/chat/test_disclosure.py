@@ -1,7 +1,7 @@
 """Memories that a provider must not be sent: no prompt holds it, no tool gives it, and the receipt says so."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,12 +49,6 @@ class Generous(Alone):
             [(row, 1.0) for row in rows], nonce="12345678", view=view, now=event.at, count=estimate_text
         )
         return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as memory:
-        yield memory
 
 
 @pytest.fixture

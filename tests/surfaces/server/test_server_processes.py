@@ -3,33 +3,27 @@
 On files they share a folder. On PostgreSQL they share nothing else: each has a folder and a cache of its own.
 """
 
+import asyncio
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
 
-from tests.command import project, run
+from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.postgres import address
+from tests.servers import many_users
+from tests.servers.many_users import Crowd
+from tests.servers.server_process import ServerProcess, new_token
 
 pytestmark = pytest.mark.nightly
-SLOWLY = """
-import sys
-from chatbot.cli.main import main
-from chatbot.models.scripted import ScriptedModel
-ScriptedModel.__init__.__kwdefaults__["delay_s"] = 0.02
-sys.exit(main(["serve", "--port", "0"]))
-"""
+USERS, TURNS = 50, 4
 LONG = "word " * 3_000
 CONFIG = """
 [model]
@@ -41,31 +35,7 @@ model = ""
 """
 
 
-class Server:
-    """A server process, and a client with a token for it."""
-
-    def __init__(self, folder: Path, cache: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SLOWLY],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"CHATBOT_CONFIG": str(folder / "config.toml"), "XDG_CACHE_HOME": str(cache)},
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().split()[0]
-
-    def client(self, token: str) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(PATIENCE_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-Team = Callable[..., list[Server]]
+Team = Callable[..., list[ServerProcess]]
 
 
 @pytest.fixture(params=["files", "postgres"])
@@ -77,9 +47,9 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         storage = f'[storage]\nurl = "{request.getfixturevalue("postgres")}"\n'
         name = address(tmp_path).identity
     monkeypatch.setenv("CHATBOT_IDENTITY", name)
-    servers: list[Server] = []
+    servers: list[ServerProcess] = []
 
-    def started(*script: str, more: str = "") -> list[Server]:
+    def started(*script: str, more: str = "") -> list[ServerProcess]:
         text = CONFIG.format(script=json.dumps(script), more=storage + more)
         for number in range(2):
             folder = tmp_path / f"server-{number if storage else 0}"
@@ -88,7 +58,7 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
                 monkeypatch.chdir(folder)
                 monkeypatch.setenv("CHATBOT_CONFIG", str(folder / "config.toml"))
                 project(text, name)
-            servers.append(Server(folder, tmp_path / f"cache-{number}"))
+            servers.append(ServerProcess(folder, tmp_path / f"cache-{number}"))
         return servers
 
     yield started
@@ -99,7 +69,7 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
     one, other = team("Noted.", LONG)
-    token = _token("team", rate=100_000)
+    token = new_token("team", rate=100_000)
     with one.client(token) as first, other.client(token) as second:
         session = first.post("/v1/sessions", json={}).json()["id"]
         chat = f"/v1/sessions/{session}/chat"
@@ -139,8 +109,8 @@ def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
 
 def test_a_rate_and_a_budget_hold_for_all_servers_together(team: Team) -> None:
     one, other = team("Noted.", more="[budget]\nday_tokens = 3000\n")
-    full = _token("team", rate=100_000)
-    slow = _token("slow", rate=20)
+    full = new_token("team", rate=100_000)
+    slow = new_token("slow", rate=20)
     with one.client(slow) as first, other.client(slow) as second:
         statuses = [each.get("/v1/sessions").status_code for _ in range(30) for each in (first, second)]
     assert set(statuses) == {200, 429}
@@ -159,8 +129,22 @@ def test_a_rate_and_a_budget_hold_for_all_servers_together(team: Team) -> None:
     assert 0 < sum(tokens for _, tokens in ended) <= 3_000
 
 
-def _token(label: str, *, rate: int) -> str:
-    return run("token", "add", f"{label}-{uuid4().hex}", "--clearance", "full", "--rate", str(rate)).stdout.strip()
+def test_many_users_get_every_reply_whole_when_one_of_the_servers_is_killed(team: Team) -> None:
+    one, other = team()
+    token = new_token("crowd", rate=1_000_000)
+
+    async def talk() -> Crowd:
+        async with many_users.client(one.url, token) as first, many_users.client(other.url, token) as second:
+            crowd = Crowd([first, second], USERS, TURNS)
+            await crowd.talk(one.kill, at=USERS)
+        return crowd
+
+    crowd = asyncio.run(talk())
+    assert crowd.dead == {0}
+    assert crowd.endings["broken"] > 0
+    assert crowd.endings["done"] >= USERS * (TURNS - 1)
+    assert set(crowd.endings) <= {"done", "broken", "idempotency_cut_off", "listened: turn_lost"}
+    print(dict(crowd.endings))  # noqa: T201 - with -s
 
 
 def _texts(client: httpx.Client, session: str) -> list[str]:

@@ -17,6 +17,10 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.relay import RemoteTurn
 from chatbot.server.turns import RunningTurn
 from tests.command import project
+from tests.postgres import fresh_database
+from tests.servers import many_users
+from tests.servers.http_server import serving as serving_http
+from tests.servers.server_process import ServerProcess
 
 DAY = "[budget]\nday_tokens = 4000\n"
 WORDS = "word " * 2000
@@ -147,6 +151,21 @@ async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str)
         turn = await other.begin_turn(session.id, "What do I keep?")
         assert "What do I keep?" in (await turn.ended()).reply
         assert len(await (await one.session(session.id)).transcript_read_all()) == 4
+
+
+async def test_users_of_a_killed_server_are_answered_whole_by_the_other(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHATBOT_STORAGE__URL", fresh_database("crowd"))
+    project('[model]\nname = "scripted"\n[embedding]\nmodel = ""\n')
+    killed = ServerProcess(tmp_path, tmp_path / "cache", lapses_after_s=1.0)
+    with serving_http(config=Path("config.toml").read_text(), delay_s=0.02) as there:
+        async with many_users.client(killed.url) as first, many_users.client(there.url) as second:
+            crowd = many_users.Crowd([first, second], users=4, turns=2)
+            await crowd.talk(killed.kill, at=2)
+    assert crowd.endings["broken"] > 0
+    assert crowd.dead == {0}
 
 
 async def _text_of(turn: RemoteTurn) -> str:
