@@ -10,7 +10,10 @@ from hypothesis import settings
 
 ItemT = TypeVar("ItemT")
 
-NIGHTLY = os.environ.get("CHATBOT_NIGHTLY", "") not in {"", "0"}
+_TOLD = "NIGHTLY_TESTS"
+NIGHTLY = os.environ.pop("CHATBOT_NIGHTLY", os.environ.get(_TOLD, "")) not in {"", "0"}
+os.environ[_TOLD] = "1" if NIGHTLY else "0"
+"""Told to the workers of pytest by a name that is no setting of the product, which would refuse one that is unknown."""
 _SHARE = 8
 
 settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE)

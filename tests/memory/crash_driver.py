@@ -555,12 +555,12 @@ class Retiring(Maintaining):
             MemorySystem(self.folder / "memory", settings=settings, clock=now) as memory,
         ):
             for number in range(times):
+                await memory.maintain(policy, whole=True)  # first, so that each acknowledgement says that one ended
                 words = f"{os.getpid()}x{worker}x{number}"
                 at = now()
                 rows = _alike(f"{words}a {words}b {words}c", at)
                 await store.commit(OWNER, [Event(kind="add", at=at, row=row) for row in rows])
                 ack(" ".join(row.id for row in rows))
-                await memory.maintain(policy, whole=True)
 
     async def check(self, acked: list[str]) -> None:
         """Check that purges are reported, and summaries whole."""

@@ -147,7 +147,6 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.setenv("HOME", str(folder))
         patch.chdir(folder)
-        patch.delenv("CHATBOT_NIGHTLY", raising=False)
         command.project(CONFIG)
         Path("CLAUDE.md").write_text("# Style\n\nTabs, not spaces.\n", encoding="utf-8")
         for path in (Path("identities"), Path("identities/ada"), Path("identities/ada/identity.toml")):
