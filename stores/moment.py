@@ -6,28 +6,38 @@ It is for stores that a look takes a round trip. What the turn itself writes is 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 LONGEST_S = 1.0
 """How old a look may be: a turn may take minutes, and its tools look anew."""
 
 
 class Moment:
-    """What was looked at in a turn, and when."""
+    """What was read in a turn, by who read what, and when."""
 
     def __init__(self) -> None:
-        self._looked: dict[int, float] = {}
+        self._read: dict[Hashable, tuple[float, Any]] = {}
         self.is_over = False
 
-    def has_looked(self, at: object) -> bool:
-        """Return whether that was looked at just now."""
-        return time.monotonic() - self._looked.get(id(at), -LONGEST_S) < LONGEST_S
+    def known(self, key: Hashable) -> Any:
+        """Return what was read just now; None for nothing."""
+        at, value = self._read.get(key, (-LONGEST_S, None))
+        return value if time.monotonic() - at < LONGEST_S else None
 
-    def look(self, at: object) -> None:
-        """Note that it is looked at."""
-        self._looked[id(at)] = time.monotonic()
+    def keep(self, key: Hashable, value: Any) -> None:
+        """Note what was read."""
+        self._read[key] = (time.monotonic(), value)
+
+    def extend(self, key: Hashable, value: Any) -> None:
+        """Note what it has become by a write of ours, which looks at nothing else."""
+        self._read[key] = (self._read[key][0], value)
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what was read: it is written now."""
+        self._read.pop(key, None)
 
 
 _present: ContextVar[Moment | None] = ContextVar("_present", default=None)

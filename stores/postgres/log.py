@@ -78,7 +78,7 @@ class PostgresLog(Log):
         Within a moment, once is enough.
         """
         moment = present_moment() if self._writing is None else None  # who writes must know the end
-        if moment is not None and self._generation not in {0, _LOST} and moment.has_looked(self):
+        if moment is not None and self._generation not in {0, _LOST} and moment.known(self):
             self._end = self._position
             return False
         generation, self._end = self._state()
@@ -97,7 +97,7 @@ class PostgresLog(Log):
             self._generation, end = self._state()
         yield from self._read_to(end)
         if (moment := present_moment()) is not None:
-            moment.look(self)
+            moment.keep(self, True)  # noqa: FBT003 - that is what is known
 
     def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:

@@ -17,8 +17,8 @@ from tests.postgres import address
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = 16
-"""Of a warm turn: its reads, its writes, its lease and its bill are statements of their own."""
+MOST = 12
+"""Of a warm turn: its reads, its writes, its lease and its bill are statements of their own. It was 21."""
 
 
 @pytest.fixture
