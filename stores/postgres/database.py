@@ -25,6 +25,7 @@ from chatbot.stores.postgres.database_connection import (
     PatientConnection,
     Row,
     check,
+    check_clock,
     configure,
     fetched,
     is_read_only,
@@ -271,9 +272,10 @@ class Database:
             return self._pool
 
     def _try(self) -> None:
-        """Connect once by ourselves, so that a wrong URL is told at once, and look at the version of the tables."""
+        """Connect once by ourselves, so that a wrong URL is told at once, and look at versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
+            check_clock(connection, self.shown)
 
     def _why_none(self) -> StoreError:
         try:

@@ -287,6 +287,7 @@ SELECT 'memory', coalesce(sum(octet_length(line)), 0) FROM chatbot.event WHERE i
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
     "listen": "LISTEN chatbot",
     "process": "SELECT pg_backend_pid()",
+    "clock": "SELECT clock_timestamp()",
     "plans": "SET plan_cache_mode = force_generic_plan",
     "version": "SELECT coalesce(max(version), 0) FROM chatbot.migration",
     "rights": """
