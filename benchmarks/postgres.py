@@ -3,8 +3,8 @@
     python benchmarks/postgres.py postgresql://owner@localhost/chatbot [--rows 10000] [--rounds 100]
 
 Each round asks everyone in turn, so that a noisy machine is unfair to nobody; told are medians, and ratios of them.
-`pip install langgraph-checkpoint-postgres google-adk asyncpg` adds LangGraph's PostgresSaver and PostgresStore and
-ADK's DatabaseSessionService. `--load URL`, with the URL of the servers' role, lets 64 users talk to two servers instead.
+`pip install langgraph-checkpoint-postgres 'google-adk[db]' asyncpg` adds LangGraph's PostgresSaver and PostgresStore
+and ADK's DatabaseSessionService. `--load URL`, with the URL of the servers' role, lets 64 users talk to two servers.
 """
 
 from __future__ import annotations
