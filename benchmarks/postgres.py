@@ -18,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+from postgres_load import load, session_id
 from psycopg.rows import dict_row
 
 from chatbot.memory import Draft, MemorySystem
@@ -32,10 +32,6 @@ from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.session_record import SessionRecord
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from benchmarks.postgres_load import load, session_id
 
 WORDS = (
     "garden", "bees", "honey", "window", "river", "paper", "train", "music",
