@@ -96,7 +96,7 @@ async def load(owner: str, url: str, seconds: float) -> None:
             urls = [each.stdout.readline().split()[0] for each in servers if each.stdout]
             await _measured(database, identities, servers, urls, seconds)
         for table in ("session", "message", "head", "line", "document", "lease", "event", "piece", "key_value"):
-            database.execute(f"DELETE FROM chatbot.{table} WHERE identity LIKE 'load-{run}-%'")  # type: ignore[arg-type]
+            database.execute(f"DELETE FROM chatbot.{table} WHERE identity LIKE 'load-{run}-%'")
 
 
 async def _measured(
@@ -148,7 +148,7 @@ def _fill(database: psycopg.Connection[Any], identities: list[str]) -> None:
     now = datetime.now(UTC)
     with database.cursor() as cursor:
         columns = "chatbot.session (identity, id, used_at, is_published, record)"
-        with cursor.copy(f"COPY {columns} FROM STDIN") as copy:  # type: ignore[arg-type]
+        with cursor.copy(f"COPY {columns} FROM STDIN") as copy:
             for identity in identities:
                 for number in range(SESSIONS):
                     record = SessionRecord(session_id(number), "chat", ("basic_session", "observations"), now, now)
@@ -196,8 +196,8 @@ def _servers(folder: Path, url: str, identities: list[str]) -> Iterator[list[sub
         try:
             yield servers
         finally:
-            for each in servers:
-                each.terminate()
+            for server in servers:
+                server.terminate()
 
 
 def _counts(database: psycopg.Connection[Any]) -> dict[str, float]:
