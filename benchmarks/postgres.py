@@ -3,7 +3,8 @@
     python benchmarks/postgres.py postgresql://owner@localhost/chatbot [--rows 10000] [--rounds 100]
 
 Each round asks everyone in turn, so that a noisy machine is unfair to nobody; told are medians, and ratios of them.
-`pip install langgraph-checkpoint-postgres` adds LangGraph's PostgresSaver.
+`pip install langgraph-checkpoint-postgres 'google-adk[db]' asyncpg` adds LangGraph's PostgresSaver and PostgresStore
+and ADK's DatabaseSessionService. `--load URL`, with the URL of the servers' role, lets 64 users talk to two servers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
+from postgres_load import load, session_id
 from psycopg.rows import dict_row
 
 from chatbot.memory import Draft, MemorySystem
@@ -43,6 +45,9 @@ async def main() -> None:
     """Measure everything, and print one line each."""
     options = _options()
     migrate(options.url)
+    if options.load:
+        await load(options.url, options.load, options.seconds)
+        return
     address = Address(options.url, f"benchmark-{uuid4().hex[:8]}")
     with psycopg.connect(options.url, autocommit=True) as bare:
         await _sessions(address, bare, options.rounds)
@@ -51,14 +56,13 @@ async def main() -> None:
 
 async def _sessions(address: Address, bare: psycopg.Connection[Any], rounds: int) -> None:
     backend, store = PostgresBackend(address), PostgresSessionStore(address)
-    ids = [_session_id(number) for number in range(SESSIONS)]
+    ids = [session_id(number) for number in range(SESSIONS)]
     for each in ids:
         record = SessionRecord(each, "chat", ("basic_session",), _now(), _now())
         backend.sessions.begin(record)
         backend.sessions.publish(record)
     ref = backend.sessions.ref(ids[0])
     bare.execute("CREATE TEMP TABLE said (id bigserial PRIMARY KEY, session text, role text, content text)")
-    saver = _langgraph(address.url)
 
     async def append(number: int) -> None:
         await store.transcript_append(ref, [TranscriptEntry("user", f"said {number} " + "x" * 200, _now())])
@@ -81,10 +85,11 @@ async def _sessions(address: Address, bare: psycopg.Connection[Any], rounds: int
 
     asked: dict[str, Ask] = {"bare insert": insert, "append": append, "bare select": select}
     asked |= {"read last 20": read, f"open one of {SESSIONS:,}": open_one}
-    if saver is not None:
-        asked["langgraph put"] = saver
-    told = await _timed(asked, rounds)
-    _tell(told, "bare insert", ["append", "langgraph put"])
+    peers = _langgraph(address.url) | await _adk(address.url)
+    told = await _timed(asked | peers, rounds)
+    _tell(told, "bare insert", ["append", *peers])
+    for peer in peers:
+        print(f"append: {told['append'] / told[peer]:.2f} x {peer}")
     _tell(told, "bare select", ["read last 20", f"open one of {SESSIONS:,}"])
     await store.aclose()
     backend.close()
@@ -139,22 +144,44 @@ async def _recall(address: Address, bare: psycopg.Connection[Any], rows: int, ro
         print(f"first search of a server that never saw {rows:,} rows: {took:.2f} s, {cpu:.2f} s of CPU")
 
 
-def _langgraph(url: str) -> Ask | None:
+def _langgraph(url: str) -> dict[str, Ask]:
     try:
         from langgraph.checkpoint.base import empty_checkpoint  # type: ignore[import-not-found,unused-ignore]
         from langgraph.checkpoint.postgres import PostgresSaver  # type: ignore[import-not-found,unused-ignore]
+        from langgraph.store.postgres import PostgresStore  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
-        return None
+        return {}
     connection: Any = psycopg.connect(url, autocommit=True, row_factory=dict_row)
-    saver = PostgresSaver(connection)
+    saver, store = PostgresSaver(connection), PostgresStore(connection)
     saver.setup()
+    store.setup()
 
     async def put(number: int) -> None:
         checkpoint = empty_checkpoint() | {"channel_values": {"messages": ["x" * 200] * min(number, 20)}}
         config = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
         await asyncio.to_thread(saver.put, config, checkpoint, {}, {})
 
-    return put
+    async def keep(number: int) -> None:
+        await asyncio.to_thread(store.put, ("said", "one"), str(number), {"role": "user", "text": "x" * 200})
+
+    return {"langgraph PostgresSaver.put": put, "langgraph PostgresStore.put": keep}
+
+
+async def _adk(url: str) -> dict[str, Ask]:
+    try:
+        from google.adk.events import Event  # type: ignore[import-not-found,unused-ignore]
+        from google.adk.sessions import DatabaseSessionService  # type: ignore[import-not-found,unused-ignore]
+        from google.genai import types  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return {}
+    service = DatabaseSessionService(url.replace("postgresql://", "postgresql+asyncpg://"))
+    session = await service.create_session(app_name="benchmark", user_id=uuid4().hex)
+
+    async def append(number: int) -> None:
+        content = types.Content(role="user", parts=[types.Part(text=f"said {number} " + "x" * 200)])
+        await service.append_event(session, Event(author="user", content=content))
+
+    return {"adk append_event": append}
 
 
 async def _timed(asked: dict[str, Ask], rounds: int) -> dict[str, float]:
@@ -175,10 +202,6 @@ def _tell(told: dict[str, float], base: str, names: list[str]) -> None:
             print(f"{name}: {told[name] * 1e3:.2f} ms, {told[name] / told[base]:.2f} x {base}")
 
 
-def _session_id(number: int) -> str:
-    return f"01900000-0000-7000-8000-{number:012x}"
-
-
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -186,6 +209,8 @@ def _now() -> datetime:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
+    parser.add_argument("--load", metavar="URL", help="URL for the role of servers: measure two of them under load")
+    parser.add_argument("--seconds", type=float, default=90, help="how long --load lasts")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=100)
     return parser.parse_args(sys.argv[1:])

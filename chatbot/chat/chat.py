@@ -26,6 +26,7 @@ from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
+from chatbot.stores.moment import one_moment
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
@@ -113,7 +114,7 @@ class Chat:
         `BudgetExceeded`.
         """
         session = {} if self.session is None else {"session": self.session.id}
-        with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
+        with one_moment(), observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
                 files = await self._read(attachments, emit)
                 receipt = await self._run_turn(text, emit, max_output_tokens, client, files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import replace
@@ -65,7 +66,7 @@ class Identities(AsyncResource):
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
         self._runtimes: dict[str, Runtime] = {}
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._chats = Chats()
         self._tidying: asyncio.Task[None] | None = None
 
@@ -108,7 +109,7 @@ class Identities(AsyncResource):
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `access` makes that."""
         if identity not in self._runtimes:
-            async with self._opening:
+            async with self._opening[identity]:
                 if identity not in self._runtimes:
                     # The identity outlives the first request, so it must not be part of its trace.
                     self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
@@ -129,7 +130,7 @@ class Identities(AsyncResource):
         await self.siblings.reopen(identity)
 
     async def _reopen(self, identity: str) -> None:
-        async with self._opening:
+        async with self._opening[identity]:
             new = await asyncio.create_task(self._open(identity), context=Context())
             former = self._runtimes.pop(identity, None)
             self._runtimes[identity] = new

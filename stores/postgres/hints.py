@@ -174,8 +174,8 @@ class Hints:
 
     def _listens(self, *, now: bool) -> None:
         """Note whether we listen, and have everyone look who may have missed a hint."""
-        self.is_listening = now
         with self._changed:
+            self.is_listening = now
             waiting = list(self._waiting)
         for each in waiting:
             each.come()

@@ -18,6 +18,7 @@ from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
+from chatbot.stores.moment import present_moment
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Transaction
@@ -72,7 +73,14 @@ class PostgresLog(Log):
         return True
 
     def is_replaced(self) -> bool:
-        """Compare the generation in one round trip, which also tells `read_new` where to end."""
+        """Compare the generation in one round trip, which also tells `read_new` where to end.
+
+        Within a moment, once is enough.
+        """
+        moment = present_moment() if self._writing is None else None  # who writes must know the end
+        if moment is not None and self._generation not in {0, _LOST} and moment.known(self):
+            self._end = self._position
+            return False
         generation, self._end = self._state()
         return self._generation not in {0, generation}
 
@@ -87,6 +95,11 @@ class PostgresLog(Log):
         end, self._end = self._end, None
         if end is None or not self._generation:
             self._generation, end = self._state()
+        yield from self._read_to(end)
+        if (moment := present_moment()) is not None:
+            moment.keep(self, True)  # noqa: FBT003 - that is what is known
+
+    def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:
             rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
             for start, text in rows:

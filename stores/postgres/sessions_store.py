@@ -6,12 +6,14 @@ import asyncio
 import re
 import weakref
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidSettings, MissingFolder
 from chatbot.stores.home import Address
+from chatbot.stores.moment import present_moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.place import new_generation
@@ -23,6 +25,14 @@ _VALUES = ".key_values"
 _MOST = 2**62
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The last entries of a transcript, as a moment knows them; `behind`: there may be others before."""
+
+    entries: list[TranscriptEntry]
+    behind: bool
 
 
 class PostgresSessionStore(KeyValueStore, TranscriptStore):
@@ -40,16 +50,26 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         """Return the value of a key."""
-        rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
-        return unescaped(rows[0][0]) if rows else None
+        moment = present_moment()
+        if moment is None:
+            rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
+            return unescaped(rows[0][0]) if rows else None
+        values: dict[str, str] | None = moment.known((self, _VALUES, session.id))
+        if values is None:  # a turn asks for several
+            values = {each.key: each.value for each in await self.kv_entries(session)}
+            moment.keep((self, _VALUES, session.id), values)
+        return values.get(key)
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
         """Set a key, durably."""
         await asyncio.to_thread(self._set, session, entry)
+        self._wrote(session, _VALUES)
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
         """Delete a key; return False if it did not exist."""
-        return bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
+        is_deleted = bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
+        self._wrote(session, _VALUES)
+        return is_deleted
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         """Return all entries, oldest first."""
@@ -60,11 +80,20 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         """Append the entries, in one round trip."""
         if entries:
             await asyncio.to_thread(self._append, session, entries)
+            self._wrote(session, _MESSAGES, entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Return the last `n` entries."""
-        rows = await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)) if n > 0 else []
-        return [_entry(*row) for row in reversed(rows)]
+        if n <= 0:
+            return []
+        moment, key = present_moment(), (self, _MESSAGES, session.id)
+        known: _Tail | None = moment.known(key) if moment else None
+        if known is None or (known.behind and len(known.entries) < n):
+            rows = await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST))
+            known = _Tail([_entry(*row) for row in reversed(rows)], behind=len(rows) == n)
+            if moment is not None:
+                moment.keep(key, known)
+        return known.entries[-n:]
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
         """Count the entries."""
@@ -78,16 +107,28 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries permanently and return them."""
-        return await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
+        dropped = await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
+        self._wrote(session, _MESSAGES)
+        return dropped
 
     async def forget_session(self, session: SessionRef) -> None:
         """Delete what is kept of a session."""
         for statement in (statements.DELETE_MESSAGES, statements.DELETE_VALUES):
             await self._rows(session, statement, id=session.id)
+        self._wrote(session, _MESSAGES)
+        self._wrote(session, _VALUES)
 
     async def aclose(self) -> None:
         """Close the store."""
         await asyncio.to_thread(self._leave)
+
+    def _wrote(self, session: SessionRef, what: str, added: Sequence[TranscriptEntry] = ()) -> None:
+        """Bring what is known in this moment up to what we wrote."""
+        moment, key = present_moment(), (self, what, session.id)
+        if moment is not None and added and (known := moment.known(key)) is not None:
+            moment.extend(key, _Tail([*known.entries, *added], behind=known.behind))
+        elif moment is not None:
+            moment.drop(key)
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         if len(entries) == 1 and self._added(session, entries[0]):

@@ -1,0 +1,61 @@
+"""A moment in which nobody need look twice whether others have written: all that a turn reads at once is as of then.
+
+It is for stores that a look takes a round trip. What the turn itself writes is seen in any case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+LONGEST_S = 1.0
+"""How old a look may be: a turn may take minutes, and its tools look anew."""
+
+
+class Moment:
+    """What was read in a turn, by who read what, and when."""
+
+    def __init__(self) -> None:
+        self._read: dict[Hashable, tuple[float, Any]] = {}
+        self.is_over = False
+
+    def known(self, key: Hashable) -> Any:
+        """Return what was read just now; None for nothing."""
+        at, value = self._read.get(key, (-LONGEST_S, None))
+        return value if time.monotonic() - at < LONGEST_S else None
+
+    def keep(self, key: Hashable, value: Any) -> None:
+        """Note what was read."""
+        self._read[key] = (time.monotonic(), value)
+
+    def extend(self, key: Hashable, value: Any) -> None:
+        """Note what it has become by a write of ours, which looks at nothing else."""
+        self._read[key] = (self._read[key][0], value)
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what was read: it is written now."""
+        self._read.pop(key, None)
+
+
+_present: ContextVar[Moment | None] = ContextVar("_present", default=None)
+
+
+def present_moment() -> Moment | None:
+    """Return the moment of the turn that is under way here; None outside of turns, and for what outlives one."""
+    moment = _present.get()
+    return None if moment is None or moment.is_over else moment
+
+
+@contextmanager
+def one_moment() -> Iterator[None]:
+    """Begin a moment, which ends with the block."""
+    moment = Moment()
+    token = _present.set(moment)
+    try:
+        yield
+    finally:
+        moment.is_over = True
+        _present.reset(token)
