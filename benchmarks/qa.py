@@ -205,7 +205,7 @@ async def judged(trial: Trial, model: Model | None, calls: Calls, run: Run) -> N
 
 async def fills(case: Case, folder: Path) -> tuple[dict[str, Fill], Callable[[], Awaitable[None]]]:
     """Return what fills the context in each way, and how to close the memory."""
-    memory, _ = await remembered(case, folder, encoder=LocalEmbedder.is_installed())
+    memory, _ = await remembered(case, folder, encoder=LocalEmbedder() if LocalEmbedder.is_installed() else None)
     session = await memory.create_session(["basic_session", "observations"], AGENT)
     ranked = bm25s(case, depth=_MOST_ROWS)
 

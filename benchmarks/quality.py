@@ -9,13 +9,18 @@
 
     uv run benchmarks/quality.py                                   # the sets that come with this script
     uv run benchmarks/quality.py locomo10.json longmemeval_s.json BEAM/chats/100K zyphra.json
-    uv run benchmarks/quality.py locomo10.json --half unseen       # every other question only
+    uv run benchmarks/quality.py --around locomo10.json            # the facts among the talk of its first conversation
+    uv run benchmarks/quality.py --keep vectors.db locomo10.json   # embeds nothing twice, in later runs either
 
 A set may have any form that `forms.py` reads; questions without evidence are left out. Each memory is remembered
 through the public API, every row has its vector before the first question, and `texts` are recalled as a chat does it:
-the lines of the moment, the last one asked. "nonsense" is the share of 100 questions that nothing answers which recall
-something all the same, and how many rows. R@k is the share of gold among the first k rows; "block" is the share of
-questions with a gold row among the five that a prompt holds.
+the lines of the moment, the last one asked. R@k is the share of gold among the first k rows; "block" is the share of
+questions with a gold row among the five that a prompt holds. Each figure stands for all questions, and in brackets
+for the half that constants may be tuned on and for the other, which is for looking at: every other question, or every
+other memory where each is asked one thing.
+
+"made up" and "real words" are the shares of 100 and 50 questions that nothing answers which recall something all the
+same, and how many rows.
 
 Beside it, in the same run and on the same texts: SQLite's FTS5 and bm25s.
 """
@@ -24,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import re
 import sqlite3
@@ -31,8 +37,8 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -40,7 +46,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from forms import Case, Doc, Query, cases, with_evidence
+from kept_vectors import KeptVectors
 
+from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.writing import Draft
@@ -54,6 +62,15 @@ FORM = (
     "chess kayak printer passport garden violin boiler stamp telescope canoe oven lantern bicycle quilt",
 )
 """Who, and about what."""
+CHAT = (
+    "I had such a long day today, the train was late again and my phone died.",
+    "Can you recommend a good podcast about history?",
+    "The weather is lovely, we went to the park with the kids.",
+    "How do I get red wine out of a carpet?",
+    "Work was a mess, my boss changed the plan twice.",
+    "Thanks, that helped a lot.",
+)
+"""Lines about something else that come before a question, two at a time."""
 SETS = Path(__file__).parent / "sets"
 _SYLLABLES = ("zyx", "quor", "blen", "thrap", "vosh", "ukle", "miv", "grond", "pesk", "yarl", "dwim", "folp", "snaz")
 Ask = Callable[[list[str]], Awaitable[list[int]]]
@@ -61,24 +78,35 @@ Ask = Callable[[list[str]], Awaitable[list[int]]]
 
 @dataclass
 class Score:
-    """Figures of every question of a set."""
+    """Figures of every question of a set, each with its half: 0 for tuning, 1 for looking at."""
 
-    rows: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    rows: defaultdict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, query: Query, found: list[int]) -> None:
+    def add(self, query: Query, found: list[int], half: int) -> None:
         for k in (5, 10):
-            self.rows[f"R@{k}"].append(len(query.gold.intersection(found[:k])) / len(query.gold))
-        self.rows["block"].append(float(bool(query.gold.intersection(found[:BLOCK]))))
+            self.rows[f"R@{k}"].append((half, len(query.gold.intersection(found[:k])) / len(query.gold)))
+        self.rows["block"].append((half, float(bool(query.gold.intersection(found[:BLOCK])))))
 
     def line(self) -> str:
-        return "  ".join(f"{name} {100 * statistics.fmean(values):5.1f}" for name, values in self.rows.items())
+        return "  ".join(f"{name} {_in_halves(values)}" for name, values in self.rows.items())
 
 
-def everyday() -> Case:
-    """Facts told in passing over a year, four exchanges a session, asked for in other words."""
-    told = _parts("everyday.txt")
+def _in_halves(values: list[tuple[int, float]]) -> str:
+    """Return the mean in hundredths, and in brackets those of both halves."""
+    means = [
+        statistics.fmean([value for half, value in values if half in halves] or [math.nan])
+        for halves in ({0, 1}, {0}, {1})
+    ]
+    total, *halves = (f"{100 * mean:.1f}" for mean in means)
+    return f"{total:>5} ({', '.join(halves)})"
+
+
+def everyday(name: str, around: Sequence[Doc] = (), *, in_chat: bool = False) -> Case:
+    """Facts told in passing over a year, asked for in other words; in a chat, after two lines about something else."""
+    told = _parts(name)
     said = [(user, reply, question) for question, user, reply, _ in told]
-    return _year(said, [[asked] for *_, asked in told])
+    asked = [[*(CHAT[number % 3 :: 3] if in_chat else ()), each] for number, (*_, each) in enumerate(told)]
+    return _year(said, asked, around)
 
 
 def languages(*, in_english: bool) -> Case:
@@ -87,30 +115,49 @@ def languages(*, in_english: bool) -> Case:
     return _year([(user, reply, "") for user, reply, *_ in told], [[each[2 + in_english]] for each in told])
 
 
-def nonsense(count: int = 100) -> list[str]:
-    """Questions that nothing answers: made-up words, in the form of a question or alone."""
+def chinese() -> Case:
+    """80 lines in Chinese without replies, of which 40 answer a question; the others are much like them."""
+    told = _parts("chinese.txt")
+    return _year([(user, "", "") for user, *_ in told], [[each[1]] if each[1] else [] for each in told])
+
+
+def nonsense() -> dict[str, list[str]]:
+    """Questions that nothing answers, of words that are made up and of real ones."""
+    made_up, real = (_lines("nonsense.txt")[begin : begin + 50] for begin in (0, 50))
     chance = random.Random(3)
-    words = ["".join(chance.choices(_SYLLABLES, k=2)) for _ in range(3 * count)]
+    words = ["".join(chance.choices(_SYLLABLES, k=2)) for _ in range(150)]
     forms = ("What is the {} of the {}?", "{} {} {}", "Did the {} ever {}?", "how do I {} a {}")
-    return [forms[number % len(forms)].format(*words[3 * number :]) for number in range(count)]
+    drawn = [forms[number % len(forms)].format(*words[3 * number :]) for number in range(50)]
+    return {"made up": [*drawn, *made_up], "real words": real}
+
+
+def _lines(name: str) -> list[str]:
+    lines = (SETS / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line[:1] not in {"#", ""}]
 
 
 def _parts(name: str) -> list[list[str]]:
-    lines = (SETS / name).read_text(encoding="utf-8").splitlines()
-    told = [[part.strip() for part in line.split("|")] for line in lines if line[:1] not in {"#", ""}]
+    told = [[part.strip() for part in line.split("|")] for line in _lines(name)]
     random.Random(1).shuffle(told)
     return told
 
 
-def _year(said: list[tuple[str, str, str]], asked: list[list[str]]) -> Case:
-    """Return a year of exchanges (user, reply, the bot's question before), and a question about each."""
+def _year(said: list[tuple[str, str, str]], asked: list[list[str]], around: Sequence[Doc] = ()) -> Case:
+    """Return a year of exchanges (user, reply, the bot's question before), four a session, and what is asked of each.
+
+    The talk `around` them is of the same year.
+    """
     begin = datetime(2025, 1, 1, 9, tzinfo=UTC)
     docs = [
         Doc(number // 4, begin + timedelta(days=365 * number / len(said)), user, reply, question=question)
         for number, (user, reply, question) in enumerate(said)
     ]
-    queries = [Query(texts, frozenset({number})) for number, texts in enumerate(asked)]
-    return Case(begin + timedelta(days=370), docs, queries)
+    more = [
+        replace(doc, session=len(docs) + (doc.session or 0), at=begin + timedelta(days=365 * number / len(around)))
+        for number, doc in enumerate(around)
+    ]
+    queries = [Query(texts, frozenset({number})) for number, texts in enumerate(asked) if texts]
+    return Case(begin + timedelta(days=370), [*docs, *more], queries)
 
 
 def notes(count: int = 5000) -> Case:
@@ -132,13 +179,13 @@ def notes(count: int = 5000) -> Case:
     return Case(begin + timedelta(days=30), docs, queries)
 
 
-async def remembered(case: Case, folder: Path, *, encoder: bool) -> tuple[MemorySystem, dict[str, int]]:
+async def remembered(case: Case, folder: Path, *, encoder: Embedder | None) -> tuple[MemorySystem, dict[str, int]]:
     """Remember the docs through the public API; return the open memory, and the number of each row's doc by id."""
     memory = MemorySystem(
         folder / "memory",
         clock=lambda: case.now,
         settings={"observations": {"cache": str(folder / "cache")}},
-        embedder=LocalEmbedder() if encoder else None,
+        embedder=encoder,
     )
     numbers: dict[str, int] = {}
     for place in dict.fromkeys(doc.session for doc in case.docs):
@@ -146,14 +193,14 @@ async def remembered(case: Case, folder: Path, *, encoder: bool) -> tuple[Memory
         here = [number for number, doc in enumerate(case.docs) if doc.session == place]
         kept = await (session or memory.memories(AGENT)).remember_all([_draft(case.docs[number]) for number in here])
         numbers |= {row.id: number for row, number in zip(kept, here, strict=True) if row.id not in numbers}
-    if encoder:
+    if encoder is not None:
         await memory.memories(AGENT).embed_memories()
         if missing := (await memory.memories(AGENT).vector_stats()).missing:
             raise SystemExit(f"{missing} rows have no vector")
     return memory, numbers
 
 
-async def ours(case: Case, folder: Path, *, encoder: bool) -> tuple[Ask, Callable[[], Awaitable[None]]]:
+async def ours(case: Case, folder: Path, *, encoder: Embedder | None) -> tuple[Ask, Callable[[], Awaitable[None]]]:
     """Remember the docs; return how to ask, and how to close."""
     memory, numbers = await remembered(case, folder, encoder=encoder)
     asking = memory.memories(AGENT)
@@ -204,59 +251,65 @@ def bm25s(case: Case, depth: int = DEPTH) -> Ask:
     return ask
 
 
-async def measure(name: str, found: list[Case], half: str, *, peers: bool) -> None:
+async def measure(name: str, found: list[Case], encoder: Embedder, *, peers: bool) -> None:
     """Print one line for each way to search a set."""
     scores: defaultdict[str, Score] = defaultdict(Score)
-    idle: defaultdict[str, list[int]] = defaultdict(list)
+    idle: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, case in enumerate(found):
-        queries = case.queries if half == "all" else case.queries[half == "unseen" :: 2]
         with tempfile.TemporaryDirectory() as folder:
-            words, close_words = await ours(case, Path(folder, "words"), encoder=False)
-            meaning, close_meaning = await ours(case, Path(folder, "meaning"), encoder=True)
+            words, close_words = await ours(case, Path(folder, "words"), encoder=None)
+            meaning, close_meaning = await ours(case, Path(folder, "meaning"), encoder=encoder)
             asking = {"words": words, "words and meaning": meaning}
             if peers:
                 asking |= {"FTS5": fts5(case), "bm25s": bm25s(case)}
-            for query in queries:
+            for place, query in enumerate(case.queries):
                 for way, ask in asking.items():
-                    scores[way].add(query, await ask(query.texts))
+                    scores[way].add(query, await ask(query.texts), (place if len(case.queries) > 1 else number) % 2)
             for way, ask in (("words", words), ("words and meaning", meaning)):
-                idle[way] += [len(await ask([question])) for question in nonsense()[number % 100 :: len(found)]]
+                for kind, questions in nonsense().items():
+                    idle[way][kind] += [len(await ask([each])) for each in questions[number % 50 :: len(found)]]
             await close_words()
             await close_meaning()
     for way, score in scores.items():
-        found_nothing = (
-            f"  nonsense {statistics.fmean(map(bool, idle[way])):.2f} × {_mean_rows(idle[way])} rows"
-            if idle[way]
-            else ""
-        )
-        print(f"{name:16} {way:18} {score.line()}{found_nothing}", flush=True)
+        recalled = "".join(f"  {kind} {_share(counts)}" for kind, counts in idle[way].items())
+        print(f"{name:22} {way:18} {score.line()}{recalled}", flush=True)
 
 
-def _mean_rows(counts: list[int]) -> str:
-    """How many rows a question recalls that recalls any."""
-    return f"{statistics.fmean([each for each in counts if each] or [0]):.1f}"
+def _share(counts: list[int]) -> str:
+    """Return the share of questions that recall any rows, and how many rows these do."""
+    some = [each for each in counts if each]
+    return f"{len(some) / len(counts):.2f} × {statistics.fmean(some or [0]):.1f}" if counts else "-"
+
+
+def own_sets(around: Sequence[Doc], notes_of_one_form: int) -> Iterator[tuple[str, Case]]:
+    """The sets that come with this script, by name."""
+    for name in ("everyday", "everyday_second"):
+        yield name, everyday(f"{name}.txt", around)
+        yield f"{name}, in a chat", everyday(f"{name}.txt", around, in_chat=True)
+    yield "languages", languages(in_english=False)
+    yield "in English", languages(in_english=True)
+    yield "chinese", chinese()
+    if notes_of_one_form:
+        yield "notes", notes(notes_of_one_form)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", type=Path, help="files in LoCoMo's or the common form")
-    parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other question")
+    parser.add_argument("--around", type=Path, help="a set whose first memory is put around the everyday facts")
+    parser.add_argument("--keep", type=Path, help="a file that keeps the vectors of texts for later runs")
     parser.add_argument("--no-peers", action="store_true", help="leave out FTS5 and bm25s")
     parser.add_argument("--no-own", action="store_true", help="leave out the sets that come with this script")
     parser.add_argument("--notes", type=int, default=5000, help="notes of one form; 0 leaves that set out")
     given = parser.parse_args()
+    encoder: Embedder = KeptVectors(LocalEmbedder(), given.keep) if given.keep else LocalEmbedder()
+    around = next(iter(cases(given.around))).docs if given.around else []
 
     async def run() -> None:
-        if not given.no_own:
-            await measure("everyday", [everyday()], given.half, peers=not given.no_peers)
-            await measure("languages", [languages(in_english=False)], given.half, peers=not given.no_peers)
-            await measure("in English", [languages(in_english=True)], given.half, peers=not given.no_peers)
-        if given.notes and not given.no_own:
-            await measure("notes", [notes(given.notes)], given.half, peers=not given.no_peers)
+        for name, case in () if given.no_own else own_sets(around, given.notes):
+            await measure(name, [case], encoder, peers=not given.no_peers)
         for path in given.sets:
-            await measure(
-                path.stem, [with_evidence(case) for case in cases(path)], given.half, peers=not given.no_peers
-            )
+            await measure(path.stem, [with_evidence(case) for case in cases(path)], encoder, peers=not given.no_peers)
 
     asyncio.run(run())
 

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from chatbot.stores.errors import DamagedFile, UnsafePath, UnsupportedOperation
 from chatbot.stores.flaws import Flaw
+from chatbot.stores.hints import Hint
 from chatbot.stores.records import SessionRef
 from chatbot.stores.session_record import SessionRecord
 
@@ -214,6 +215,9 @@ class Place(ABC):
     def blobs(self, name: str) -> Blobs:
         """Return the blobs of that name."""
 
+    def tell(self, topic: str) -> None:  # noqa: B027 - where there is nobody to tell
+        """Hint soon to other processes that something about that topic was written, where they can be told."""
+
     def exposed(self) -> Iterator[Flaw]:
         """Yield what others than its owner may read or change. Changes nothing."""
         return iter(())
@@ -340,6 +344,14 @@ class Backend(Place):
     def refusal(self) -> OSError | None:
         """Return why nothing can be written, having tried; None where it can. Leaves nothing behind."""
         return None
+
+    def hint(self, *topics: str) -> Hint:  # noqa: ARG002 - for those that have hints
+        """Return a wait for what other processes `tell` about these topics of the identity."""
+        return Hint()
+
+    def why_no_hints(self) -> str:
+        """Explain why other servers are not told at once what was written, where they could be."""
+        return ""
 
     def why_not_apart(self) -> str:
         """Return why what is kept here does not by itself refuse the rows of others; empty where it does."""

@@ -3,22 +3,26 @@
 import ast
 import gc
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-
-from tests.effort import NIGHTLY
 
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
+
+from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
+
+from chatbot.memory import MemorySystem  # noqa: E402
+from tests.effort import NIGHTLY  # noqa: E402
+
 settings.load_profile("nightly" if NIGHTLY else "usual")
 
 if sys.version_info < (3, 12):
@@ -46,6 +50,7 @@ SLOW = (
     "tests/stores/test_observation_processes.py",
 )
 """Files that run first, for what takes long shall not be left for the end, when one of the cores would idle."""
+_ALL_NIGHTLY = re.compile(r"^pytestmark = \[?pytest\.mark\.nightly\b", re.MULTILINE)
 
 
 def pytest_report_header() -> str:
@@ -53,6 +58,13 @@ def pytest_report_header() -> str:
     if NIGHTLY:
         return "effort: nightly, everything runs"
     return "effort: usual, an eighth of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file by day of which all is marked nightly: half of collecting was their frameworks."""
+    if NIGHTLY or "nightly" in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return _ALL_NIGHTLY.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -115,6 +127,13 @@ def with_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
 def memory_home(tmp_path: Path) -> Path:
     """Where an identity's memory shall be; made when first needed."""
     return tmp_path / "memory"
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    """A memory on files, which is closed after the test."""
+    async with MemorySystem(memory_home) as opened:
+        yield opened
 
 
 @pytest.fixture

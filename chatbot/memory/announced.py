@@ -44,8 +44,6 @@ _DENIED = 0.6
 """The same of a sentence and its denial."""
 _MOST = 0.5
 """The same of what a sentence says and what another says has ended, where no name is among it."""
-_ALIKE = 0.45
-"""The cosine from which on a sentence that announces any change may be about the other."""
 _COMMON = frozenset(
     terms(
         "day week weekend month year morning evening afternoon night today time lot thing people good one back home "
@@ -124,9 +122,9 @@ class Sentence:
         return _PAST.search(self.text) is not None
 
     @cached_property
-    def is_news(self) -> bool:
-        """True if it is told as something new."""
-        return _NEWS.search(self.text) is not None
+    def is_turn(self) -> bool:
+        """True if it is told as something new, or takes something back."""
+        return _TURN.search(self.text) is not None
 
 
 @lru_cache(maxsize=4_096)
@@ -240,24 +238,51 @@ _EVENTS = (
 """Words about one's home and work, and about events that change them."""
 
 
-def may_change(later: Iterable[str], earlier: Iterable[str], nearness: float) -> bool:
-    """Return whether a later text may announce a change of an earlier one, which is so near in meaning.
+_TURN = re.compile(
+    rf"{_NEWS.pattern}|\b(?:no|nobody|none|wrong|mistake|my bad|(?:take|took) (?:that|it) back|forget|scrap|"
+    r"nah|nope|dont|doesnt|didnt|cant|cannot|wont|isnt|arent|wasnt|werent|hasnt|havent|off|till?|until|gave up|"
+    r"given up|sold|left|retired|closed|cancel+ed|all along|the whole time|false alarm|misread|mixed up)\b",
+    re.IGNORECASE,
+)
+"""Words of news, and others in which people take back or turn what they said, also without apostrophes."""
+_CLEAR_LEAD = 0.25
+"""The lead over all other later rows from which on no word of news is asked for."""
 
+
+def may_change(later: Iterable[str], earlier: Iterable[str], lead: float = 0.0) -> bool:
+    """Return whether a later text may announce a change of an earlier one.
+
+    `lead` is how much nearer in meaning it is than all other later ones, 0 where it does not stand out.
     That is less than `announces`: it is reason to tell both, the later one first.
     """
     old = [sentence(each) for each in earlier if each and not each.rstrip().endswith("?")]
     new = [sentence(each) for each in later if each and not each.rstrip().endswith("?")]
-    return any(_may_change(one, other, nearness) for one in new for other in old)
+    return any(_turns(one, other, lead) or _happens(one, other) for one in new for other in old)
 
 
-def _may_change(new: Sentence, old: Sentence, nearness: float) -> bool:
-    if new.adds or old.is_past or old.endings or _is_foreign(new, old):
+def _turns(new: Sentence, old: Sentence, lead: float) -> bool:
+    """Return whether a sentence that stands out tells of a turn; with a clear lead, whatever it says."""
+    if not lead or not old.topics or _repeats(new, old):
         return False
-    if old.terms <= new.terms and not contradict(old.text, new.text):
-        return False
-    if nearness >= _ALIKE and (new.is_news or _differs(new, old) or contradict(old.text, new.text)):
+    if lead >= _CLEAR_LEAD:
         return True
-    return any(had.search(old.text) and event.search(new.text) for had, event in _EVENTS)
+    return _is_about(new, old) and (new.is_turn or _differs(new, old) or contradict(old.text, new.text))
+
+
+def _happens(new: Sentence, old: Sentence) -> bool:
+    """Return whether it tells of an event that changes one's home or work, which the other is about."""
+    if not any(had.search(old.text) and event.search(new.text) for had, event in _EVENTS):
+        return False
+    return _is_about(new, old) and not _repeats(new, old)
+
+
+def _is_about(new: Sentence, old: Sentence) -> bool:
+    """Return whether it may be about the same thing and time as the other."""
+    return not (new.adds or old.is_past or old.endings or _is_foreign(new, old))
+
+
+def _repeats(new: Sentence, old: Sentence) -> bool:
+    return old.terms <= new.terms and not contradict(old.text, new.text)
 
 
 def _differs(new: Sentence, old: Sentence) -> bool:

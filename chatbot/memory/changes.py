@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
-from chatbot.memory.scoring import Nearness
+from chatbot.memory.scoring import Nearness, outstanding
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
@@ -115,17 +115,28 @@ def outdated(
         later = [row for row in later if said_at(row) > said_at(earlier) and _speaks_for(row, earlier)]
         if (change := _last_change(earlier, sorted(later, key=said_at), near)) is not None:
             found[earlier.id] = change
-    return found
+    return {
+        old: change for old, change in found.items() if change.is_certain or _is_nearest(old, change, found, nearness)
+    }
+
+
+def _is_nearest(old: str, change: Change, found: Mapping[str, Change], nearness: Nearness) -> bool:
+    """Return whether no other row is what an uncertain change is about: one piece of news changes one thing."""
+    by = change.by.id
+    own = nearness.get(old, {}).get(by, 0.0)
+    others = [(each, new) for each, new in found.items() if each != old and new.by.id == by]
+    return all(not new.is_certain and nearness.get(each, {}).get(by, 0.0) <= own for each, new in others)
 
 
 def _last_change(row: Observation, later: Sequence[Observation], near: Mapping[str, float]) -> Change | None:
     """The last row that certainly changes this one, or else the last that may."""
     old, perhaps = _statement(row), None
+    ahead, lead = outstanding(near)
     for each in reversed(later):
         new = _statement(each)
         if changes(old, new):
             return Change(each, is_certain=True)
-        if perhaps is None and may_change(new.sentences, old.sentences, near.get(each.id, 0.0)):
+        if perhaps is None and may_change(new.sentences, old.sentences, lead if each.id == ahead else 0.0):
             perhaps = Change(each, is_certain=False)
     return perhaps
 

@@ -14,10 +14,13 @@ from datetime import datetime
 from chatbot.memory.notices import ChangeNotice, Notices
 from chatbot.memory.scope import Scope, Sensitivities
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.hints import Hint
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_changes import Change, ChangeCursor, Position
 
 POLLED_EVERY_S = 0.5
+_LONGEST_S = 5.0
+"""Between two looks where hints come."""
 _AT_ONCE = 100
 
 
@@ -44,13 +47,16 @@ class Following:
     Raises `InvalidValue` for what is no position, and `UnsupportedOperation` for a store that does not report changes.
     """
 
-    def __init__(self, scope: Scope, notices: Notices, after: str | None, *, ask: Sensitivities) -> None:
+    def __init__(
+        self, scope: Scope, notices: Notices, after: str | None, *, ask: Sensitivities, hint: Hint | None = None
+    ) -> None:
         self._scope = scope
         self._ask = ask
         memories, told = _parsed(after)
         self._after: Position | ChangeCursor | None = memories
         self._notices = notices.reader(told)
         self._position = memories or Position(0)
+        self._hint = hint or Hint()
 
     @property
     def position(self) -> str:
@@ -77,7 +83,11 @@ class Following:
             for each in found:
                 yield each
             if not found:
-                await asyncio.sleep(every_s)
+                await self.wait(every_s)
+
+    async def wait(self, every_s: float = POLLED_EVERY_S) -> None:
+        """Wait until there may be more: so many seconds, or until a database hints at it."""
+        await self._hint.wait(every_s, max(every_s, _LONGEST_S))
 
     def _of_memory(self, change: Change) -> MemoryChange:
         kind = "memory.added" if change.kind == "add" else "memory.changed"

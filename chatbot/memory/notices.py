@@ -49,6 +49,7 @@ class Notices:
     """The notices of an identity."""
 
     def __init__(self, place: Place, clock: Callable[[], datetime], new_id: Callable[[], UUID]) -> None:
+        self._place = place
         self._lines = place.lines(LINES)
         self._clock = clock
         self._new_id = new_id
@@ -83,6 +84,7 @@ class Notices:
         head = {"v": 1, "id": str(self._new_id()), "at": format_time(self._clock()), "kind": kind}
         try:
             self._lines.append([{**head, "namespace": digest_of(namespace), **about}])
+            self._place.tell(LINES)
         except StoreError as error:
             logger.warning("those who follow this memory are not told of a change (%s): %s", kind, error)
 

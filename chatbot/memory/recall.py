@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -12,7 +13,7 @@ from chatbot.memory.asking import parted, vectors_of
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
+from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import StoreError
@@ -32,6 +33,7 @@ OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
+BY_CHANCE = "stands out from no others"
 _COMPARED = 8
 """Number of rows beside the recalled ones that are searched for changes to these."""
 _NEAR = 0.45
@@ -41,6 +43,10 @@ _LATER = 4
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
+_APART, _CLEAR = 0.12, 0.35
+"""Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
+rows: the memory's own cosines tell how alike to anything it is by chance."""
+_REST = (5, 50)
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -157,7 +163,9 @@ def judged(
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
-    if best < UNSURE and not any(row.holds_words for row in rows):
+    by_meaning = not any(row.holds_words for row in rows)
+    by_chance = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
+    if best < UNSURE and by_meaning:
         limit = min(limit, MOST_UNSURE)
     said = (
         row
@@ -175,6 +183,8 @@ def judged(
             verdict = "seen already"
         elif row.is_below(profile.absolute_floor):
             verdict = "below absolute floor"
+        elif by_chance:
+            verdict = BY_CHANCE
         elif row.evidence < floor:
             verdict = "below relative floor"
         elif _is_summary(row) and row.match.session_id in in_full:
@@ -186,6 +196,14 @@ def judged(
             recalled += 1
         verdicts.append((row, verdict))
     return verdicts
+
+
+def _stands_out(rows: Sequence[RowScore]) -> bool:
+    """Return whether the most similar row is clearly more so than those after it; true if there are few rows."""
+    begin, end = _REST
+    cosines = nlargest(end, (row.meaning for row in rows if row.meaning is not None))
+    rest = cosines[begin:]
+    return not rest or cosines[0] >= _CLEAR or cosines[0] - sum(rest) / len(rest) >= _APART
 
 
 def eligible(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
@@ -207,10 +225,12 @@ async def later_near(
     except StoreError as error:
         scope.meaning.pause(error)
         return {}, []
-    near = {each: {match.id: match.score for match in later} for each, later in found.items()}
+    said = {each: [match for match in later if match.type not in SUMMARIES] for each, later in found.items()}
+    near = {each: {match.id: match.score for match in later} for each, later in said.items()}
     known = exclude.union(row.match.id for row in choice)
-    more = {match.id: match for later in found.values() for match in later if match.score >= _NEAR}
-    return near, [match for each, match in more.items() if each not in known and match.type not in SUMMARIES]
+    apart = {outstanding(later)[0] for later in near.values()}
+    more = {match.id: match for later in said.values() for match in later if match.score >= _NEAR or match.id in apart}
+    return near, [match for each, match in more.items() if each not in known]
 
 
 def unasked(more: Sequence[Match], found: Sequence[RowScore], profile: ScoringProfile, now: datetime) -> list[RowScore]:

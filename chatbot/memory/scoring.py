@@ -54,6 +54,8 @@ USE = 0.005
 was shown before."""
 Nearness = Mapping[str, Mapping[str, float]]
 """Cosines of rows with those that were added after them, by their ids."""
+_LEAST_NEAR, _AHEAD = 0.4, 0.07
+"""The cosine of a row that may stand out, and how far it has to be ahead of the next."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -195,6 +197,17 @@ def windowed(
             around = sum(weight * similar.get(other, unknown) for other, weight in beside.items())
             windows[each] = (windows[each] + around) / (1 + sum(beside.values()))
     return windows
+
+
+def outstanding(later: Mapping[str, float]) -> tuple[str, float]:
+    """Return the row that is nearer than all others, with its lead; no id where none stands out.
+
+    A cosine alone tells little, for it depends on how a person writes. One row that is well ahead of the rest is about
+    the same thing. A row that is alone has the least lead.
+    """
+    best, *rest = sorted(later, key=lambda each: -later[each]) or [""]
+    lead = later[best] - later[rest[0]] if rest else _AHEAD
+    return (best, lead) if best and lead >= _AHEAD and later[best] >= _LEAST_NEAR else ("", 0.0)
 
 
 def scored(

@@ -22,6 +22,7 @@ from chatbot.memory.following import Following
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
+from chatbot.memory.notices import LINES as CHANGES
 from chatbot.memory.notices import Notices
 from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
@@ -36,6 +37,7 @@ from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import LONGEST_LINE, one_line
+from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugin_point import present_name
@@ -571,7 +573,7 @@ class MemorySystem(Closable, Memory):
         """
         scope = self.memory(agent_id).scope
         scope.check("read")
-        return Following(scope, self.notices, after, ask=ask)
+        return Following(scope, self.notices, after, ask=ask, hint=self.backend.hint(MEMORIES, CHANGES))
 
     def unobserved(self) -> Memory | None:
         """Return the memory of all namespaces without spans, to measure it; None before it was used."""

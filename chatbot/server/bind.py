@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Path, Query
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
@@ -270,6 +270,12 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
 
 
+class _MadeBody(RequestBody):
+    """A body that is made of the table: it has no source in which pydantic could look for docstrings."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[RequestBody]:
     """The model of a body; operations that name the same share it."""
     name, _, words = operation.body.partition(": ")
@@ -277,7 +283,7 @@ def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[Reques
     place = name, frozenset(parameters)
     if place not in _bodies:
         fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
-        model = create_model(name, __base__=RequestBody, **fields)
+        model = create_model(name, __base__=_MadeBody, **fields)
         model.__doc__ = words or _sentence(operation.summary)
         model.model_config["json_schema_extra"] = _RULES.get(name, {})
         model.model_rebuild(force=True)

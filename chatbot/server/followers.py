@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 from weakref import WeakSet
 
 from chatbot.server.callers import Caller
@@ -39,14 +41,15 @@ class Followers:
         self._all.add(follower)
         return follower
 
-    async def pause(self, seconds: float) -> bool:
-        """Wait so long; returns False at once where the server stops."""
+    async def pause(self, waiting: Coroutine[Any, Any, None]) -> bool:
+        """Wait for that; returns False at once where the server stops."""
+        tasks = [asyncio.create_task(each) for each in (waiting, self._ending.wait())]
         try:
-            async with asyncio.timeout(seconds):
-                await self._ending.wait()
-        except TimeoutError:
-            return True
-        return False
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in tasks:
+                each.cancel()
+        return not self._ending.is_set()
 
     def end(self) -> None:
         """Let every connection end."""

@@ -263,7 +263,7 @@ class IdentityAccess:
         for turn in await self.turns_under_way(session_id):
             return turn
         session, backend = await self.session(session_id), self.runtime.memory.backend
-        remote = await RemoteTurn.of(session, backend.place_of(backend.sessions.ref(session_id)))
+        remote = await RemoteTurn.of(session, backend)
         return remote if await self._elsewhere.ask_to_listen(session_id) else None
 
     async def stop(self, session_id: str) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
 from chatbot.operation import NoSuchPage
@@ -36,12 +36,11 @@ SessionId = Annotated[str, Path(max_length=100, description="The session's id.")
 class Page(BaseModel, Generic[Item]):
     """A part of a list."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True, json_schema_extra={"description": "A part of a list."})
+    # Described without docstrings: for each `Page[Item]` pydantic would look for their source in the whole stack.
+    model_config = ConfigDict(json_schema_extra={"description": "A part of a list."})
 
-    data: list[Item]
-    """Items of this page."""
-    next_cursor: str | None = None
-    """Cursor of the next page; null at the end."""
+    data: list[Item] = Field(description="Items of this page.")
+    next_cursor: str | None = Field(None, description="Cursor of the next page; null at the end.")
 
 
 def page_after(

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from chatbot.stores.backend import Document
 from chatbot.stores.backends import open_place
@@ -59,6 +60,7 @@ class SharedRates:
         self._document = document
         self._clock = clock
         self._portions: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._drawing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._own = Rates()
 
     @classmethod
@@ -71,20 +73,29 @@ class SharedRates:
         if per_minute <= 0:
             return 0.0
         name = blake2b(key.encode(), digest_size=12).hexdigest()  # nobody is named in what is kept
-        left, until = self._portions.get(name, (0, 0.0))
-        if left and self._clock() < until:
-            self._portions[name] = (left - 1, until)
+        if self._spend(name):
             return 0.0
-        try:
-            drawn, wait = await asyncio.to_thread(self._draw, name, per_minute)
-        except (StoreError, OSError) as error:
-            logger.warning("requests are counted by this server alone: %s", error)
-            return self._own.take(key, per_minute)
-        if drawn:
-            self._portions[name] = (drawn - 1, self._clock() + _KEPT_S)
-            while len(self._portions) > _MOST:
-                self._portions.popitem(last=False)
-        return wait
+        async with self._drawing.setdefault(name, asyncio.Lock()):
+            if self._spend(name):  # of what another request drew meanwhile
+                return 0.0
+            try:
+                drawn, wait = await asyncio.to_thread(self._draw, name, per_minute)
+            except (StoreError, OSError) as error:
+                logger.warning("requests are counted by this server alone: %s", error)
+                return self._own.take(key, per_minute)
+            if drawn:
+                self._portions[name] = (drawn - 1, self._clock() + _KEPT_S)
+                while len(self._portions) > _MOST:
+                    self._portions.popitem(last=False)
+            return wait
+
+    def _spend(self, name: str) -> bool:
+        """Take one of the requests that this server has drawn; False where none are left."""
+        left, until = self._portions.get(name, (0, 0.0))
+        if not left or self._clock() >= until:
+            return False
+        self._portions[name] = (left - 1, until)
+        return True
 
     def _draw(self, name: str, per_minute: int) -> tuple[int, float]:
         """Return how many requests were taken from the bucket, at least one, or 0 and the seconds to wait."""

@@ -26,7 +26,7 @@ from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.server.elsewhere import is_free
 from chatbot.server.errors import Problem, ProblemError, TurnLost, problem_of, unexpected
 from chatbot.server.turns import KeptTurn, RunningTurn, TurnResult
-from chatbot.stores.backend import Lease, Lines, Mark, Place, Record
+from chatbot.stores.backend import Backend, Lease, Lines, Mark, Place, Record
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import format_time
 from chatbot.tools import ToolResult
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _LINES = "relay"
 _EVERY_S = 0.1
-"""Between two looks: of the writer for events, of the reader for lines."""
+"""Between two looks: of the writer for events, of the reader for lines where no hints come."""
 _LINGER_S = 5.0
 """How long the lines stay after the end, for readers that are slow."""
 _OLD = timedelta(minutes=1)
@@ -59,7 +59,7 @@ async def write_down(place: Place, turn: RunningTurn, closing: asyncio.Event) ->
     """
     lines, name = place.lines(_LINES), str(uuid4())
     try:
-        await _write_all(lines, name, turn)
+        await _write_all(place, name, turn)
         with suppress(TimeoutError):
             await asyncio.wait_for(closing.wait(), _LINGER_S)
     except StoreError as error:
@@ -68,8 +68,8 @@ async def write_down(place: Place, turn: RunningTurn, closing: asyncio.Event) ->
         await asyncio.to_thread(_erase, lines, name, utc_now())
 
 
-async def _write_all(lines: Lines, name: str, turn: RunningTurn) -> None:
-    sent = 0
+async def _write_all(place: Place, name: str, turn: RunningTurn) -> None:
+    lines, sent = place.lines(_LINES), 0
     for number in count(1):
         is_over = turn.task.done()
         events = turn.so_far[sent:]
@@ -79,6 +79,7 @@ async def _write_all(lines: Lines, name: str, turn: RunningTurn) -> None:
             record["end"] = await _end(turn)
         if events or is_over or number == 1:  # the first one says that a reply comes
             await asyncio.to_thread(lines.append, [record])
+            place.tell(_LINES)
         if is_over:
             return
         await asyncio.wait([turn.task], timeout=_EVERY_S)
@@ -87,10 +88,12 @@ async def _write_all(lines: Lines, name: str, turn: RunningTurn) -> None:
 class RemoteTurn:
     """A turn of a session that another server runs: the events that it writes down."""
 
-    def __init__(self, session: SessionHandle, place: Place, others: set[str], receipts: int) -> None:
+    def __init__(self, session: SessionHandle, backend: Backend, others: set[str], receipts: int) -> None:
+        place = _place_of(session, backend)
         self.begun_at = utc_now()
         self._session = session
         self._lines: Lines = place.lines(_LINES)
+        self._hint = backend.hint(_LINES)
         self._lease: Lease = place.lease("turn")
         self._mark: Mark | None = None
         self._others = others
@@ -102,11 +105,11 @@ class RemoteTurn:
         self._end: Mapping[str, Any] | None = None
 
     @classmethod
-    async def of(cls, session: SessionHandle, place: Place) -> RemoteTurn:
+    async def of(cls, session: SessionHandle, backend: Backend) -> RemoteTurn:
         """Note what had ended by now; to be called before its server is asked to write."""
         receipts = len(await session.receipts())
-        records = await asyncio.to_thread(place.lines(_LINES).all)
-        return cls(session, place, {record["turn"] for record in records if "end" in record}, receipts)
+        records = await asyncio.to_thread(_place_of(session, backend).lines(_LINES).all)
+        return cls(session, backend, {record["turn"] for record in records if "end" in record}, receipts)
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events from the first on, until the turn ends or its server is known to be dead."""
@@ -118,7 +121,7 @@ class RemoteTurn:
                 look_at = time.monotonic() + _LEASE_EVERY_S
                 if await asyncio.to_thread(is_free, self._lease):
                     give_up = time.monotonic() + (_GRACE_S if self._turn else 0)
-            await asyncio.sleep(_EVERY_S)
+            await self._hint.wait(_EVERY_S, _LEASE_EVERY_S)
         receipts = await self._session.receipts()
         if self._end is None and len(receipts) > self._receipts:  # it ended before its server saw that we listen
             kept = await KeptTurn.of(self._session, str(receipts[-1]["turn"]))
@@ -152,6 +155,10 @@ class RemoteTurn:
             return []
         self._read_to, self._end = record["n"], record.get("end")
         return list(map(_event_of, record["events"]))
+
+
+def _place_of(session: SessionHandle, backend: Backend) -> Place:
+    return backend.place_of(backend.sessions.ref(session.id))
 
 
 async def _nothing() -> AsyncIterator[Event]:

@@ -8,12 +8,19 @@ from collections.abc import Iterator, Mapping
 from chatbot.stores.backend import Backend, Examination
 from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.stores.flaws import Flaw
+from chatbot.stores.hints import Hint
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.database_connection import is_direct
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.postgres.sessions import PostgresSessions
 from chatbot.stores.records import SessionRef
+
+_POOLED = (
+    "{where} is reached through a pooler such as PgBouncer, so servers look twice a second for what another one was "
+    "asked; over a direct connection they are told at once"
+)
 
 
 class PostgresBackend(PostgresPlace, Backend):
@@ -40,6 +47,19 @@ class PostgresBackend(PostgresPlace, Backend):
         except StoreError as error:
             return error if isinstance(error, OSError) else StoreFailed(str(error))
         return None
+
+    def hint(self, *topics: str) -> Hint:
+        """Override `Backend`."""
+        return self.database.hints.of(self.identity, topics)
+
+    def why_no_hints(self) -> str:
+        """Connect, and compare who answers."""
+        try:
+            with self.database.connection() as connection:
+                is_heard = is_direct(connection)
+        except StoreError:
+            return ""  # which other checks report
+        return "" if is_heard else _POOLED.format(where=self.database.shown)
 
     def why_not_apart(self) -> str:
         """Explain why the role could read other identities; empty if it cannot."""

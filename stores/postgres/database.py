@@ -25,6 +25,7 @@ from chatbot.stores.postgres.database_connection import (
     PatientConnection,
     Row,
     check,
+    check_clock,
     configure,
     fetched,
     is_read_only,
@@ -32,6 +33,7 @@ from chatbot.stores.postgres.database_connection import (
     settings_of,
 )
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
+from chatbot.stores.postgres.hints import Hints
 from chatbot.stores.postgres.migration import check_version
 from chatbot.stores.span import count
 
@@ -85,6 +87,7 @@ class Database:
         self._opening = threading.Lock()
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
+        self.hints = Hints(self)
         self._begun: set[tuple[str, str, str]] = set()
 
     @classmethod
@@ -109,6 +112,7 @@ class Database:
         """Close the connections."""
         with self._opening:
             self._is_closed = True
+            self.hints.close()
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(timeout=_CLOSING_S)
@@ -268,9 +272,10 @@ class Database:
             return self._pool
 
     def _try(self) -> None:
-        """Connect once by ourselves, so that a wrong URL is told at once, and look at the version of the tables."""
+        """Connect once by ourselves, so that a wrong URL is told at once, and look at versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
+            check_clock(connection, self.shown)
 
     def _why_none(self) -> StoreError:
         try:

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import select
 from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
 import psycopg
 
+from chatbot.stores.errors import StoreFailed
 from chatbot.stores.postgres import statements
 
 LONGEST_S = 60.0
 """Longest wait for an answer; that for a lock of another transaction is shorter."""
+MOST_SKEW_S = 2.0
+"""Largest difference between the clock here and that of the database.
+
+With more, messages of one session that two servers write have times in the wrong order, by which prompts and `/undo`
+choose them.
+"""
 _INTERVAL_S = 0.1
 """Between two looks for Ctrl-C, as with psycopg."""
 _NETWORK = {
@@ -47,6 +55,20 @@ class PatientConnection(psycopg.Connection[Row]):
                 raise
             self.pgconn.finish()  # what comes yet would be taken for the answer to something else
             raise psycopg.OperationalError(f"the database gave no answer for {LONGEST_S:g} s") from error
+
+
+def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
+    """Raise `StoreFailed` if the clock of this machine is wrong by that of the database."""
+    begun = datetime.now(UTC)
+    [(there,)] = connection.execute(statements.WITHOUT_IDENTITY["clock"]).fetchall()
+    ended = datetime.now(UTC)
+    ahead = (begun - there) if begun > there else (ended - there) if ended < there else timedelta()
+    seconds = ahead.total_seconds()
+    if abs(seconds) > MOST_SKEW_S:
+        raise StoreFailed(
+            f"the clock here is {abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} that of {where}: "
+            "set both by the network (NTP), for messages are ordered by their times"
+        )
 
 
 def settings_of(url: str) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return StoreFailed(f"{where} has no tables of chatbot: run `{MIGRATE}`")
     if isinstance(error, errors.InsufficientPrivilege):
-        return StoreFailed(f"{where}: {_short(error)}: run `{MIGRATE} --role NAME` as the owner of the tables")
+        whole = "for database" in str(error)
+        remedy = "--url` with the owner of the database" if whole else "--role NAME` as the owner of the tables"
+        return StoreFailed(f"{where}: {_short(error)}: run `{MIGRATE} {remedy}")
     return StoreFailed(f"{where}: {_hint(error) or _short(error)}")
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
+from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
@@ -160,6 +161,10 @@ class PostgresLog(Log):
         """Drop the lines in memory: they are of another generation."""
         self._lines.clear()
 
+    def tell(self) -> None:
+        """Hint to other servers that the log has grown."""
+        self._database.hints.tell(self._identity, MEMORIES)
+
     def _state(self) -> tuple[int, int]:
         """Generation and size; (0, 0) where nothing was ever written."""
         if self._writing is not None and self._writer == threading.get_ident():
@@ -204,6 +209,7 @@ class PostgresWriting:
             return
         try:
             self._transaction.commit(*self._unsent())
+            self._log.tell()
         except BaseException:
             self._log.lose()
             raise

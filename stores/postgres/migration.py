@@ -27,6 +27,11 @@ CREATE TABLE IF NOT EXISTS {_TABLES}.migration (
 );
 """
 _ATTEMPTS = 10
+_BOUNDS = """
+SET LOCAL lock_timeout = '30s';
+SET LOCAL client_connection_check_interval = '2s'
+"""
+"""Longest wait for what running servers do. A migration ends soon after its process was killed, not with its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ def check_version(connection: psycopg.Connection[Any], where: str) -> None:
 
 
 def _apply(connection: psycopg.Connection[Any], where: str) -> list[str]:
+    connection.execute(_BOUNDS)
     connection.execute(_BEGIN)
     connection.execute("LOCK TABLE chatbot.migration IN SHARE ROW EXCLUSIVE MODE")
     try:

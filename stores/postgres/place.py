@@ -53,6 +53,10 @@ class PostgresPlace(Place):
         """Return the blobs of that name, kept in table rows."""
         return PostgresBlobs(self, _checked(name))
 
+    def tell(self, topic: str) -> None:
+        """Override `Place`."""
+        self.database.hints.tell(self.identity, topic)
+
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""
         return self.database.rows(self.identity, statement, session=self.session, **values)

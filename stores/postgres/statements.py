@@ -272,6 +272,8 @@ DROP_PIECES = """
 DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
 """
 
+TELL = "SELECT pg_notify('chatbot', key) FROM unnest(%(keys)s::text[]) AS key"
+
 IS_THERE = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)
     OR EXISTS (SELECT 1 FROM chatbot.head WHERE identity = %(identity)s)
@@ -283,7 +285,9 @@ SELECT 'memory', coalesce(sum(octet_length(line)), 0) FROM chatbot.event WHERE i
 """
 
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
+    "listen": "LISTEN chatbot",
     "process": "SELECT pg_backend_pid()",
+    "clock": "SELECT clock_timestamp()",
     "plans": "SET plan_cache_mode = force_generic_plan",
     "version": "SELECT coalesce(max(version), 0) FROM chatbot.migration",
     "rights": """

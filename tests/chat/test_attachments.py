@@ -3,10 +3,9 @@
 import json
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
@@ -72,12 +71,6 @@ def _archive(files: dict[str, str]) -> bytes:
         for name, text in files.items():
             archive.writestr(name, text, compress_type=0 if name == "mimetype" else None)
     return data.getvalue()
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 def _chat(memory: MemorySystem, model: ScriptedModel, session: object) -> Chat:

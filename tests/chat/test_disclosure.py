@@ -1,7 +1,7 @@
 """Memories that a provider must not be sent: no prompt holds it, no tool gives it, and the receipt says so."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,12 +49,6 @@ class Generous(Alone):
             [(row, 1.0) for row in rows], nonce="12345678", view=view, now=event.at, count=estimate_text
         )
         return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as memory:
-        yield memory
 
 
 @pytest.fixture
@@ -216,7 +210,7 @@ def test_why_says_what_was_withheld_from_whom() -> None:
     assert run("memory", "add", *at, "Ellen keeps the alpaca Castor.").returncode == 0
     assert run("ask", *at, "Which alpaca does Ellen keep?").returncode == 0
     told = run("why", *at).stdout
-    assert "withheld from scripted (memory = false): 1 memories" in told
+    assert "withheld from scripted (memory = false): 1 memory" in told
     assert " withheld " in told
     assert "Castor" not in run("prompt", "--dry-run", *at, "Which alpaca does Ellen keep?").stdout
 

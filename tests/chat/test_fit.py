@@ -1,8 +1,6 @@
 """Texts too long for the window are cut to its best passages, and says so; short things stay as they are."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -23,12 +21,6 @@ WINDOW = 2_000
 FILLER = "".join(f"Line {n} tells of the weather in the {n}th week of the year.\n" for n in range(900))
 NEEDLE = "The bicycle is in the cellar of house nine.\n"
 HAYSTACK = FILLER[: len(FILLER) // 2] + NEEDLE + FILLER[len(FILLER) // 2 :]
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _fitted(*exchange: Message, room: int = 1_000) -> tuple[list[Message], list[str]]:

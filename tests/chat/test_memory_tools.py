@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -27,12 +26,6 @@ STORES = ["basic_session", "observations"]
 NO_ID = "01990000-0000-7000-8000-000000000000"
 
 Use = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as memory:
-        yield memory
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Fixtures of the tests of hooks: a memory, and calls to models over HTTP."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ def calls_of(
 ) -> Calls:
     config = Config(budget=budget or BudgetSettings(), extraction=settings_of(**settings))
     return calls_for_extraction(model, Ledger(home), config, session=session)
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as system:
-        yield system
 
 
 @pytest.fixture

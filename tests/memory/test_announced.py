@@ -4,6 +4,7 @@ import pytest
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.changes import changes, statement
+from chatbot.memory.scoring import outstanding
 
 ANNOUNCED = [
     ("My gym is called Pulse.", "I cancelled Pulse last night."),
@@ -57,14 +58,14 @@ APART = [
 
 
 @pytest.mark.parametrize(("first", "later"), NEAR)
-def test_news_of_what_is_near_in_meaning_may_change_it(first: str, later: str) -> None:
-    assert may_change([later], [first], 0.6)
-    assert not may_change([later], [first], 0.2)
+def test_news_that_stands_out_as_near_in_meaning_may_change_it(first: str, later: str) -> None:
+    assert may_change([later], [first], lead=0.1)
+    assert not may_change([later], [first])
 
 
 @pytest.mark.parametrize(("first", "later"), APART)
 def test_news_of_another_or_of_the_same_changes_nothing(first: str, later: str) -> None:
-    assert not may_change([later], [first], 0.9)
+    assert not may_change([later], [first], lead=0.1)
 
 
 @pytest.mark.parametrize(
@@ -75,5 +76,25 @@ def test_news_of_another_or_of_the_same_changes_nothing(first: str, later: str) 
     ],
 )
 def test_a_move_or_a_new_job_is_told_by_what_comes_with_it(first: str, later: str) -> None:
-    assert may_change([later], [first], 0.0)
-    assert not may_change([first], [later], 0.0)
+    assert may_change([later], [first])
+    assert not may_change([first], [later])
+
+
+def test_what_is_nearer_than_all_else_by_far_may_change_it_without_a_word_of_news() -> None:
+    assert may_change(["Saturdays belong to the tea trolley in the ward."], ["I sort jigsaws in the shop."], lead=0.3)
+    assert not may_change(["I sort jigsaws in the old shop."], ["I sort jigsaws in the shop."], lead=0.3)
+
+
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [
+        ({"a": 0.6, "b": 0.4, "c": 0.3}, ("a", 0.2)),
+        ({"a": 0.6, "b": 0.58}, ("", 0.0)),
+        ({"a": 0.35, "b": 0.1}, ("", 0.0)),
+        ({"a": 0.6}, ("a", 0.07)),
+        ({}, ("", 0.0)),
+    ],
+)
+def test_a_row_stands_out_where_it_is_well_ahead_of_the_next(later: dict[str, float], found: tuple[str, float]) -> None:
+    name, lead = outstanding(later)
+    assert (name, round(lead, 2)) == found

@@ -14,7 +14,8 @@ from chatbot.models.scripted import ScriptedModel
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import qa
-from forms import Case, cases
+import quality
+from forms import Case, Query, cases
 
 EXCHANGE = [{"role": "user", "content": "I moved to Lisbon."}, {"role": "assistant", "content": "Lovely."}]
 
@@ -141,3 +142,22 @@ async def test_a_run_goes_on_where_it_broke_off_is_judged_anew_and_keeps_to_its_
     assert len(model.prompts) == 2
     lines = (tmp_path / "run" / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 4, "what was judged before is kept"
+
+
+def test_the_sets_that_come_with_the_benchmarks_ask_for_what_was_told() -> None:
+    sets = dict(quality.own_sets([], notes_of_one_form=0))
+    sizes = {name: (len(case.docs), len(case.queries)) for name, case in sets.items()}
+    assert sizes.pop("chinese") == (80, 40)
+    assert set(sizes.values()) == {(60, 60), (40, 40)}
+    for case in sets.values():
+        assert all(doc.user for doc in case.docs)
+        assert all(query.texts[-1].endswith(("?", "？")) and len(query.gold) == 1 for query in case.queries)
+    assert {len(query.texts) for query in sets["everyday, in a chat"].queries} == {3}
+    assert [len(set(questions)) for questions in quality.nonsense().values()] == [100, 50]
+
+
+def test_each_half_of_a_set_is_reported_apart() -> None:
+    score = quality.Score()
+    for half, found in ((0, [3]), (0, [1, 3]), (1, [7])):
+        score.add(Query(["?"], frozenset({3})), found, half)
+    assert "R@5  66.7 (100.0, 0.0)" in score.line()

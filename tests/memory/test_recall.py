@@ -147,6 +147,17 @@ async def test_what_only_may_have_changed_the_best_row_comes_last_and_leaves_the
     assert arranged(1, 0.6) == [(said[0], True)]
 
 
+async def test_one_piece_of_news_casts_doubt_on_the_nearest_row_alone(memory: MemorySystem) -> None:
+    said = ["I work at the town hall.", "I take the bus to work.", "I have bought a scooter for the way to work."]
+    ids = await told(memory, *said, days_ago=9)
+    kept = {row.id: row for row in await memory.every()}
+    rows = scored(Candidates({each: Match.of(kept[each]) for each in ids}), PROFILES["inject"], START)
+    near = {ids[0]: {ids[2]: 0.5}, ids[1]: {ids[2]: 0.7}}
+    for nearness, doubted in ((near, [ids[1]]), ({ids[0]: near[ids[0]]}, [ids[0]])):
+        found = latest_first(rows, kept, 3, changed={}, nearness=nearness, now=START)
+        assert [each.id for each in found if each.changed_at is not None] == doubted
+
+
 async def test_stop_words_alone_fall_back_to_what_is_newest(memory: MemorySystem) -> None:
     await told(memory, "The older one.", days_ago=9)
     await told(memory, "The newer one.")

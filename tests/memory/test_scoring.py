@@ -118,6 +118,27 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
     assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
 
 
+@pytest.mark.parametrize(
+    ("best", "rest", "lexical", "profile", "verdict"),
+    [
+        (0.25, 0.15, 0.0, "inject", "stands out from no others"),
+        (0.30, 0.15, 0.0, "inject", "recalled"),
+        (0.40, 0.35, 0.0, "inject", "recalled"),
+        (0.25, 0.15, 9.0, "inject", "recalled"),
+        (0.25, 0.15, 0.0, "search", "recalled"),
+    ],
+)
+def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
+    best: float, rest: float, lexical: float, profile: str, verdict: str
+) -> None:
+    rows = {f"{number:02}": candidate(f"{number:02}", lexical=0.0) for number in range(60)}
+    similar = dict.fromkeys(rows, rest) | {"07": best}
+    rows["07"] = rows["07"]._replace(score=lexical)
+    weighed = PROFILES[profile]
+    verdicts = judged(scored(Candidates(rows, similar=similar), weighed, NOW), weighed, 5, frozenset())
+    assert {row.match.id: each for row, each in verdicts}["07"] == verdict
+
+
 def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> None:
     rows = {
         "summary": candidate("summary", lexical=10.0, type="session_summary", session_id="one"),

@@ -266,7 +266,7 @@ def _broken_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("path", "error", "message"),
     [
-        ("nowhere.gguf", MissingModel, "model file not found .*nowhere.gguf"),
+        ("nowhere.gguf", MissingModel, "model file not found: .*nowhere.gguf"),
         ("folder.gguf", MissingModel, "model file not found"),
         ("no-such-model", UnknownModel, "use smollm2-135m or the path"),
         ("text.gguf", RequestRefused, "is not a GGUF model file"),

@@ -56,7 +56,7 @@ async def test_conditions_choose_the_same_rows_everywhere(tmp_path: Path, *, is_
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"stars": {"$greater": 3}}, r"no comparison '\$greater'"),
+        ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"),
         ({"$nor": []}, r"unknown operator '\$nor'"),
         ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
         ({"$not": [{"a": 1}]}, r"\$not takes conditions"),

@@ -22,7 +22,7 @@ from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import ObservationMachine
 from chatbot.stores.testing.observation_rows import NOW, OWNER, observation
-from tests.effort import examples
+from tests.effort import examples, rounds
 from tests.patience import PATIENCE_S
 
 WORKER = Path(__file__).with_name("observation_worker.py")
@@ -175,14 +175,15 @@ async def everything(store: RemoteStore) -> object:
 
 
 def test_processes_that_write_at_the_same_time_keep_every_row_once(processes: list[RemoteStore]) -> None:
-    rounds = [
-        [adding(*(numbered(worker * 1000 + batch * 5 + each) for each in range(5))) for batch in range(40)]
+    batches = rounds(40, least=10)
+    written = [
+        [adding(*(numbered(worker * 1000 + batch * 5 + each) for each in range(5))) for batch in range(batches)]
         for worker in range(PROCESSES)
     ]
-    outcomes = at_once(processes, rounds)
+    outcomes = at_once(processes, written)
     assert {outcome.kind for each in outcomes for outcome in each} == {"added"}
     wanted = sorted(outcome.id for each in outcomes for outcome in each)
-    assert len(set(wanted)) == PROCESSES * 200
+    assert len(set(wanted)) == PROCESSES * 5 * batches
     answers = [asyncio.run(everything(store)) for store in processes]
     found = asyncio.run(processes[0].find(OWNER, Filter(), limit=1000))
     assert sorted(row.id for row in found.rows) == wanted
@@ -192,11 +193,11 @@ def test_processes_that_write_at_the_same_time_keep_every_row_once(processes: li
 
 @pytest.mark.nightly
 def test_the_same_said_by_all_at_once_becomes_one_row_that_counts_the_others(processes: list[RemoteStore]) -> None:
-    rounds = [
+    written = [
         [adding(replace(numbered(worker * 100 + each), title=f"Tea {each % 3}")) for each in range(30)]
         for worker in range(PROCESSES)
     ]
-    outcomes = at_once(processes, rounds)
+    outcomes = at_once(processes, written)
     kinds = [outcome.kind for each in outcomes for outcome in each]
     assert (kinds.count("added"), kinds.count("exact_dup")) == (3, PROCESSES * 30 - 3)
     for store in processes:

@@ -61,7 +61,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("no_such_module:Store", UnknownStore, "no module 'no_such_module'"),
+        ("no_such_module:Store", UnknownStore, "module 'no_such_module' not found"),
         ("{own}:Missing", BrokenStore, "Missing"),
         ("{own}:NoStore", BrokenStore, "not a class that inherits"),
         ("{own}:function", BrokenStore, "not a class that inherits"),

@@ -1,10 +1,13 @@
 """PostgreSQL keeps identities apart by construction, and says in words what is wrong with a database."""
 
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
+from typing import Self
 
 import psycopg
 import pytest
@@ -15,7 +18,7 @@ from chatbot.memory import MemorySystem
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.postgres import statements
+from chatbot.stores.postgres import database_connection, statements
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import TABLES, distribution, migrate, migrations
 from chatbot.stores.postgres.sessions_store import escaped, unescaped
@@ -170,6 +173,24 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
         _use(fresh)
     with pytest.raises(BrokenStore, match="belongs to another program"):
         migrate(fresh)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(3_600, "3,600 s ahead of"), (-3_600, "3,600 s behind"), (1, "")])
+def test_a_server_whose_clock_is_wrong_is_told_so(
+    postgres: str, monkeypatch: pytest.MonkeyPatch, seconds: int, told: str
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(time.time() + seconds, tz)
+
+    monkeypatch.setattr(database_connection, "datetime", Clock)
+    with psycopg.connect(postgres) as connection:
+        if told:
+            with pytest.raises(StoreFailed, match=f"the clock here is {told} that of .*NTP"):
+                database_connection.check_clock(connection, "the database")
+        else:
+            database_connection.check_clock(connection, "the database")
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ import pytest
 
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import database
+from chatbot.stores.postgres import database, migration
 from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.migration import migrate
+from chatbot.stores.postgres.migration import migrate, migrations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
@@ -282,3 +282,27 @@ def write_and_wait(backend: PostgresBackend) -> None:
         pen.append([{"n": 1}])
         print("written", flush=True)  # noqa: T201 - to the test
         threading.Event().wait()
+
+
+_SLOW = "CREATE TABLE chatbot.half (n integer); SELECT pg_sleep(600)"
+
+
+def test_a_migration_that_is_killed_leaves_nothing_of_it_and_is_repeated(server: Server) -> None:
+    with psycopg.connect(server.url, autocommit=True) as owner:
+        owner.execute("DROP SCHEMA chatbot CASCADE")
+        worker = start("tests.stores.test_postgres_faults:migrate_slowly", "builtins:str", Path(), server.url)
+        while not owner.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall():
+            assert worker.poll() is None
+            time.sleep(0.05)
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.communicate(timeout=PATIENCE_S)
+        assert len(migrate(server.url)) == len(migrations())
+        assert owner.execute("SELECT to_regclass('chatbot.half')").fetchall() == [(None,)]
+
+
+def migrate_slowly(_: str, url: str) -> None:
+    """Migrate to a version whose last step takes for ever."""
+    slow = migration.Migration(9_999, "slow", _SLOW)
+    released = migrations()
+    migration.migrations = lambda: [*released, slow]
+    migrate(url)

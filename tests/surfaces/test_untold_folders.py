@@ -32,6 +32,7 @@ def kept() -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in Path("identities").rglob("*") if path.is_file()}
 
 
+@pytest.mark.nightly  # the model reads a whole prompt
 def test_receipts_bills_exports_and_telemetry_have_no_folder_of_it(model: str) -> None:
     project("[model]\nmax_output_tokens = 4\n")
     with collecting() as collector:

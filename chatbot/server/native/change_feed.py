@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from chatbot.errors import ChatbotError
-from chatbot.memory.following import POLLED_EVERY_S, Following, MemoryChange
+from chatbot.memory.following import Following, MemoryChange
 from chatbot.server import sse
 from chatbot.server.dependencies import AccessHere, IdentitiesHere
 from chatbot.server.error_responses import OF_MEMORY
@@ -127,7 +127,7 @@ async def _events(
             for each in found:
                 change = ChangeEvent.of(each)
                 yield sse.event(change.model_dump(mode="json"), "change", change.position)
-            if not found and not await identities.followers.pause(POLLED_EVERY_S):
+            if not found and not await identities.followers.pause(following.wait()):
                 return
             found = await following.read()
     except ClosedResource:

@@ -184,7 +184,7 @@ async def list_receipts(
 
 
 @router.get("/usage", summary="See what it has cost")
-async def get_usage(session_id: SessionId, access: AccessHere) -> BillReport:
+async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillReport:
     """The sum of all turns, and of what was done beside them."""
     bill = bill_of(calls_in(await (await access.session(session_id)).records()))
     return BillReport.model_validate(bill.as_json())

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from chatbot.config import ProfileSettings
 from chatbot.memory.reading import Hit
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, gone
@@ -37,7 +38,7 @@ PART_NAMES = {
     "meaning": "meaning",
 }
 """Labels of the score details."""
-WEIGHED = frozenset({"match", "recency", "mention", "importance", "credibility"})
+WEIGHED = PART_NAMES.keys() & set(ProfileSettings.__struct_fields__)
 """Weighted parts between 0 and 1; the others are parts of the match."""
 _ORDERS: dict[str, Order] = {"created": "created", "updated": "updated"}
 _CHOSEN = "id:"

@@ -1,7 +1,7 @@
 """Tools of other programs over the Model Context Protocol.
 
-servers      all configured servers, started concurrently and ended together
-server       one server: calls and restarts                 connection   one run of a server, in its own task
+server       one server: calls and restarts; all configured servers, started and ended together
+connection   one run of a server, in its own task
 child        its process group                              lines        messages as JSON lines on byte streams
 tool         one of its tools, as offered to a model
 

@@ -100,7 +100,7 @@ def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
         assert client.get("/login").status_code == 200
         assert client.get("/page/style.css").status_code == 200
         assert client.get("/page/../app.py").status_code in {401, 404}
-        assert client.get("/page/%2e%2e/assets.py").status_code == 404
+        assert client.get("/page/%2e%2e/sheets.py").status_code == 404
 
 
 def _paths(served: Served) -> list[tuple[str, str]]:
@@ -110,6 +110,6 @@ def _paths(served: Served) -> list[tuple[str, str]]:
     found = []
     for part in (login, chat, saying, sessions, memories, memory, tasks, profile, why, cost):
         for route in part.router.routes:
-            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", slot="x")
+            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", slot="x", name="x")
             found += [(method, path) for method in route.methods if path != "/login"]
     return found

@@ -12,7 +12,8 @@ import pytest
 from chatbot.errors import ProviderFailed
 from chatbot.memory.record import utc_now
 from chatbot.messages import ToolCall
-from chatbot.server.earlier_requests import MOST_FOR_EACH, Requests
+from chatbot.server import earlier_requests
+from chatbot.server.earlier_requests import Requests
 from chatbot.stores.backends import open_place
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
 from tests.surfaces.server.test_doors import proposal
@@ -111,14 +112,21 @@ def test_what_failed_can_be_tried_again_with_the_same_key(http: Serve) -> None:
         assert _post(client, path, "a", text="hello", stream=False).json()["reply"] == "up again"
 
 
-def test_only_so_many_keys_are_kept_for_a_caller(served: Served) -> None:
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """As many keys as are kept for a caller, for a test that makes more."""
+    monkeypatch.setattr(earlier_requests, "MOST_FOR_EACH", 20)
+    return 20
+
+
+def test_only_so_many_keys_are_kept_for_a_caller(served: Served, few: int) -> None:
     with served.client() as client:
-        made = [_post(client, "/v1/sessions", str(n)).json()["id"] for n in range(MOST_FOR_EACH + 1)]
-        assert _post(client, "/v1/sessions", str(MOST_FOR_EACH)).json()["id"] == made[-1]
+        made = [_post(client, "/v1/sessions", str(n)).json()["id"] for n in range(few + 1)]
+        assert _post(client, "/v1/sessions", str(few)).json()["id"] == made[-1]
         assert _post(client, "/v1/sessions", "0").json()["id"] != made[0]
     kept = Path("identities/.server/requests.jsonl")
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert kept.read_text(encoding="utf-8").count("\n") < 5 * MOST_FOR_EACH
+    assert kept.read_text(encoding="utf-8").count("\n") < 5 * few
 
 
 MESSAGE = {"role": "user", "content": "The ferry leaves at nine"}
@@ -262,29 +270,29 @@ def test_a_key_that_another_caller_used_tells_nothing(http: Serve) -> None:
         assert _post(grace, "/v1/sessions", "shared", title="plugh").json()["id"] != session
 
 
-def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Path) -> None:
+def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Path, few: int) -> None:
     now = [utc_now()]
     requests = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
-    for n in range(1_000):
+    for n in range(100):
         assert requests.begin("me", str(n), "r") is None
         requests.end("me", str(n), 200, {"id": str(n)})
     file = tmp_path / "s" / "requests.jsonl"
-    assert file.read_text(encoding="utf-8").count("\n") < 5 * MOST_FOR_EACH
+    assert file.read_text(encoding="utf-8").count("\n") < 5 * few
     with file.open("ab") as end:
         end.write(b'{"key": "x", "at": 7}\nnot json\n{"key": "torn')
     other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
-    known = other.begin("me", "999", "r")
+    known = other.begin("me", "99", "r")
     assert known is not None
-    assert (known.status, known.made) == (200, {"id": "999"})
+    assert (known.status, known.made) == (200, {"id": "99"})
     assert other.begin("me", "0", "r") is None
     again = requests.begin("me", "0", "r")  # begun by another process
     assert again is not None
     assert again.status is None
     other.fail("me", "0")
     assert requests.begin("me", "0", "r") is None
-    assert other.begin("you", "999", "r") is None
+    assert other.begin("you", "99", "r") is None
     now[0] += timedelta(days=1, seconds=1)
-    assert other.begin("me", "999", "r") is None
+    assert other.begin("me", "99", "r") is None
 
 
 def test_work_that_goes_on_without_its_client_ends_with_the_server(http: Serve) -> None:

@@ -195,7 +195,9 @@ async def _talk(served: Served) -> list[str]:
     async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S, limits=limits) as client:
 
         async def say(number: int) -> str:
-            session = (await client.post("/v1/sessions", json={})).json()["id"]
+            made = await client.post("/v1/sessions", json={})
+            assert made.status_code == 201, made.text
+            session = made.json()["id"]
             body = {"text": f"I am number {number} of them all"}
             async with client.stream("POST", f"/v1/sessions/{session}/chat", json=body) as response:
                 text = "".join([line async for line in response.aiter_lines()])

@@ -47,7 +47,7 @@ def keyed(http: Serve) -> Iterator[openai.OpenAI]:
 def test_models_are_the_identities_that_the_token_opens(keyed: openai.OpenAI) -> None:
     assert [model.id for model in keyed.models.list()] == ["ada"]
     assert keyed.models.retrieve("ada").id == "ada"
-    with pytest.raises(openai.NotFoundError, match="no model 'grace'"):
+    with pytest.raises(openai.NotFoundError, match="unknown model 'grace'"):
         keyed.models.retrieve("grace")
 
 

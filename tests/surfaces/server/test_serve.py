@@ -93,6 +93,7 @@ def _script(reply: str) -> None:
     Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{reply}"]\n{stores}', encoding="utf-8")
 
 
+@pytest.mark.nightly  # by day `tests/memory/test_crashes.py` kills the writers
 def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() -> None:
     _script(SCRIPT)
     with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
