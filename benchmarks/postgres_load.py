@@ -129,7 +129,7 @@ class Servers:
 
     def memory_mb(self) -> float:
         """Resident memory of the larger."""
-        return max(psutil.Process(process.pid).memory_info().rss for process in self.processes) / 2**20
+        return max(float(psutil.Process(process.pid).memory_info().rss) for process in self.processes) / 2**20
 
     def stop(self) -> None:
         """End them, and wait for it."""
@@ -232,7 +232,7 @@ class Bench:
         """Counts of now."""
         with psycopg.connect(self._owner) as connection:
             found = connection.execute(_WORK).fetchone()
-            sizes = dict(connection.execute(_SIZES).fetchall())
+            sizes: dict[str, int] = dict(connection.execute(_SIZES).fetchall())
         assert found is not None
         client = sum(psutil.Process().cpu_times()[:2])
         database = _cpu_s(self._postmaster)
@@ -389,4 +389,4 @@ def _cpu_s(process: psutil.Process) -> float:
 def _postmaster(connection: psycopg.Connection[tuple[int]]) -> int:
     found = connection.execute("SELECT pg_backend_pid()").fetchone()
     assert found is not None
-    return psutil.Process(found[0]).ppid()
+    return int(psutil.Process(found[0]).ppid())

@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 Work = Callable[[], Awaitable[object]]
+Opener = Callable[[str, str, int], Awaitable[list["Peer"]]]
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,6 @@ class Peer:
     append: Work
     read: Work | None = None
     aclose: Work | None = None
-
-
-class Opener(Protocol):
-    def __call__(self, url: str, text: str, filled: int) -> Awaitable[list[Peer]]: ...
 
 
 async def opened(url: str, text: str, filled: int) -> list[Peer]:
