@@ -9,13 +9,15 @@
 
     uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
     uv run benchmarks/life.py --set benchmarks/sets/life_third.txt
+    uv run benchmarks/life.py --questions 20      # 20 of them, each a turn of its own: what its prompt held
     uv run benchmarks/life.py --half seen --show  # the half on which causes may be mended, with what went wrong
 
 The facts of `sets/life.txt` are told in turns of a chat with all its hooks, four turns a session, with other talk
 around them; what changes is told again some months later. At the end each question begins a session of its own, and
 the memory block is read that stands in its prompt. A fact is right where an entry of the block holds the right words;
-it is stale where an entry holds the outdated words, not the right ones, and is not labelled as changed, or perhaps
-changed. A fact that holds is doubted where its entry is so labelled.
+it is told as if it held where an entry holds the outdated words, not the right ones, and is not labelled as changed, or
+perhaps changed; it is stale where, besides, no entry before it holds the right words. A fact that holds is doubted
+where its entry is so labelled.
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ from living import Line, Voice, begin, leave, runtime_in
 
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.config import AgentSettings
+from chatbot.memory.exchanges import INTRODUCTION
 from chatbot.runtime import Runtime
 
+KINDS = ("holds", "changed", "denied")
 SETS = Path(__file__).parent / "sets"
 BEGIN = datetime(2025, 1, 1, 9, tzinfo=UTC)
 DAYS = 365
@@ -76,6 +80,7 @@ class Answer:
 
     fact: Fact
     is_right: bool
+    is_unlabelled: bool
     is_stale: bool
     is_doubted: bool
     block: str
@@ -139,19 +144,45 @@ def read(fact: Fact, block: str) -> Answer:
     entries = [" ".join(each.lower().replace("|", " ").split()) for each in re.split(r"\n(?=\[\d+\] )", block)]
     right = [each for each in entries if any(words in each for words in fact.right)]
     outdated = [each for each in entries if each not in right and any(words in each for words in fact.stale)]
-    stale = [each for each in outdated if "changed on" not in each]
+    unlabelled = [each for each in outdated if "changed on" not in each]
+    newest = entries.index(right[0]) if right else len(entries)
+    stale = [each for each in unlabelled if entries.index(each) < newest]
     doubted = fact.kind == "holds" and any("changed on" in each for each in right)
-    return Answer(fact, bool(right), bool(stale), doubted, block)
+    return Answer(fact, bool(right), bool(unlabelled), bool(stale), doubted, block)
 
 
-async def measured(path: Path, half: str, others: int) -> list[Answer]:
-    """Live a year with these facts, and ask about each at its end."""
+def some(found: list[Fact], most: int) -> list[Fact]:
+    """At most so many facts, of each kind in proportion, spread over its lines."""
+    chosen = []
+    for kind in KINDS:
+        those = [fact for fact in found if fact.kind == kind]
+        count = round(most * len(those) / len(found))
+        chosen += [those[number * len(those) // count] for number in range(count)]
+    return chosen
+
+
+async def answered(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
+    """Ask by a turn of a session of its own, as a person does, and read the block that its prompt held."""
+    session = await begin(runtime)
+    voice.begin(Line(fact.question, "Let me think."))
+    await runtime.chat(session).turn(fact.question)
+    block = next(
+        (str(each.content) for each in voice.model.prompts[0] if str(each.content).startswith(INTRODUCTION)), ""
+    )
+    await leave(runtime, session)
+    return read(fact, block)
+
+
+async def measured(path: Path, half: str, others: int, questions: int = 0) -> list[Answer]:
+    """Live a year with these facts, and ask about each at its end, or about so many by turns."""
     found, voice, clock = facts(path, half), Voice(), [BEGIN]
     with tempfile.TemporaryDirectory() as folder:
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
             await year(runtime, voice, told(found, others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memories("chat").embed_memories()
+            if questions:
+                return [await answered(runtime, voice, fact) for fact in some(found, questions)]
             return [await asked(runtime, fact, clock[0]) for fact in found]
 
 
@@ -159,21 +190,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", type=Path, default=SETS / "life.txt", help="the file of the facts")
     parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other fact of a kind")
+    parser.add_argument("--questions", type=int, default=0, help="ask so many by turns (0: ask for each block)")
     parser.add_argument("--others", type=int, default=200, help="other turns around them")
     parser.add_argument("--show", action="store_true", help="print the blocks of what went wrong")
     given = parser.parse_args()
-    answers = asyncio.run(measured(given.set, given.half, given.others))
-    for kind in ("holds", "changed", "denied"):
-        those = [each for each in answers if each.fact.kind == kind]
-        right, stale = (sum(each) for each in zip(*((each.is_right, each.is_stale) for each in those), strict=True))
-        print(f"{kind:8} {len(those):3} facts: {right:3} right, {stale:3} told as if they held")
-    right, stale = sum(each.is_right for each in answers), sum(each.is_stale for each in answers)
-    print(f"together {len(answers):3} facts: {right:3} right, {stale:3} told as if they held", end=", ")
+    answers = asyncio.run(measured(given.set, given.half, given.others, given.questions))
+    for kind in KINDS:
+        print(summary(kind, [each for each in answers if each.fact.kind == kind]))
+    print(summary("together", answers), end=", ")
     print(f"{sum(each.is_doubted for each in answers)} that hold doubted")
     for each in answers if given.show else ():
-        if not each.is_right or each.is_stale or each.is_doubted:
-            what = "STALE" if each.is_stale else "DOUBTED" if each.is_doubted else "MISSED"
-            print(f"\n{what} {each.fact.question}\n{each.block}")
+        if not each.is_right or each.is_unlabelled or each.is_doubted:
+            print(f"\n{_fault(each)} {each.fact.question}\n{each.block}")
+
+
+def summary(name: str, answers: list[Answer]) -> str:
+    """One line about some answers."""
+    right = sum(each.is_right for each in answers)
+    unlabelled = sum(each.is_unlabelled for each in answers)
+    stale = sum(each.is_stale for each in answers)
+    clear = sum(each.is_right and not each.is_stale for each in answers)
+    return (
+        f"{name:8} {len(answers):3} facts: {right:3} right, {clear:3} right and not stale, {stale:3} stale, "
+        f"{unlabelled:3} told as if they held"
+    )
+
+
+def _fault(answer: Answer) -> str:
+    faults = {
+        "MISSED": not answer.is_right,
+        "STALE": answer.is_stale,
+        "UNLABELLED": answer.is_unlabelled,
+        "DOUBTED": answer.is_doubted,
+    }
+    return " ".join(name for name, is_so in faults.items() if is_so)
 
 
 if __name__ == "__main__":

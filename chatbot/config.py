@@ -212,7 +212,7 @@ class AgentSettings(Section, frozen=True):
     """Last transcript entries shown to the model, as far as they fit."""
     remember_exchanges: bool = True
     """Remember each exchange word for word, except small talk."""
-    recall_rows: Count = 5
+    recall_rows: Count = 8
     """Most memories in a prompt; 0 recalls nothing."""
     recall_tokens: Count = 2000
     """Most tokens of these memories; at most a sixth of the model's window."""

@@ -193,6 +193,8 @@ class Turn:
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Line] = []
+        self._has_gap = False
+        """Whether an entry could not be saved: those after it would answer something that is not there."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
         self._recalled: PromptMemory | None = None
@@ -555,7 +557,7 @@ class Turn:
 
     async def _write(self, *said: Line) -> None:
         """Add entries to the transcript, or keep them for this turn alone where that is not possible."""
-        if self._session is None or not self._keeps_transcript:
+        if self._session is None or not self._keeps_transcript or self._has_gap:
             self._unsaved.extend(said)
             return
         try:
@@ -564,6 +566,7 @@ class Turn:
             self._receipt.at = self._receipt.at if self._written else entries[0].at
             self._written += len(said)
         except StoreError as error:
+            self._has_gap = True
             self._unsaved.extend(said)
             self._notice(f"this could not be saved, and will be forgotten: {error}")
 

@@ -5,9 +5,11 @@ Rich is loaded when it is needed: the first prompt waits for everything drawn ab
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application.current import get_app_session
@@ -33,7 +35,7 @@ _STYLES = {
     "red": DEFAULT_ATTRS._replace(color="ansired"),
     "yellow": DEFAULT_ATTRS._replace(color="ansiyellow"),
 }
-"""The styles of rich that are used here, as prompt_toolkit has them; it is loaded anyway."""
+"""The styles that are used here, as prompt_toolkit has them: it is loaded anyway, and rich takes a tenth of a start."""
 
 
 class Screen:
@@ -89,21 +91,44 @@ class Screen:
         return Console(highlight=False)
 
     def _print(self, *parts: tuple[str, str]) -> None:
-        """Print styled texts on lines of their own; rich wraps them between words."""
-        lines = "".join(text for text, _ in parts).split("\n")
-        if max(map(get_cwidth, lines)) <= shutil.get_terminal_size().columns:
-            _write(parts)
-            return
-        from rich.text import Text
+        """Print styled texts on lines of their own, broken between words."""
+        output = get_app_session().output
+        text = "".join(each for each, _ in parts)
+        width = shutil.get_terminal_size().columns
+        begins = set(line_breaks(text, width)) if max(map(get_cwidth, text.split("\n"))) > width else set()
+        at = 0
+        for each, style in parts:
+            places = [0, *(place - at for place in sorted(begins) if at < place < at + len(each)), len(each)]
+            pieces = [each[begin:end] for begin, end in pairwise(places)]
+            output.set_attributes(_STYLES[style], output.get_default_color_depth())
+            output.write(("\n" if at in begins else "") + "\n".join([*map(str.rstrip, pieces[:-1]), pieces[-1]]))
+            output.reset_attributes()
+            at += len(each)
+        output.write("\n")
+        output.flush()
 
-        self._console.print(Text.assemble(*parts))
+
+def line_breaks(text: str, width: int) -> Iterator[int]:
+    """Yield where a line begins that is broken to fit `width` cells: between words, or inside one that is longer."""
+    used, begun = 0, False
+    for word in _WORD.finditer(text):
+        if word[0] == "\n":
+            used, begun = 0, False
+            continue
+        cells = get_cwidth(word[0].rstrip())
+        if begun and used + cells > width:
+            yield word.start()
+            used = 0
+        begun = begun or bool(cells)
+        if used + cells <= width:
+            used += get_cwidth(word[0])
+            continue
+        for place, char in enumerate(word[0].rstrip(), word.start()):
+            if used + get_cwidth(char) > width:
+                yield place
+                used = 0
+            used += get_cwidth(char)
+        used += len(word[0]) - len(word[0].rstrip())
 
 
-def _write(parts: Sequence[tuple[str, str]]) -> None:
-    output = get_app_session().output
-    for text, style in parts:
-        output.set_attributes(_STYLES[style], output.get_default_color_depth())
-        output.write(text)
-        output.reset_attributes()
-    output.write("\n")
-    output.flush()
+_WORD = re.compile(r"\n|\S+[^\S\n]*|[^\S\n]+")

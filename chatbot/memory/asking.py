@@ -22,7 +22,7 @@ _MOST = 3
 """Most questions of one message that get a vector, the last ones."""
 _LINES = 3
 """Number of last lines that form one question to the embedder."""
-_LEANING = 2.0
+_LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
 

@@ -75,7 +75,7 @@ class Statement:
 
     @cached_property
     def slots(self) -> tuple[SlotStatement, ...]:
-        """What it says for a profile."""
+        """Return what it says for a profile."""
         return tuple(stated(self.text, self.question))
 
     @cached_property

@@ -38,6 +38,8 @@ _COMPARED = 8
 """Number of rows beside the recalled ones that are searched for changes to these."""
 _NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
+_BESIDE = 5
+"""Number of recalled rows, the best, that later ones are looked for, whether or not the question finds these."""
 _LATER = 4
 """Number of later rows that are compared with each recalled one."""
 SUMMARIES = frozenset({"session_summary"})
@@ -219,7 +221,7 @@ async def later_near(
     """Return how near later rows are to those that are recalled, and those that are neither chosen nor excluded."""
     if scope.meaning is None or not choice:
         return {}, []
-    asked = [row.match.id for row in choice[:most] if not _is_summary(row)]
+    asked = [row.match.id for row in choice[: min(most, _BESIDE)] if not _is_summary(row)]
     try:
         found = await scope.store.later_alike(view, asked, wanted, model=scope.meaning.model, limit=_LATER)
     except StoreError as error:

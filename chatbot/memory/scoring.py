@@ -54,7 +54,7 @@ USE = 0.005
 was shown before."""
 Nearness = Mapping[str, Mapping[str, float]]
 """Cosines of rows with those that were added after them, by their ids."""
-_LEAST_NEAR, _AHEAD = 0.4, 0.07
+_LEAST_NEAR, _AHEAD = 0.4, 0.1
 """The cosine of a row that may stand out, and how far it has to be ahead of the next."""
 OTHER = "other"
 """All types that are not named."""

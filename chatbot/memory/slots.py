@@ -239,8 +239,17 @@ def _each_of(slot: str, parse: Callable[[str], Sequence[str]]) -> Callable[[_Rea
     return lambda read: [(slot, value) for value in parse(read.rest)]
 
 
+_DWELLING = re.compile(
+    r"(?:an?|the|(?:my|our) own)\s+(?:[\w-]+\s+){0,3}?(?:flat|apartment|house|room|studio|place|cottage|loft|bungalow|"
+    r"condo|flatshare|houseshare|dorm|dormitory|farmhouse|houseboat|villa)\s+(?:here\s+)?in\s+",
+    re.IGNORECASE,
+)
+""" "I live in a shared flat in Porto": in Porto."""
+
+
 def _home(read: _Read) -> Values:
-    value = place_in(read.rest, plain=read.plain)
+    dwelling = _DWELLING.match(read.rest)
+    value = place_in(read.rest[dwelling.end() :] if dwelling else read.rest, plain=read.plain)
     return [("home", value)] if value else []
 
 
@@ -339,7 +348,7 @@ _RULES: tuple[_Rule, ...] = (
     ),
     _rule(
         rf"{_I}(?:'ve| have)?{_ADVERB}\s+(?:moved|relocated)(?:\s+(?:back|over|here|"
-        rf"on))?(?:\s+(?:from\s+[\w .'-]{{2,30}}?))?\s+to\s+",
+        rf"on))?(?:\s+(?:from\s+[\w .'-]{{2,30}}?))?\s+(?:to|into(?=\s+(?:an?|the|my own|our own)\s))\s+",
         _home,
     ),
     _rule(rf"{_I}{_NO}\s+(?:work|working) (?:at|for)\s+", _ended_employer, ended=True),

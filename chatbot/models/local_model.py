@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import PurePath
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ChatbotError
@@ -20,8 +20,10 @@ from chatbot.models import litellm_import
 from chatbot.models.engine import ENGINES
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.gguf import PREFIX, find_model, missing_engine
-from chatbot.models.llama import Generation, Sampling
 from chatbot.models.model import JsonMode, Price
+
+if TYPE_CHECKING:
+    from chatbot.models.llama import Generation
 
 
 class LocalModel(LiteLLMModel):
@@ -117,6 +119,8 @@ def register(litellm: ModuleType) -> None:
 
 
 def _handler(litellm: ModuleType) -> Any:
+    from chatbot.models.llama import Generation
+
     class LocalModels(litellm.CustomLLM):  # type: ignore[misc, name-defined]
         """LiteLLM's side of the provider."""
 
@@ -140,6 +144,8 @@ def _handler(litellm: ModuleType) -> Any:
 
 
 def _stream(call: dict[str, Any], done: Generation) -> AsyncGenerator[str, None]:
+    from chatbot.models.llama import Sampling
+
     parameters = call.get("optional_params") or {}
     asked = {key: parameters[key] for key in ("temperature", "top_p", "seed") if parameters.get(key) is not None}
     engine = ENGINES.get(call["model"], int(parameters.get("context_window") or 0))

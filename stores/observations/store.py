@@ -24,7 +24,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.observation import Observation, Triple
-from chatbot.stores.observations import log, manifest, search
+from chatbot.stores.observations import log, search
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.keeper import Keeper, Request
 from chatbot.stores.observations.log import FileLog
@@ -274,6 +274,8 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {quote(str(cache.folder))} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if is_there else None)
+    from chatbot.stores.observations import manifest  # it loads NumPy
+
     known = manifest.read(FolderShelf.of(cache, search.NAME)).entries
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:

@@ -85,6 +85,9 @@ class Database:
         self._is_closed = False
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
         self._opening = threading.Lock()
+        self._is_away = False
+        """Whether the last operation found no database."""
+        self._looking = threading.Lock()
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
         self.hints = Hints(self)
@@ -184,6 +187,7 @@ class Database:
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._opened()
+        self._look_again()
         try:
             connection = pool.getconn()
         except PoolTimeout as error:
@@ -277,10 +281,19 @@ class Database:
             check_version(connection, self.shown)
             check_clock(connection, self.shown)
 
+    def _look_again(self) -> None:
+        """Fail at once while the database is known to be away: each operation would wait as long as the first."""
+        if self._is_away:
+            with self._looking:
+                if self._is_away:
+                    self._try()
+                    self._is_away = False
+
     def _why_none(self) -> StoreError:
         try:
             self._try()
         except StoreError as error:
+            self._is_away = True
             return error
         return StoreBusy(
             f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_PATIENCE_S:g} s"

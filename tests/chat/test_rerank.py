@@ -50,8 +50,10 @@ async def session(memory_home: Path) -> AsyncIterator[SessionHandle]:
         yield await memory.create_session(("basic_session", "observations"), "chat")
 
 
-async def turn(session: SessionHandle, home: Path, reranker: Reranker, *, day_usd: float = 0) -> tuple[Receipt, Any]:
-    rules = Rules("", "chat", AgentSettings(), BudgetSettings(day_usd=day_usd), 100)
+async def turn(
+    session: SessionHandle, home: Path, reranker: Reranker, *, day_usd: float = 0, rows: int = 8
+) -> tuple[Receipt, Any]:
+    rules = Rules("", "chat", AgentSettings(recall_rows=rows), BudgetSettings(day_usd=day_usd), 100)
     chat = Chat(model=ScriptedModel(["Yes."]), session=session, rules=rules, ledger=Ledger(home), reranker=reranker)
     told: list[Event] = []
     receipt = await chat.turn("What about the boiler?", told.append)
@@ -61,8 +63,8 @@ async def turn(session: SessionHandle, home: Path, reranker: Reranker, *, day_us
 
 async def test_what_is_recalled_is_ranked_again_and_that_is_on_the_bill(session: SessionHandle, tmp_path: Path) -> None:
     reranker = Longest()
-    receipt, (titles, _) = await turn(session, tmp_path, reranker)
-    assert titles == sorted(ROWS, key=len, reverse=True)
+    receipt, (titles, _) = await turn(session, tmp_path, reranker, rows=1)
+    assert titles == [max(ROWS, key=len)]
     assert [sorted(texts) for texts in reranker.asked] == [sorted(ROWS)], "nothing private is sent"
     bill = await Ledger(tmp_path).total()
     assert bill.by_purpose["rerank"].cost_usd == pytest.approx(0.01)

@@ -15,7 +15,7 @@ from chatbot.errors import BudgetExceeded, ContextTooLong, ProviderFailed, RateL
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue, StoreFailed
 from chatbot.tools import Tool, Toolbox
 from tests.patience import PATIENCE_S
 
@@ -376,6 +376,20 @@ async def test_a_broken_memory_degrades_to_a_plain_chat_and_says_so(session: Ses
     assert [_sent(message) for message in model.prompts[0]] == [("system", PERSONA), ("user", "hello")]
     notices = [event.text for event in seen if isinstance(event, Notice)]
     assert any("could not be saved" in notice for notice in notices)
+
+
+async def test_no_reply_is_saved_to_a_message_that_was_not(
+    session: SessionHandle, memory_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        monkeypatch.undo()  # it is back for the reply
+        raise StoreFailed("no PostgreSQL answers there")
+
+    monkeypatch.setattr(SessionHandle, "transcript_extend", away)
+    receipt = await _chat(ScriptedModel(["still here"]), session, memory_home).turn("hello")
+    assert receipt.reply == "still here"
+    assert any("could not be saved" in notice for notice in receipt.notices)
+    assert await _transcript(session) == []
 
 
 @pytest.mark.parametrize("text", ["", "  \n ", "\ud800"])

@@ -50,6 +50,24 @@ def test_where_there_are_no_facts_there_are_none(name: str) -> None:
     assert parse_facts(REPLIES[name], NOW).facts == ()
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"facts": [{"content": "%s", "type": "note",}, {"content": "%s"},],}',
+        '```json\n[{"content": "%s", "subject": "Ann",},\n {"content": "%s"},]\n```',
+        '{"facts": ["%s", "%s"]}',
+        "content: %s\nsubject: Ann\n\n- **Content:** %s\n- type: note",
+    ],
+)
+def test_what_small_models_write_is_read(reply: str) -> None:
+    assert [fact.content for fact in parse_facts(reply % tuple(BOTH), NOW).facts] == BOTH
+
+
+def test_a_fact_under_the_key_itself_is_one_fact_and_prose_is_none() -> None:
+    assert [fact.content for fact in parse_facts(json.dumps({"facts": FACT}), NOW).facts] == BOTH[:1]
+    assert parse_facts("- She keeps alpacas.\n- Note: this is what was said.\nsubject: Ann", NOW).facts == ()
+
+
 def test_one_fact_without_a_list_is_one_fact() -> None:
     assert [fact.content for fact in parse_facts(REPLIES["one"], NOW).facts] == [FACT["content"]]
 

@@ -27,6 +27,9 @@ def lines(name: str) -> list[list[str]]:
     ("text", "expected"),
     [
         ("I live in St. Louis with my wife.", {"home": "St. Louis"}),
+        ("I live in a shared flat in Porto now.", {"home": "Porto"}),
+        ("I moved into a small house in Leeds.", {"home": "Leeds"}),
+        ("I moved into Marketing.", {}),
         ("I live in the U.S. but I'm Dutch.", {"home": "U.S."}),
         ("My sister lives in Breda, I live in Utrecht.", {"home": "Utrecht"}),
         ("I'm a software engineer and I speak German and Thai.", {"job": "software engineer", "speaks": "Thai"}),

@@ -243,9 +243,22 @@ def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(
     with pytest.raises(StoreError, match=r"no PostgreSQL answers there|connection broke"):
         backend.lines("usage").append([{"n": 2}])
     assert time.monotonic() - begun < PATIENCE_S
+    with pytest.raises(StoreError, match="no PostgreSQL answers there"):
+        backend.lines("usage").append([{"n": 3}])
+    asked = _asked(backend)
+    with pytest.raises(StoreError, match="no PostgreSQL answers there"):
+        backend.lines("usage").append([{"n": 4}])
+    assert _asked(backend) == asked  # it was known by then, so nothing was waited for
     server.start()
     assert backend.lines("usage").all()[0] == {"n": 1}
     backend.close()
+
+
+def _asked(backend: PostgresBackend) -> int:
+    """How often a connection was asked for."""
+    pool = backend.database._pool
+    assert pool is not None
+    return pool.get_stats()["requests_num"]
 
 
 def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed(

@@ -65,10 +65,8 @@ class Proxy:
                     self.word, self._is_mute = b"", self.is_heard
                     if not self.is_heard:
                         break
-                elif self._is_mute and not self.is_told:
-                    continue
                 elif self._is_mute and source.family == socket.AF_UNIX:
-                    if _READY in data:  # it was done, and nobody is told
+                    if _READY in data and self.is_told:  # it was done, and nobody is told
                         self._is_mute = False
                         break
                     continue

@@ -17,7 +17,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.disguises import visible
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import judge
-from chatbot.hooks.extraction.structured import objects_in
+from chatbot.hooks.extraction.structured import objects_in, records_in
 from chatbot.memory.denial import contradict
 from chatbot.memory.record import new_id
 from chatbot.messages import Message
@@ -121,7 +121,10 @@ def parse_facts(reply: str, at: datetime) -> FactList:
     """Read the facts of a reply. Never raises."""
     facts: dict[str, ExtractedFact] = {}
     dropped: list[tuple[str, str]] = []
-    for table in objects_in(reply, "facts")[:MOST_FACTS]:
+    tables = objects_in(reply, "facts", plain="content") or records_in(
+        reply, ("content", "subject", "category", "type")
+    )
+    for table in tables[:MOST_FACTS]:
         fact = _fact(table)
         if fact is None or fold(fact.content) in facts:
             continue

@@ -1,14 +1,14 @@
 """Read JSON from the reply of a model, wrapped or broken. Never raises; unreadable parts are left out.
 
-Tried in turn: the whole text, code fences, the outermost `[…]`, then the whole objects at the beginning of a list that
-breaks off.
+Tried in turn: the whole text, code fences, both without commas before a closing bracket, the outermost `[…]`, then the
+whole objects at the beginning of a list that breaks off, and lines such as `content: …`, which small models write.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _LONGEST = 200_000
@@ -17,6 +17,7 @@ _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | 
 _FENCE = re.compile(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
 _LIST = re.compile(r"\[\s*(?=[\]{])")
 _BETWEEN = re.compile(r"[\s,]*")
+_TRAILING = re.compile(r",(?=\s*[\]}])")
 _DECODER = json.JSONDecoder(strict=False)
 
 Table = dict[str, Any]
@@ -34,15 +35,37 @@ def object_in(text: str) -> Table:
     return {}
 
 
-def objects_in(text: str, key: str) -> list[Table]:
-    """Return the objects of the list that the reply is, or holds under `key`; none where there is no such list."""
+def objects_in(text: str, key: str, *, plain: str = "") -> list[Table]:
+    """Return the objects of the list that the reply is, or holds under `key`; none where there is no such list.
+
+    With `plain`, each string of a list of strings stands for an object that has it under that name.
+    """
     text = _THOUGHT.sub("", text[:_LONGEST])
-    for written in (text, *_FENCE.findall(text)[:_MOST_TRIES]):
+    parts = (text, *_FENCE.findall(text)[:_MOST_TRIES])
+    for written in (*parts, *(_TRAILING.sub("", part) for part in parts)):
         value = _whole(written)
         listed = value.get(key) if isinstance(value, dict) else value
         if isinstance(listed, list):
-            return _tables(listed)
-    return _outermost(text)
+            is_plain = plain and all(isinstance(each, str) for each in listed)
+            return [{plain: each} for each in listed] if is_plain else _tables(listed)
+        if isinstance(listed, dict) and listed is not value:
+            return [listed]
+    return _outermost(_TRAILING.sub("", text))
+
+
+def records_in(text: str, names: Sequence[str]) -> list[Table]:
+    """Return the records of a reply without JSON: lines `name: value`, each record beginning with the first name."""
+    records: list[Table] = []
+    line = re.compile(
+        rf"^[^\w\n]{{0,8}}({'|'.join(names)})[*_`]{{0,2}}:[*_`]{{0,2}}[ \t]*(\S.*)$", re.IGNORECASE | re.MULTILINE
+    )
+    for found in line.finditer(_THOUGHT.sub("", text[:_LONGEST])):
+        name, value = found[1].casefold(), found[2].strip()
+        if name == names[0]:
+            records.append({})
+        if records:
+            records[-1].setdefault(name, value)
+    return records
 
 
 def without_wrapping(text: str) -> str:
