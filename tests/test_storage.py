@@ -48,7 +48,7 @@ def test_one_identity_is_in_files_and_another_in_a_database(tmp_path: Path) -> N
 
 
 def test_a_wrong_url_names_the_file_and_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"chosen\.toml: .*no storage 'mysql'"):
+    with pytest.raises(ConfigError, match=r"chosen\.toml: .*unknown storage 'mysql'"):
         _ = _setup(tmp_path, '[storage]\nurl = "mysql://db/chat"').home
 
 

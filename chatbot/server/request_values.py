@@ -75,6 +75,8 @@ Moment = Annotated[
 """A time; without a zone it is UTC, and a mere date is its first moment."""
 Tokens = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), Strict(), BeforeValidator(_whole_in_body)]
 """A number of tokens in a body."""
+TokensOrNone = Annotated[int, Interval(ge=0, le=2**53), Strict(), BeforeValidator(_whole_in_body)]
+"""A limit of tokens in a body; 0 for none."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 """A number from 0 to 1 in a body."""
 Flag = Annotated[bool, Strict()]

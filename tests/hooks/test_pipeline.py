@@ -221,7 +221,7 @@ async def test_a_hook_that_writes_to_what_it_hears_of_comes_to_an_end() -> None:
         ('[hooks."own_hooks:Missing"]', "cannot be loaded"),
         ('[hooks."nowhere:Hook"]', "module 'nowhere' not found"),
         ('[hooks."own_hooks:not_a_hook"]', "it should be a class that inherits"),
-        ('[hooks."own_hooks:Badly"]', "its topics should be a tuple"),
+        ('[hooks."own_hooks:Badly"]', "has invalid topics: use a tuple of names"),
     ],
 )
 def test_what_is_wrong_in_the_configuration_is_said_at_once(tables: str, words: str) -> None:

@@ -75,7 +75,7 @@ async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) 
 
 def test_migrating_is_a_command(name: str) -> None:
     assert ok("storage", "migrate", "--url", owner_url()) == "the tables are up to date\n"
-    assert "run `chatbot storage migrate --role NAME` as the owner" in run("storage", "migrate").stderr
+    assert "run `chatbot storage migrate --url` with the owner of the database" in run("storage", "migrate").stderr
     assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "migrate", "--citus")
     Path("config.toml").write_text("")
     assert "memory is stored in files, which need no tables" in run("storage", "migrate").stderr

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 from starlette.responses import JSONResponse, Response
 
 from chatbot.errors import ChatbotError
@@ -84,7 +84,9 @@ async def follow_changes(
     access: AccessHere,
     identities: IdentitiesHere,
     after: Annotated[
-        str | None, Query(pattern=_POSITION, description="Position to go on behind, or 0; default: what comes next.")
+        str | None,
+        Query(pattern=_POSITION, description="Position to go on behind, or 0; default: what comes next."),
+        WithJsonSchema({"type": "string", "pattern": _POSITION}),
     ] = None,
     follow: Annotated[Switch, Query(description="False answers at once with the changes so far, as JSON.")] = True,
     limit: Limit = 100,

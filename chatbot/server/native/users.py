@@ -21,6 +21,7 @@ from chatbot.server.errors import CONFLICT, UNKNOWN, Problem, ProblemError
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
+from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape
 from chatbot.stores.access import check_may
 
@@ -77,7 +78,7 @@ class QuotaLimits(RequestBody):
 
     day_usd: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0
     """Most US dollars; 0: no limit."""
-    day_tokens: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+    day_tokens: TokensOrNone = 0
     """Most tokens; 0: no limit."""
 
 

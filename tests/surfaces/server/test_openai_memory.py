@@ -247,7 +247,7 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
         named = _chat(client, _user("And Rome?"), tools=[TOOL], session_id="new")
         body: dict[str, Any] = {"model": "ada", "messages": [{"role": "tool", "tool_call_id": "x", "content": "x"}]}
         refused = client.post("/v1/chat/completions", json={**body, "session_id": named["session_id"]})
-        assert (refused.status_code, "waits" in refused.json()["error"]["message"]) == (400, True)
+        assert (refused.status_code, "no pending tool call" in refused.json()["error"]["message"]) == (400, True)
         body["messages"][0]["tool_call_id"] = "c1"
         answer = client.post("/v1/chat/completions", json={**body, "session_id": named["session_id"]}).json()
         assert answer["choices"][0]["message"]["content"] == "Still rain."
