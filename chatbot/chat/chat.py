@@ -114,7 +114,7 @@ class Chat:
         `BudgetExceeded`.
         """
         session = {} if self.session is None else {"session": self.session.id}
-        with one_moment(), observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
+        with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
                 files = await self._read(attachments, emit)
                 receipt = await self._run_turn(text, emit, max_output_tokens, client, files)
@@ -157,12 +157,13 @@ class Chat:
         if not files:
             _check_message(text)
         async with self._order:
-            if self.session is not None:
-                await self._conversation.publisher.begin(self.session)
-            await self._begin_window()
-            turn, receipt = self._turn(text, emit, most, client, files)
-            self._receipts.append(receipt)
-            return await turn.run()
+            with one_moment():  # not before, or the turn could miss what the one before it has written
+                if self.session is not None:
+                    await self._conversation.publisher.begin(self.session)
+                await self._begin_window()
+                turn, receipt = self._turn(text, emit, most, client, files)
+                self._receipts.append(receipt)
+                return await turn.run()
 
     def _turn(
         self,
