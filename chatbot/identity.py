@@ -80,9 +80,14 @@ def _folder(root: Path, name: str) -> Path:
         raise IdentityError(str(error)) from error
 
 
+def is_name(text: str) -> bool:
+    """Return whether an identity can have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def check_name(name: str) -> None:
     """Raise `IdentityError` for a name that no identity can have."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise IdentityError(f"{name!r} cannot be an identity: use lower-case letters, digits, - and _")
 
 

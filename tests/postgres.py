@@ -33,9 +33,8 @@ LAPSES_AFTER_S = 1.0
 
 def running() -> Iterator[str]:
     """The URL of a database with our tables, for a role that owns nothing; the fixture `postgres`."""
-    owner = os.environ.get(OWN) or _started()
-    with _one_at_a_time():
-        url = _prepared(owner)
+    with _one_at_a_time():  # two that start the server at once could both make its folder, and one of them fail
+        url = _prepared(os.environ.get(OWN) or _started())
     os.environ[SERVER] = url
     yield url
     Database.close_all()
@@ -93,11 +92,8 @@ def _started() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR
         import pgserver.postgres_server
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    folder = Path(tempfile.gettempdir(), f"chatbot-postgres-{run}")
-    server = pgserver.postgres_server.get_server(
-        folder, cleanup_mode="delete"
-    )  # stopped by the last process that asked for it
+    # It is stopped by the last process that asked for it.
+    server = pgserver.postgres_server.get_server(_place(), cleanup_mode="delete")
     return f"postgresql://postgres@/postgres?host={quote(str(server.get_postmaster_info().socket_dir))}"
 
 

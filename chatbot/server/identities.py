@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Self
 
 from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
-from chatbot.identity import FILE_NAME, list_identities
+from chatbot.identity import FILE_NAME, is_name, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
@@ -74,6 +74,10 @@ class Identities(AsyncResource):
         """The names that the caller may know, the one first that answers when none is asked for."""
         return [name for name in self._served() if caller.may_enter(name)]
 
+    def knows(self, caller: Caller, name: str) -> bool:
+        """Return whether it is one of `names_for`, without listing all."""
+        return caller.may_enter(name) and self._serves(name)
+
     def admits(self, caller: Caller) -> bool:
         """Return whether the caller of a request that is still open would be let in now."""
         tokens = self.tokens.all()
@@ -95,15 +99,13 @@ class Identities(AsyncResource):
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
         """
         name = self.setup.identity.name if identity is None else identity
-        # An open identity needs no listing of all, which takes longer the more there are.
-        if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
-            return IdentityAccess(caller, self._runtimes[name], self._chats, self.turns, self.accounts, self.siblings)
-        known = self.names_for(caller)
-        if identity is None and not known:
-            raise IdentityError("no identity is available to you")
-        name = known[0] if identity is None else identity
-        if name not in known:
-            raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, known)}")
+        if not self.knows(caller, name):
+            known = self.names_for(caller)
+            if identity is not None:
+                raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, known)}")
+            if not known:
+                raise IdentityError("no identity is available to you")
+            name = known[0]
         return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts, self.siblings)
 
     async def runtime(self, identity: str) -> Runtime:
@@ -166,8 +168,10 @@ class Identities(AsyncResource):
         others = () if self._only else list_identities(self.setup.identities)
         return list(dict.fromkeys([usual, *others]))
 
-    def _is_there(self, name: str) -> bool:
-        return name == self.setup.identity.name or (self.setup.identities / name / FILE_NAME).is_file()
+    def _serves(self, name: str) -> bool:
+        if name == self.setup.identity.name:
+            return True
+        return not self._only and is_name(name) and (self.setup.identities / name / FILE_NAME).is_file()
 
     async def _tidy(self) -> None:
         """Close idle sessions periodically."""

@@ -89,7 +89,7 @@ async def get_model(
     name: Annotated[str, Path(description="An identity's name.")], identities: IdentitiesHere, caller: CallerHere
 ) -> ModelInFull:
     """An identity, if you may talk to it. The first time its model is loaded for it."""
-    if name not in identities.names_for(caller):
+    if not identities.knows(caller, name):
         raise ProblemError(unknown_model(name))
     access = await identities.access(caller, name)
     return ModelInFull(id=name, created=identities.written_at(name), capabilities=await _capabilities(access.runtime))
@@ -119,10 +119,10 @@ async def access_of(identities: Identities, caller: Caller, model: str, identity
     """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     if identity is not None:
         return await identities.access(caller, identity)
-    known = identities.names_for(caller)
-    if model == DEFAULT and DEFAULT not in known:
+    is_known = identities.knows(caller, model)
+    if model == DEFAULT and not is_known:
         return await identities.access(caller)
-    if model not in known:
+    if not is_known:
         raise ProblemError(unknown_model(model))
     return await identities.access(caller, model)
 
