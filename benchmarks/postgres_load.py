@@ -86,7 +86,7 @@ class Sample:
 
 @dataclass
 class Phase:
-    """What users did between two samples."""
+    """The turns of users between two samples."""
 
     name: str
     took: list[float] = field(default_factory=list)

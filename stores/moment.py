@@ -16,7 +16,7 @@ LONGEST_S = 1.0
 
 
 class Moment:
-    """What was read in a turn, by who read what, and when."""
+    """The answers that a turn was given by its stores, with the time of each."""
 
     def __init__(self) -> None:
         self._read: dict[Hashable, tuple[float, Any]] = {}

@@ -1,4 +1,4 @@
-"""What a message asks, beside what else it says, and the vectors to search with for it."""
+"""The questions of a message, beside what else it says, and the vectors to search with for them."""
 
 import math
 from collections.abc import Sequence

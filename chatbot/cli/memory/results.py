@@ -22,9 +22,10 @@ from chatbot.operations import Alias, Entries, SessionComparison
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 
+_NO_MATCH = "no memories match; private and secret ones are searched with --ask private,secret"
 _NOTHING = {
-    "search_memories": "no memories match",
-    "recall_memories": "no memories match",
+    "search_memories": _NO_MATCH,
+    "recall_memories": _NO_MATCH,
     "list_memories": "no memories yet",
     "list_people": "no people match",
     "list_tasks": "No open tasks",
