@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -75,6 +76,8 @@ class Database:
 
     _known: ClassVar[dict[str, Database]] = {}
     _guard = threading.Lock()
+    _left: ClassVar[SimpleQueue[Database]] = SimpleQueue()
+    """Those that a user has left, once for each."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -97,19 +100,44 @@ class Database:
     def of(cls, url: str) -> Database:
         """Return the database of that URL, with one user more."""
         with cls._guard:
-            database = cls._known.setdefault(url, cls(url))
-            database._users += 1  # noqa: SLF001 - it is one of us
+            database = cls._known.get(url)
+            if database is None:
+                database = cls._known[url] = cls(url)
+            database._users += 1
+        cls._close_unused()
         return database
 
     def leave(self) -> None:
-        """Leave the pool: the last one to leave closes the connections."""
-        with self._guard:
-            self._users -= 1
-            if self._users:
-                return
-            if self._known.get(self.url) is self:
-                del self._known[self.url]
-        self.close()
+        """Leave the pool: the last one to leave closes the connections.
+
+        Waits for no lock: the garbage collector calls this at any moment, also in a thread that holds `_guard`. Who
+        holds it looks after those who left meanwhile.
+        """
+        self._left.put(self)
+        self._close_unused()
+
+    @classmethod
+    def _close_unused(cls) -> None:
+        while not cls._left.empty() and cls._guard.acquire(blocking=False):
+            try:
+                unused = cls._without_users()
+            finally:
+                cls._guard.release()
+            for database in unused:
+                database.close()
+
+    @classmethod
+    def _without_users(cls) -> list[Database]:
+        """Those whose last user has left by now; `_guard` is held."""
+        unused = []
+        while not cls._left.empty():
+            database = cls._left.get_nowait()
+            database._users -= 1  # noqa: SLF001 - it is one of us
+            if not database._users:  # noqa: SLF001
+                unused.append(database)
+                if cls._known.get(database.url) is database:
+                    del cls._known[database.url]
+        return unused
 
     def close(self) -> None:
         """Close the connections."""
@@ -126,6 +154,7 @@ class Database:
         with cls._guard:
             databases = list(cls._known.values())
             cls._known.clear()
+        cls._close_unused()
         for database in databases:
             database.close()
 

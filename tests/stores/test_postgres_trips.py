@@ -65,3 +65,16 @@ async def test_within_a_moment_others_are_looked_at_once_and_own_writes_are_seen
             await mine.remember("a hive in the park")  # which is written behind theirs
             assert len(await mine.search("hive")) == 3
         assert len(await mine.search("hive")) == len(await theirs.search("hive")) == 3
+
+
+def test_who_leaves_a_database_waits_for_no_lock() -> None:
+    """The garbage collector lets go of stores at any moment, also while this thread opens another one."""
+    database = Database.of("postgresql://nobody@localhost:1/nothing")
+    with Database._guard:
+        database.leave()
+    another = Database.of(database.url)
+    assert another.url == database.url
+    another.leave()
+    third = Database.of(database.url)
+    assert third is not another
+    third.leave()
