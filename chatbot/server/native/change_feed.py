@@ -94,7 +94,9 @@ async def follow_changes(
         list[Sensitivity], Query(default_factory=list, description="Return memories of these sensitivities too.")
     ],
     last_event_id: Annotated[
-        str | None, Header(description="Position of the last event that you have; stronger than `after`.")
+        str | None,
+        Header(pattern=_POSITION, description="Position of the last event that you have; stronger than `after`."),
+        WithJsonSchema({"type": "string", "pattern": _POSITION}),
     ] = None,
 ) -> Response:
     """Changes of memories, sessions and users that you may see, also those of other processes.

@@ -33,6 +33,7 @@ NAMED = {
 }
 UNSAID = {
     (
+        "GET /v1/events",
         "GET /v1/memories",
         "GET /v1/memories/recall",
         "GET /v1/memories/search",
