@@ -20,7 +20,6 @@ from chatbot.memory.profile_lines import (
     CATEGORY,
     OWN,
     PINNED,
-    SLOT,
     Line,
     all_lines,
     held_by,
@@ -34,7 +33,7 @@ from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import OWN_KEY, Observation
+from chatbot.stores.observation import OWN_KEY, SLOT, Observation
 from chatbot.stores.query import Filter
 
 LONGEST_SLOT = 60

@@ -19,11 +19,8 @@ from chatbot.memory.profile_lines import (
     CATEGORY,
     HEALTH,
     KEPT,
-    KIND,
     PINNED,
-    SLOT,
     Line,
-    is_slot,
     lines_at,
     slot_rows,
     span_of,
@@ -35,7 +32,7 @@ from chatbot.memory.writing import AddResult, Draft, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import KIND, SLOT, Observation, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import HELD, Event
@@ -174,7 +171,7 @@ async def _state(
     if since is not None and since > now:
         raise InvalidValue(f"{format_time(since)} is in the future: a value holds from when it is true")
     lines = lines_at(rows or await slot_rows(scope, SENSITIVITIES), now, slot=said.slot)
-    if by == _BY_PERSON and "chat" not in scope.rights:
+    if "chat" not in scope.rights:
         return await _proposed(scope, said)
     old = _replaced(said, lines)
     if said.ended and old is None:
@@ -216,12 +213,16 @@ async def _proposed(scope: Scope, said: SlotStatement) -> AddResult:
 
 
 async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget the lines of profiles that were taken from these rows alone, which are forgotten."""
+    """Forget the lines of profiles that were taken from these rows alone, which are forgotten.
+
+    Who may forget what a person said may forget what was taken from it.
+    """
     if not ids:
         return
+    scope = replace(scope, rights=scope.rights | {"chat"})
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_slot(row) and set(row.derived_from) <= set(ids)]:
+    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
         await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
 
 

@@ -13,19 +13,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chatbot.memory.origins import FROM
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import SLOTS, holds_several
 from chatbot.stores.access import VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import Observation, Status
+from chatbot.stores.observation import PROFILE, SLOT, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
 
-CATEGORY = "profile"
-KIND, SLOT, PINNED = "kind", "slot", "pinned"
+CATEGORY = PROFILE
+PINNED = "pinned"
 HEALTH = "health"
 """The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
@@ -75,12 +74,7 @@ async def slot_rows(
 ) -> list[Observation]:
     """The rows of the caller's own profile, as far as the caller sees them."""
     rows = await scope.rows(Filter(category=CATEGORY, statuses=tuple(statuses)), view=scope.view(ask))
-    return [row for row in rows if row.principal == scope.principal and is_slot(row)]
-
-
-def is_slot(row: Observation) -> bool:
-    """Return whether a row is a line of a profile."""
-    return is_proposable(row) and row.metadata.get(KIND) == SLOT and FROM not in row.metadata
+    return [row for row in rows if row.principal == scope.principal and is_line(row)]
 
 
 def is_proposable(row: Observation) -> bool:
@@ -90,7 +84,7 @@ def is_proposable(row: Observation) -> bool:
 
 def is_proposal(row: Observation) -> bool:
     """True if a row proposes a value, and is no line itself."""
-    return is_proposable(row) and not is_slot(row) and isinstance(held_by(row).get("value"), str)
+    return is_proposable(row) and not is_line(row) and isinstance(held_by(row).get("value"), str)
 
 
 def lines_at(

@@ -1,0 +1,139 @@
+"""Only the person changes what the memory knows of them: a tool, a guest and the bot's own words propose at most."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from chatbot.chat.memory_tools import agent_context, offered_to_models
+from chatbot.memory import MemorySystem
+from chatbot.memory.memory import Memory
+from chatbot.memory.writing import Draft
+from chatbot.messages import ToolCall
+from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
+from chatbot.stores.errors import MissingRight
+from chatbot.tools import Toolbox
+
+SLOT = {"kind": "slot", "slot": "home", "held": {"value": "Mars City"}}
+GUEST = "token:tk_1"
+
+
+@dataclass
+class Told:
+    """A memory in which the owner said where they live; `said` keeps it, `line` is the line of the profile."""
+
+    system: MemorySystem
+    owner: Memory
+    said: str
+    line: str
+
+    async def homes(self) -> list[str]:
+        return [line.title for line in await self.owner.profile("home")]
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Told]:
+    async with MemorySystem(None) as system:
+        owner = system.memories("chat")
+        [kept] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
+        [line] = await owner.profile("home")
+        yield Told(system, owner, kept.id, line.id)
+
+
+async def _other(memories: Memory) -> str:
+    return (await memories.remember("The owner lives in Mars City")).id
+
+
+async def _proposed(memories: Memory) -> str:
+    return (await memories.profile_set("home", "Mars City")).id
+
+
+ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
+    "forge": lambda m, _: m.remember("lives in Mars City", category="profile", metadata=SLOT),
+    "title": lambda m, told: m.update(told.line, title="lives in Mars City"),
+    "metadata": lambda m, told: m.update(told.line, metadata={"held": {"value": "Mars City"}}),
+    "forget": lambda m, told: m.forget(told.line),
+    "archive": lambda m, told: m.archive(told.line),
+    "confirm": lambda m, told: m.confirm(told.line),
+    "pin": lambda m, told: m.update(told.line, metadata={"pinned": True}),
+    "rewrite": lambda m, told: m.update(told.said, user_text="I live in Mars City."),
+    "replace at once": lambda m, told: m.remember("The owner lives in Mars City", supersedes=told.said),
+}
+
+
+async def _supersede(memories: Memory, told: Told) -> None:
+    await memories.supersede(told.line, await _other(memories))
+
+
+async def _supersede_said(memories: Memory, told: Told) -> None:
+    await memories.supersede(told.said, await _other(memories))
+
+
+async def _promote(memories: Memory, _: Told) -> None:
+    await memories.update(await _proposed(memories), metadata={"kind": "slot"})
+
+
+ATTACKS |= {"supersede": _supersede, "supersede what was said": _supersede_said}
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, "promote"])
+async def test_a_tool_changes_no_line_of_a_profile_and_replaces_nothing_that_was_said(told: Told, attack: str) -> None:
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    with pytest.raises(MissingRight, match="the right 'chat' is needed"):
+        await (_promote if attack == "promote" else ATTACKS[attack])(tool, told)
+    assert await told.homes() == ["lives in Berlin"]
+    [said] = await told.owner.get([told.said])
+    assert (said.user_text, said.status) == ("I live in Berlin.", "active")
+
+
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "forge"])
+async def test_a_guest_changes_no_line_of_the_owner_and_replaces_nothing_that_was_said(told: Told, attack: str) -> None:
+    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
+    with pytest.raises(MissingRight, match="the right 'curate' is needed"):
+        await ATTACKS[attack](guest, told)
+    assert await told.homes() == ["lives in Berlin"]
+
+
+async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_guest(told: Told) -> None:
+    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
+    await ATTACKS["forge"](guest, told)
+    await _promote(guest, told)
+    await guest.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source="chat")])
+    await guest.profile_learn(["The user lives in Mars City."], told.said, datetime.now(UTC))
+    assert await told.homes() == ["lives in Berlin"]
+    assert await told.owner.profile_proposals() == []
+
+
+async def test_what_a_model_makes_of_an_exchange_on_behalf_of_a_tool_is_a_proposal(told: Told) -> None:
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    await tool.profile_learn(["The user lives in Mars City."], told.said, datetime.now(UTC))
+    assert await told.homes() == ["lives in Berlin"]
+    [proposal] = await told.owner.profile_proposals()
+    assert proposal.title == "proposed: lives in Mars City"
+
+
+async def test_what_the_models_tool_writes_makes_no_statement_of_the_person_outdated(told: Told) -> None:
+    context = agent_context(told.system.cleared_for("full", rights=TOOL_RIGHTS), "chat")
+    title = "I moved from Berlin to Mars City, I no longer live in Berlin"
+    box = Toolbox(offered_to_models(context))
+    [result] = await box.run([ToolCall("1", "memory_write", json.dumps({"title": title}))])
+    assert not result.is_error
+    hits = (await told.owner.recall("Where do I live, in Berlin?")).hits
+    assert {hit.observation.title for hit in hits if hit.observation} >= {title}
+    assert {hit.changed_at for hit in hits} == {None}
+    assert await told.homes() == ["lives in Berlin"]
+
+
+async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told: Told) -> None:
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    again = await tool.remember("lives in Berlin", sensitivity="secret", tags=["tool"])
+    assert (again.outcome, again.id != told.line) == ("added", True)
+    [line] = await told.owner.profile("home")
+    assert (line.row.tags, line.sensitivity, line.row.mention_count) == ((), "public", 0)
+
+
+async def test_forgetting_through_a_tool_what_was_said_forgets_what_was_taken_from_it(told: Told) -> None:
+    await told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat").forget(told.said)
+    assert await told.homes() == []
