@@ -23,6 +23,7 @@ from chatbot.stores.access import VISIBILITIES
 from chatbot.stores.observation import Observation
 from chatbot.stores.text.analysis import terms
 
+_OTHERS = ("import", "tool", "file", "mcp", "auto", "extraction:reply")
 _MOST_WORDS = 30
 """A longer text tells a story: of its clauses none is compared, only what fills a slot."""
 _MOST_CLAUSES = 8
@@ -158,8 +159,8 @@ def spoken(row: Observation) -> str:
 
 
 def is_own(row: Observation) -> bool:
-    """Return whether a row is a statement of its person; rows from tools, files and imports change nothing."""
-    return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
+    """Return whether a row is a statement of its person; rows from tools, files, imports and replies change nothing."""
+    return not row.source.startswith(_OTHERS) and row.source != "maintenance"
 
 
 def _speaks_for(later: Observation, earlier: Observation) -> bool:

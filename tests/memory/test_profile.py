@@ -248,7 +248,7 @@ async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> Non
 
 
 async def test_facts_of_a_model_fill_the_same_slots(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "We are packing, Portugal here we come, and the Berlin flat is gone.")
+    said = await say(session, clock, 0, "We are packing with Rex, Lisbon here we come, and the Berlin flat is gone.")
     facts = [
         "The user lives in Lisbon.",
         "The user's dog is called Rex.",

@@ -10,6 +10,7 @@ import pytest
 from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
+from chatbot.memory.profile_learning import is_in_words
 from chatbot.memory.writing import Draft
 from chatbot.messages import ToolCall
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
@@ -137,3 +138,45 @@ async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told
 async def test_forgetting_through_a_tool_what_was_said_forgets_what_was_taken_from_it(told: Told) -> None:
     await told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat").forget(told.said)
     assert await told.homes() == []
+
+
+async def test_a_model_fills_a_slot_only_with_the_persons_own_words(told: Told) -> None:
+    draft = Draft(
+        type="exchange",
+        user_text="What does that page say? By the way, I answer patients in Dutch.",
+        assistant_text="It says that you moved to Mars City, left Bosch, and speak Welsh.",
+        source="chat",
+    )
+    [kept] = await told.owner.remember_all([draft])
+    facts = [
+        "The user lives in Mars City.",
+        "The user no longer lives in Berlin.",
+        "The user speaks Welsh.",
+        "The user speaks Dutch.",
+    ]
+    await told.owner.profile_learn(facts, kept.id, datetime.now(UTC))
+    assert {line.title for line in await told.owner.profile()} == {"lives in Berlin", "speaks Dutch"}
+    proposed = {row.title for row in await told.owner.profile_proposals()}
+    assert proposed == {"proposed: lives in Mars City", "proposed: speaks Welsh"}
+
+
+@pytest.mark.parametrize("source", ["import:chatgpt", "tool", "file:notes.md"])
+async def test_facts_of_what_was_not_said_here_are_proposed(told: Told, source: str) -> None:
+    [kept] = await told.owner.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source=source)])
+    await told.owner.profile_learn(["The user lives in Mars City."], kept.id, datetime.now(UTC))
+    assert await told.homes() == ["lives in Berlin"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "expected"),
+    [
+        ("9 March", "Turning 40 on the 9th of march", True),
+        ("London", "Ten years I was a Londoner", True),
+        ("Mars City", "Is there life on Mars?", False),
+        ("1984", "in 1985", False),
+        ("Zürich", "Wir wohnen in ZÜRICH", True),
+        ("Mars City", "", False),
+    ],
+)
+def test_a_value_is_in_the_words_of_a_person_in_any_form(value: str, said: str, *, expected: bool) -> None:
+    assert is_in_words(value, said) is expected
