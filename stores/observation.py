@@ -342,6 +342,14 @@ def is_line(row: Observation) -> bool:
     )
 
 
+_BY_OTHERS = ("import", "tool", "file", "mcp", "auto", "extraction:reply", "maintenance")
+
+
+def is_own(row: Observation) -> bool:
+    """Return whether a row is a statement of its person; rows from tools, files, imports and replies are not."""
+    return not row.source.startswith(_BY_OTHERS)
+
+
 def content_hash(observation: Observation) -> str:
     """SHA-256 over title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 

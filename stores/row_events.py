@@ -50,6 +50,7 @@ from chatbot.stores.observation import (
     changed,
     counted,
     is_line,
+    is_own,
     parse_observation,
     parse_triple,
     unchecked,
@@ -364,7 +365,10 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
-    return [*_tightening(event, applied(twin, mention), known, twin), *leaving, mention]
+    if is_own(twin) and not is_own(row):  # what others repeat is not said again by its person
+        mention = replace(mention, kind="update")
+    kept = [mention] if mention.kind == "mention" or mention.fields else []
+    return [*_tightening(event, applied(twin, mention), known, twin), *leaving, *kept]
 
 
 def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
@@ -415,11 +419,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("sources of a memory can be added, not removed")
     _check_writable(new, view)
-    _check_line(new, view)
-    if new.user_text != old.user_text:
-        check_may(view, "chat", old)
-    if not is_stricter(new, old):
-        check_may(view, "declassify", old)
+    _check_update(old, new, view)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
     different = {
@@ -431,6 +431,14 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         return [], Outcome("skipped", old.id, "nothing changed")
     kept = replace(event, fields=dict(sorted(different.items())))
     return [*_tightening(event, new, known, old), kept], Outcome("updated", old.id)
+
+
+def _check_update(old: Observation, new: Observation, view: View) -> None:
+    _check_line(new, view)
+    if new.user_text != old.user_text:
+        check_may(view, "chat", old)
+    if not is_stricter(new, old):
+        check_may(view, "declassify", old)
 
 
 def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:

@@ -20,10 +20,9 @@ from chatbot.memory.scoring import Nearness, outstanding
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import Observation, is_own
 from chatbot.stores.text.analysis import terms
 
-_OTHERS = ("import", "tool", "file", "mcp", "auto", "extraction:reply")
 _MOST_WORDS = 30
 """A longer text tells a story: of its clauses none is compared, only what fills a slot."""
 _MOST_CLAUSES = 8
@@ -156,11 +155,6 @@ def spoken(row: Observation) -> str:
     if row.type in {"session_summary", "compressed_summary", "technical", "task"}:
         return ""
     return row.user_text if row.type == "exchange" else row.narrative or row.title
-
-
-def is_own(row: Observation) -> bool:
-    """Return whether a row is a statement of its person; rows from tools, files, imports and replies change nothing."""
-    return not row.source.startswith(_OTHERS) and row.source != "maintenance"
 
 
 def _speaks_for(later: Observation, earlier: Observation) -> bool:
