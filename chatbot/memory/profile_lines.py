@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import SLOTS, holds_several
-from chatbot.stores.access import VISIBILITIES, Sensitivity
+from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import PROFILE, SLOT, Observation, Status, is_line
@@ -29,6 +29,8 @@ HEALTH = "health"
 """The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
+CHANGED = "changed_at"
+"""The key of the metadata of an exported row that tells when what it says changed."""
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -132,6 +134,19 @@ def changed_sources(rows: Iterable[Observation]) -> dict[str, datetime]:
                 changed = successor.created_at if successor else row.superseded_at
                 found |= {source: changed for source in row.derived_from if source not in current}
     return found
+
+
+async def with_changes(scope: Scope, rows: Sequence[Observation]) -> list[Observation]:
+    """Return the rows, for an export: each from which an outdated value was taken tells when that changed."""
+    changed = changed_sources(await slot_rows(scope, SENSITIVITIES))
+    marks = {each: {CHANGED: format_time(when)} for each, when in changed.items()}
+    return [replace(row, metadata={**row.metadata, **marks.get(row.id, {})}) for row in rows]
+
+
+def changes_told(rows: Iterable[Observation], now: datetime) -> dict[str, datetime]:
+    """The rows that tell when they changed, as an export does, by id; a time to come tells nothing."""
+    told = {row.id: _time(row.metadata.get(CHANGED)) for row in rows}
+    return {each: when for each, when in told.items() if when is not None and when <= now}
 
 
 def concerning(lines: Sequence[Line], asked: str, shown: Iterable[str] = (), *, begins: bool = False) -> list[Line]:

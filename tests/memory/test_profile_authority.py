@@ -3,22 +3,35 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from chatbot.chat.memory_tools import agent_context, offered_to_models
+from chatbot.chat.turn_memory import TurnMemory
+from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import is_in_words
 from chatbot.memory.writing import Draft
 from chatbot.messages import ToolCall
-from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
+from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
 from chatbot.stores.errors import MissingRight
 from chatbot.tools import Toolbox
+from chatbot.transfer import Importer, export_memories, open_source
+from chatbot.transfer.memory_export import render
+from chatbot.transfer.storage_copy import copy_storage
+from tests.clock import Clock
 
 SLOT = {"kind": "slot", "slot": "home", "held": {"value": "Mars City"}}
 GUEST = "token:tk_1"
+STORES = ["basic_session", "observations"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(step=timedelta(seconds=1))
 
 
 @dataclass
@@ -180,3 +193,51 @@ async def test_facts_of_what_was_not_said_here_are_proposed(told: Told, source: 
 )
 def test_a_value_is_in_the_words_of_a_person_in_any_form(value: str, said: str, *, expected: bool) -> None:
     assert is_in_words(value, said) is expected
+
+
+@pytest.mark.parametrize("way", ["at once", "reindex", "copy", "export"])
+async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
+    tmp_path: Path, clock: Clock, way: str
+) -> None:
+    begin = clock()
+    async with MemorySystem(tmp_path / "memory", clock=clock) as system:
+        await say(system, "I live in Berlin.")
+        clock.move(days=90)
+        newest = await say(system, "I moved to Lisbon.")
+        clock.move(days=90)
+        await system.purge(newest)
+        exported = await export_memories(system.memories("chat"), SENSITIVITIES)
+    path = tmp_path / "memory"
+    if way == "copy":
+        path = tmp_path / "copy"
+        await copy_storage(tmp_path / "memory", path)
+    if way == "export":
+        path = tmp_path / "other"
+        (tmp_path / "memories.jsonl").write_text(render(exported, "jsonl"))
+    async with MemorySystem(path, clock=clock) as system:
+        if way == "reindex":
+            await system.memories("chat").reindex()
+        if way == "export":
+            await Importer(system, agent="chat", agents={"chat": STORES}).run(open_source(tmp_path / "memories.jsonl"))
+        session = await system.create_session(STORES, "chat")
+        assert await session.profile() == []
+        for days in (95, 150):
+            at = begin + timedelta(days=days)
+            assert await session.profile(as_of=at) == []
+            [hit] = (await session.recall("Where do I live, in Berlin?", as_of=at)).hits
+            assert hit.changed_at is not None
+        if way != "export":
+            assert [each.title for each in await session.profile(as_of=begin + timedelta(days=50))] == [
+                "lives in Berlin"
+            ]
+            assert [line.valid_to is not None for line in await session.profile_history("home")] == [True]
+        memory = TurnMemory.of(session, AgentSettings(), clock)
+        assert memory is not None
+        text = (await memory.recall(["before", "Where do I live?"], since=None, most_tokens=2_000)).text
+        assert text.count("Berlin") == text.count("later changed on") == 1
+        assert "Lisbon" not in text
+
+
+async def say(system: MemorySystem, text: str) -> str:
+    [kept] = await system.memories("chat").remember_all([Draft(type="exchange", user_text=text, source="chat")])
+    return kept.id
