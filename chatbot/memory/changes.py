@@ -16,6 +16,8 @@ from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
+from chatbot.memory.profile_learning import in_first_person
+from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
@@ -118,6 +120,30 @@ def outdated(
     return {
         old: change for old, change in found.items() if change.is_certain or _is_nearest(old, change, found, nearness)
     }
+
+
+def outdated_lines(lines: Iterable[Line], rows: Sequence[Observation], now: datetime) -> dict[str, datetime]:
+    """The current lines of a profile that a later statement among the rows has changed, by id, with the time of that.
+
+    Such a statement fills no slot, or the line would have been replaced.
+    """
+    told = [row for row in rows if spoken(row) and row.created_at <= now]
+    found: dict[str, datetime] = {}
+    for line in lines:
+        if line.valid_to is None and not line.ended:
+            old = statement(_in_words(line))
+            later = [row for row in told if said_at(row) > line.said_at and _speaks_for(row, line.row)]
+            if changed := [said_at(row) for row in later if changes(old, _statement(row))]:
+                found[line.id] = max(changed)
+    return found
+
+
+def _in_words(line: Line) -> str:
+    """Return a line as its person would say it."""
+    of, is_named, value = line.title.partition(": ")
+    if is_named:
+        return f"My {of} is {value}"
+    return f"I'm {line.title}" if line.slot == "allergy" else in_first_person(f"The user {line.title}")
 
 
 def _is_nearest(old: str, change: Change, found: Mapping[str, Change], nearness: Nearness) -> bool:
