@@ -54,9 +54,12 @@ class Profiles(MemoryWrites, ScopedOperations):
     ) -> list[Line]:
         """Return the caller's lines, pinned first: now, or `as_of` a time, as `known_at` a time.
 
-        Where only `known_at` is given, what was true by then is meant.
+        Where only `known_at` is given, what was true by then is meant. Raises `InvalidValue` for a time to come.
         """
+        from chatbot.memory.past import moment
+
         scope = self._scope()
+        moment(as_of, known_at, scope.clock())
         rows = await slot_rows(scope, ask)
         return lines_at(rows, scope.clock(), slot=slot, as_of=as_of, known_at=known_at)
 

@@ -31,6 +31,7 @@ OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
 CHANGED = "changed_at"
 """The key of the metadata of an exported row that tells when what it says changed."""
+_FINEST_FIRST = ("day", "week", "month", "in", "year")
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -205,14 +206,30 @@ def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
 
 def past_asked(text: str, now: datetime) -> datetime | None:
     """The time in the past that a question is about, if it names one: the middle of the span that it names."""
+    if (span := _span_named(text, now)) is None:
+        return None
+    begin, end = span
+    return min(begin + (end - begin) / 2, now)
+
+
+def named_time(text: str, now: datetime) -> datetime | None:
+    """The first moment of the past span that words such as "May 2025", "last year" or "2025" name; None for none."""
+    span = _span_named(text, now) or _span_named(f"in {text}", now)
+    return span[0] if span else None
+
+
+def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    """The span of the finest dates that a text names, from the first that begins in the past to the last."""
     from chatbot.stores.text.dates import date_terms
 
-    spans = [span for term in date_terms(text, now, exact=True) if (span := span_of(term, now)) is not None]
-    spans = [(begin, end) for begin, end in spans if begin < now - timedelta(days=1)]
-    if not spans:
-        return None
-    begin, end = max(spans)
-    return min(begin + (end - begin) / 2, now)
+    terms = date_terms(text, now, exact=True)
+    kinds = {kind for term in terms if (kind := term.partition(":")[0]) in _FINEST_FIRST}
+    for kind in (each for each in _FINEST_FIRST if each in kinds):
+        spans = [span_of(term, now) for term in terms if term.partition(":")[0] == kind]
+        past = [span for span in spans if span is not None and span[0] < now - timedelta(days=1)]
+        if past:
+            return min(begin for begin, _ in past), max(end for _, end in past)
+    return None
 
 
 def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[Line]:
