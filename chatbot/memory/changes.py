@@ -16,11 +16,13 @@ from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
+from chatbot.memory.profile_learning import in_first_person
+from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
 from chatbot.memory.slot_words import KIN, holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import Observation, is_own
 from chatbot.stores.text.analysis import terms
 
 _MOST_WORDS = 30
@@ -122,6 +124,30 @@ def outdated(
     }
 
 
+def outdated_lines(lines: Iterable[Line], rows: Sequence[Observation], now: datetime) -> dict[str, datetime]:
+    """The current lines of a profile that a later statement among the rows has changed, by id, with the time of that.
+
+    Such a statement fills no slot, or the line would have been replaced.
+    """
+    told = [row for row in rows if spoken(row) and row.created_at <= now]
+    found: dict[str, datetime] = {}
+    for line in lines:
+        if line.valid_to is None and not line.ended:
+            old = statement(_in_words(line))
+            later = [row for row in told if said_at(row) > line.said_at and _speaks_for(row, line.row)]
+            if changed := [said_at(row) for row in later if changes(old, _statement(row))]:
+                found[line.id] = max(changed)
+    return found
+
+
+def _in_words(line: Line) -> str:
+    """Return a line as its person would say it."""
+    of, is_named, value = line.title.partition(": ")
+    if is_named:
+        return f"My {of} is {value}"
+    return f"I'm {line.title}" if line.slot == "allergy" else in_first_person(f"The user {line.title}")
+
+
 def _is_nearest(old: str, change: Change, found: Mapping[str, Change], nearness: Nearness) -> bool:
     """Return whether no other row is what an uncertain change is about: one piece of news changes one thing."""
     by = change.by.id
@@ -157,11 +183,6 @@ def spoken(row: Observation) -> str:
     if row.type in {"session_summary", "compressed_summary", "technical", "task"}:
         return ""
     return row.user_text if row.type == "exchange" else row.narrative or row.title
-
-
-def is_own(row: Observation) -> bool:
-    """Return whether a row is a statement of its person; rows from tools, files and imports change nothing."""
-    return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
 
 
 def _speaks_for(later: Observation, earlier: Observation) -> bool:

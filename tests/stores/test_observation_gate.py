@@ -19,7 +19,7 @@ from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, OWN, SLOT
+from chatbot.memory.profile_lines import CATEGORY, OWN
 from chatbot.memory.scope import Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
@@ -27,7 +27,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observation import SLOT, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
 from chatbot.stores.row_changes import Position
