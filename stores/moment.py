@@ -6,7 +6,7 @@ It is for stores that a look takes a round trip. What the turn itself writes is 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,7 +18,9 @@ LONGEST_S = 1.0
 class Moment:
     """The answers that a turn was given by its stores, with the time of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: Sequence[object] = ()) -> None:
+        self.ahead = ahead
+        """Reads that are made anyway (`Store.ahead`): an engine may make them along with the lease of the turn."""
         self._read: dict[Hashable, tuple[float, Any]] = {}
         self.is_over = False
 
@@ -35,6 +37,12 @@ class Moment:
         """Note what it has become by a write of ours, which looks at nothing else."""
         self._read[key] = (self._read[key][0], value)
 
+    def take(self, key: Hashable) -> Any:
+        """Return what was read just now and forget it: who asks again looks again."""
+        value = self.known(key)
+        self.drop(key)
+        return value
+
     def drop(self, key: Hashable) -> None:
         """Forget what was read: it is written now."""
         self._read.pop(key, None)
@@ -50,9 +58,9 @@ def present_moment() -> Moment | None:
 
 
 @contextmanager
-def one_moment() -> Iterator[None]:
-    """Begin a moment, which ends with the block."""
-    moment = Moment()
+def one_moment(ahead: Sequence[object] = ()) -> Iterator[None]:
+    """Begin a moment, which ends with the block, and in which these reads will be asked for."""
+    moment = Moment(ahead)
     token = _present.set(moment)
     try:
         yield

@@ -156,8 +156,8 @@ class Chat:
     ) -> Receipt:
         if not files:
             _check_message(text)
-        async with self._order:
-            with one_moment():  # not before, or the turn could miss what the one before it has written
+        with one_moment(() if self.session is None else self.session.ahead()):
+            async with self._order:  # nothing is read before, or the turn could miss what the one before it has written
                 if self.session is not None:
                     await self._conversation.publisher.begin(self.session)
                 await self._begin_window()

@@ -11,8 +11,9 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +22,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
+from chatbot.stores.moment import Moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
     PatientConnection,
@@ -52,6 +54,19 @@ _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
 
 T = TypeVar("T")
+Asked = tuple[str, dict[str, Any]]
+"""A statement and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A read of an identity that the lease of a turn brings along; `keep` notes its rows in the turn's moment."""
+
+    database: Database
+    identity: str
+    statement: str
+    values: dict[str, Any]
+    keep: Callable[[Moment, list[Row]], None]
 
 
 class Work:
@@ -160,14 +175,24 @@ class Database:
 
     def rows(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> list[Row]:
         """Run one statement that only reads, or that may be run twice, and return its rows."""
-        return self._once(identity, statement, values, fetched, durable=durable, is_safe=True)
+        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=True)
+        return fetched(cursor)
+
+    def rows_along(
+        self, identity: str, statement: str, looks: Sequence[Look], *, durable: bool = True, **values: Any
+    ) -> tuple[list[Row], list[list[Row]]]:
+        """Return the rows of a statement as `rows` does, and those of looks made after it in the same round trip."""
+        also = [(look.statement, look.values) for look in looks]
+        first, *others = self._at_once(identity, [(statement, values), *also], durable=durable, is_safe=True)
+        return fetched(first), [fetched(each) for each in others]
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
 
         Raises `StoreFailed` where the connection broke and the result is unknown.
         """
-        return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
+        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
+        return cursor.rowcount
 
     def add(self, identity: str, statement: str, *, session: str, name: str, **values: Any) -> bool:
         """Add a row to what `begun` was called for; False where it was not, or it is gone. Otherwise as `run`."""
@@ -258,27 +283,25 @@ class Database:
     def _may_move(self, error: psycopg.Error) -> bool:
         return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
-    def _once(
-        self,
-        identity: str,
-        statement: str,
-        values: dict[str, Any],
-        answer: Callable[[psycopg.Cursor[Row]], T],
-        *,
-        durable: bool,
-        is_safe: bool,
-    ) -> T:
+    def _at_once(
+        self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool
+    ) -> list[psycopg.Cursor[Row]]:
+        """Run statements in one round trip: as one transaction, or within that of this thread."""
         work = self.current(identity)
         if work is not None:
             with self._translated():
-                return answer(work._connection.execute(prepared(statement), values | {"identity": identity}))  # noqa: SLF001
+                return [
+                    work._connection.execute(prepared(statement), values | {"identity": identity})  # noqa: SLF001
+                    for statement, values in wanted
+                ]
 
-        def attempt() -> T:
-            with self.connection() as connection:
-                with connection.pipeline():  # up to its end it is one transaction
-                    connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
-                    cursor = connection.execute(prepared(statement), values | {"identity": identity})
-                return answer(cursor)
+        def attempt() -> list[psycopg.Cursor[Row]]:
+            with self.connection() as connection, connection.pipeline():  # up to its end it is one transaction
+                connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
+                return [
+                    connection.execute(prepared(statement), values | {"identity": identity})
+                    for statement, values in wanted
+                ]
 
         return self.retried(attempt, is_safe=is_safe)
 

@@ -16,9 +16,10 @@ from chatbot.stores.backend import Blobs, Document, Lease, Lines, Mark, Pen, Pla
 from chatbot.stores.errors import InvalidValue, MissingFolder, UnsafePath
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.blobs import PostgresBlobs
-from chatbot.stores.postgres.database import Database, Transaction
+from chatbot.stores.postgres.database import Database, Look, Transaction
 from chatbot.stores.postgres.leases import Leases
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -227,19 +228,34 @@ class PostgresLease(Lease):
         """Take the lease without waiting. A crash of the database loses only leases that it ends anyway."""
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
-        [(is_there, is_taken)] = self._place.rows(
-            take, durable=False, name=self._name, holder=self._holder, ttl=leases.lapses_after_s
+        moment = present_moment()
+        looks = self._looks(moment)
+        values = {"session": self._place.session, "name": self._name, "holder": self._holder}
+        [(is_there, is_taken)], seen = self._place.database.rows_along(
+            self._place.identity, take, looks, durable=False, **values, ttl=leases.lapses_after_s
         )
         if not is_there:
             raise self._place.missing()
         if is_taken:
             leases.add(self._place.identity, self._holder)
+            if moment is not None:
+                for look, rows in zip(looks, seen, strict=True):
+                    look.keep(moment, rows)
         return bool(is_taken)
 
     def release(self) -> None:
         """Delete the row of the lease, if it is held."""
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
+
+    def _looks(self, moment: Moment | None) -> list[Look]:
+        """Return the reads of this moment that can be made along with taking the lease, and after it."""
+        place = self._place
+        return [
+            each
+            for each in (moment.ahead if moment is not None else ())
+            if isinstance(each, Look) and each.database is place.database and each.identity == place.identity
+        ]
 
 
 def appending(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

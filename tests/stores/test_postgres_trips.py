@@ -22,8 +22,8 @@ from tests.postgres import address
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = {False: 10, True: 14}
-"""Of a warm turn, by whether it remembers what was said and counts what it was reminded of."""
+MOST = {"Where do they live?": 6, "Ada has sold honey on the market since May": 10}
+"""Of a warm turn by its text; the second one is remembered, and counts a use of what it was reminded of."""
 
 
 _behind: ContextVar[bool] = ContextVar("_behind", default=False)
@@ -73,11 +73,9 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "remembers"), [("Where do they live?", False), ("Ada has sold honey on the market since May", True)]
-)
+@pytest.mark.parametrize("text", MOST)
 async def test_a_warm_turn_takes_few_round_trips(
-    text: str, remembers: bool, trips: Trips, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, trips: Trips, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = address(tmp_path).identity
@@ -91,9 +89,8 @@ async def test_a_warm_turn_takes_few_round_trips(
         trips.count = 0
         receipt = await chat.turn(text)
         assert text in receipt.reply
-        assert (receipt.remembered is not None) == remembers
-        assert bool(receipt.memory["injected"]) == remembers
-        assert 0 < trips.count <= MOST[remembers]
+        assert 0 < trips.count <= MOST[text]
+        assert (receipt.remembered is None) == (not receipt.memory["injected"]) == ("?" in text)
 
 
 async def test_within_a_moment_others_are_looked_at_once_and_own_writes_are_seen(tmp_path: Path) -> None:
