@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from chatbot.stores.backend import Blobs, Document, Lease, Lines, Mark, Pen, Place, Reading, Record
@@ -99,15 +100,21 @@ class PostgresLines(Lines):
         """Insert the lines in one round trip."""
         place = self._place
         where = {"session": place.session, "name": self._name}
-        if not records or (
-            len(records) == 1
-            and place.database.add(place.identity, statements.ADD_LINE, **where, record=_text(records[0]))
-        ):
-            return
+        again = partial(self._append, records)
+        if len(records) == 1:
+            one = {**where, "record": _text(records[0])}
+            if place.database.add(place.identity, statements.ADD_LINE, again, **one):
+                return
+        if records:
+            again()
+
+    def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append to lines that may not have begun."""
+        place = self._place
         append = statements.APPEND_OF_SESSION if place.session else statements.APPEND_OWN
         if not place.run(append, **appending(self._name, records)):
             raise place.missing()
-        place.database.begun(place.identity, **where)
+        place.database.begun(place.identity, place.session, self._name)
 
     def newest_first(self) -> Iterator[Record]:
         """Select the lines page by page, newest first."""

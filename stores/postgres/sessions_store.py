@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore
@@ -152,8 +153,12 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             moment.drop(key)
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        if len(entries) == 1 and self._added(session, entries[0]):
-            return
+        again = partial(self._append_all, session, entries)
+        if len(entries) != 1 or not self._added(session, entries[0], again):
+            again()
+
+    def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+        """Append to a transcript that may not have begun."""
         if not self._database.run(
             self._identity,
             statements.APPEND_MESSAGES,
@@ -166,10 +171,11 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             raise _missing(session)
         self._database.begun(self._identity, session.id, _MESSAGES)
 
-    def _added(self, session: SessionRef, entry: TranscriptEntry) -> bool:
+    def _added(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
         """Append to a transcript that has begun, which is cheaper."""
-        values = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
-        return self._database.add(self._identity, statements.ADD_MESSAGE, session=session.id, name=_MESSAGES, **values)
+        values: dict[str, Any] = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
+        where = {"session": session.id, "name": _MESSAGES}
+        return self._database.add(self._identity, statements.ADD_MESSAGE, again, **where, **values)
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
         lock = {"session": session.id, **_head(_VALUES, 0)}

@@ -22,7 +22,7 @@ from tests.postgres import address
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = {"Where do they live?": 6, "Ada has sold honey on the market since May": 10}
+MOST = {"Where do they live?": 4, "Ada has sold honey on the market since May": 8}
 """Of a warm turn by its text; the second one is remembered, and counts a use of what it was reminded of."""
 
 
