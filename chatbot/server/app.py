@@ -29,8 +29,8 @@ from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invali
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
 from chatbot.server.native import routers
-from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.open_runtimes import KeptOpen
+from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.page.routes import told
