@@ -1,6 +1,8 @@
 """Titles of sessions: by rule, by the model when asked, and never against the user's word."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -77,6 +79,24 @@ async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path, gr
         assert await _title(chat) == "Where is Uji?"
         await chat.turn("And Kyoto?")
         assert await _title(chat) == "Where is Uji?"
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+async def test_a_session_has_its_title_before_the_reply(memory_home: Path, *, by_model: bool) -> None:
+    class Watching(ScriptedModel):
+        titles: ClassVar[list[str]] = []
+
+        async def stream(self, *given: Any, **more: Any) -> AsyncIterator[Any]:
+            record = await memory.find_session(chat.session.id if chat.session else "")
+            self.titles.append(record.title)
+            async for delta in super().stream(*given, **more):
+                yield delta
+
+    async with MemorySystem(memory_home) as memory:
+        chat = await _chat(memory, memory_home, Watching(["Near Kyoto.", "A town of tea"]), by_model=by_model)
+        await chat.turn("Where is Uji?")
+        assert Watching.titles[0] == "Where is Uji?"
+        assert await _title(chat) == ("A town of tea" if by_model else "Where is Uji?")
 
 
 async def test_a_title_that_somebody_gave_is_never_replaced(memory_home: Path) -> None:
