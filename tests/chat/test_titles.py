@@ -1,6 +1,5 @@
 """Titles of sessions: by rule, by the model when asked, and never against the user's word."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,11 +85,9 @@ async def test_a_session_has_its_title_before_the_reply(memory_home: Path, *, by
     class Watching(ScriptedModel):
         titles: ClassVar[list[str]] = []
 
-        async def stream(self, *given: Any, **more: Any) -> AsyncIterator[Any]:
-            record = await memory.find_session(chat.session.id if chat.session else "")
-            self.titles.append(record.title)
-            async for delta in super().stream(*given, **more):
-                yield delta
+        def _next_reply(self, messages: Any) -> Any:
+            self.titles.append(chat.session.record.title if chat.session else "")
+            return super()._next_reply(messages)
 
     async with MemorySystem(memory_home) as memory:
         chat = await _chat(memory, memory_home, Watching(["Near Kyoto.", "A town of tea"]), by_model=by_model)

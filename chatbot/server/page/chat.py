@@ -98,7 +98,7 @@ def _titled(record: SessionRecord, told: list[Exchange]) -> SessionRecord:
     """Return the record with the title that the first message gives it, if that is just being written down."""
     if record.title or not (told and told[0].turn):
         return record
-    return replace(record, title=title_of(redact(told[0].question)[0]))
+    return replace(record, title=title_of(redact(told[0].question or "")[0]))
 
 
 @router.get("/c/{session_id}/earlier")
