@@ -81,6 +81,13 @@ class Store(Closable):
 
         return guarded
 
+    def ahead(self, session: SessionRef) -> Sequence[object]:  # noqa: ARG002 - for those that can
+        """Return the reads that a turn of the session makes in any case, for its `Moment`; none where they cost little.
+
+        Their meaning is the engine's.
+        """
+        return ()
+
     async def forget_session(self, session: SessionRef) -> None:
         """A session is being deleted: let go of what is kept outside of its folder. Unknown sessions are no error."""
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
 from chatbot.models.token_counts import estimate_text
 from chatbot.stores.errors import StoreError
+from chatbot.stores.moment import soon
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Span, observed, present_observer, span
@@ -328,11 +329,16 @@ class Calls:
     async def _settle(self, held: Sequence[_Hold], call: Call | None = None) -> None:
         """Write the call on every bill, or, for one that was not made, only end what was reserved."""
         for each in held:
+            # A reservation ends only once the cost is written.
+            waits = soon(self._report_unbilled) if each.reservation is None else nullcontext()
             try:
-                with observed(self._observer):
+                with observed(self._observer), waits:
                     await each.ledger.settle(each.reservation, call and replace(call, session=each.account))
             except StoreError as error:
-                self._report(f"the cost of this call could not be written to the bill: {error}")
+                self._report_unbilled(error)
+
+    def _report_unbilled(self, error: StoreError) -> None:
+        self._report(f"the cost of this call could not be written to the bill: {error}")
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:

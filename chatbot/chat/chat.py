@@ -26,7 +26,7 @@ from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
-from chatbot.stores.moment import one_moment
+from chatbot.stores.moment import moment_of_turn
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
@@ -156,14 +156,15 @@ class Chat:
     ) -> Receipt:
         if not files:
             _check_message(text)
-        async with self._order:
-            with one_moment():  # not before, or the turn could miss what the one before it has written
-                if self.session is not None:
-                    await self._conversation.publisher.begin(self.session)
-                await self._begin_window()
-                turn, receipt = self._turn(text, emit, most, client, files)
-                self._receipts.append(receipt)
-                return await turn.run()
+        ahead = () if self.session is None else self.session.ahead()
+        # Nothing is read before our turn has come, or we could miss what the one before has written.
+        async with moment_of_turn(ahead), self._order:
+            if self.session is not None:
+                await self._conversation.publisher.begin(self.session)
+            await self._begin_window()
+            turn, receipt = self._turn(text, emit, most, client, files)
+            self._receipts.append(receipt)
+            return await turn.run()
 
     def _turn(
         self,

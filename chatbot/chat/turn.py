@@ -63,6 +63,7 @@ from chatbot.models.rerank import Reranker
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.moment import soon
 from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import Toolbox, ToolResult
 
@@ -584,9 +585,13 @@ class Turn:
             return
         try:
             await self._title_by_rule()
-            await self._session.receipt_append(self._receipt.as_json())
+            with soon(self._note_unsaved_receipt):  # the end of the turn is written next
+                await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
-            self._notice(f"the receipt of this turn could not be saved: {error}")
+            self._note_unsaved_receipt(error)
+
+    def _note_unsaved_receipt(self, error: StoreError) -> None:
+        self._notice(f"the receipt of this turn could not be saved: {error}")
 
     def _may_title(self) -> bool:
         """Return whether the session has no title yet, or one made of a greeting."""

@@ -19,7 +19,7 @@ from chatbot.memory.denial import at_other_times, contradict, denials
 from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
-from chatbot.memory.slot_words import holds_several
+from chatbot.memory.slot_words import KIN, holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
 from chatbot.stores.observation import Observation, is_own
@@ -52,6 +52,8 @@ class Clause:
     past: bool
     """True if it is about another time than its own."""
     denied: frozenset[str]
+    is_someone: bool = False
+    """True if it is about a person, or whatever else has a name, of whom there are many things to tell."""
 
 
 @dataclass(frozen=True)
@@ -267,6 +269,9 @@ _PAST = re.compile(
     r"watched|broke|read|slept|felt|finished|ago)\b",
     re.IGNORECASE,
 )
+_POINTS = re.compile(r"\b(?:it|them|that|those|these|one|any|some|there)\W*$", re.IGNORECASE)
+"""The end of a clause whose object another one names: "… so I must never eat it"."""
+_PEOPLE = frozenset(term for each in KIN for term in terms(each))
 _KINDS = {
     **dict.fromkeys(("live", "lives", "moved", "moves", "reside", "resides"), "home"),
     **dict.fromkeys(("work", "works"), "work"),
@@ -363,6 +368,7 @@ def _clause(part: str, sentence: str) -> Clause | None:
         adds=_ADDS.search(text) is not None,
         past=_PAST.search(text) is not None,
         denied=denials(text),
+        is_someone=subject - {"my"} <= _PEOPLE or (_OWNED.match(text) is None and subject != {"i"}),
     )
 
 
@@ -416,7 +422,7 @@ def _changes(old: Clause, new: Clause) -> bool:
     if old.subject != new.subject or new.adds or (new.past and not new.changes):
         return False
     own = old.subject == {"i"}
-    if old.past and not (new.changes and not own):
+    if (own and _is_of_another_thing(old, new)) or (old.past and not (new.changes and not own)):
         return False
     if _denies(old, new):
         return True
@@ -425,6 +431,11 @@ def _changes(old: Clause, new: Clause) -> bool:
     if _replaces(old, new, own=own):
         return True
     return new.changes and _is_near(old, new, own=own)
+
+
+def _is_of_another_thing(old: Clause, new: Clause) -> bool:
+    """Return whether what the old clause is about stands elsewhere, and the new one shares a verb with it at most."""
+    return _POINTS.search(old.text) is not None and len(old.said & new.said) < 2
 
 
 def _denies(old: Clause, new: Clause) -> bool:
@@ -472,7 +483,7 @@ def _is_near(old: Clause, new: Clause, *, own: bool) -> bool:
     """Return whether an announced change is on the topic of the old clause, and of something that was said."""
     shared = old.said & new.said
     if not own:
-        return True
+        return bool(shared) or old.verb == new.verb or not (old.is_someone and new.is_someone)
     if not (old.said - _STATUS) and not new.said.isdisjoint(_STATUS):
         return True
     least = _NEAR if old.verb == new.verb or _ENDS.search(new.text) else _ALIKE

@@ -132,6 +132,10 @@ class SessionHandle(Memory, spans=False):
         own = self._caller
         return memory.cleared_for(self.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
 
+    def ahead(self) -> list[object]:
+        """Return the reads that a turn makes in any case; see `Store.ahead`."""
+        return [each for store in self._stores.values() for each in store.ahead(self._ref)]
+
     def supports(self, contract: type[Store]) -> bool:
         """Return whether one of the session's stores implements `contract`."""
         return any(isinstance(store, contract) for store in self._stores.values())

@@ -257,7 +257,7 @@ class MemoryReads(ScopedOperations):
         if past:
             before = scored_past(list(past.values()), texts[-1] if texts else "", weighed, view.now)
             found = sorted([*found, *before], key=lambda row: -row.score)
-        verdicts = judged(found, weighed, limit, exclude)
+        verdicts = judged(found, weighed, limit, exclude, texts[-1] if texts else "")
         choice, most = eligible(verdicts)
         near, more = await later_near(scope, view, choice, wanted, most=most, exclude=exclude)
         choice += unasked(more, found, weighed, view.now)

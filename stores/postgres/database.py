@@ -11,8 +11,9 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +22,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
+from chatbot.stores.moment import Failed, Moment, may_wait, present_moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
     PatientConnection,
@@ -52,6 +54,35 @@ _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
 
 T = TypeVar("T")
+Asked = tuple[str, dict[str, Any]]
+"""A statement and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A read of an identity that the lease of a turn brings along; `keep` notes its rows in the turn's moment."""
+
+    database: Database
+    identity: str
+    statement: str
+    values: dict[str, Any]
+    keep: Callable[[Moment, list[Row]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A row that is added along with the next operation of its moment; see `Database.add`."""
+
+    asked: Asked
+    again: Callable[[], None]
+    failed: Failed
+
+    def try_again(self) -> None:
+        """Write it by itself, and tell of a failure."""
+        try:
+            self.again()
+        except StoreError as error:
+            self.failed(error)
 
 
 class Work:
@@ -160,20 +191,44 @@ class Database:
 
     def rows(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> list[Row]:
         """Run one statement that only reads, or that may be run twice, and return its rows."""
-        return self._once(identity, statement, values, fetched, durable=durable, is_safe=True)
+        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=True)
+        return fetched(cursor)
+
+    def rows_along(
+        self, identity: str, statement: str, looks: Sequence[Look], *, durable: bool = True, **values: Any
+    ) -> tuple[list[Row], list[list[Row]]]:
+        """Return the rows of a statement as `rows` does, and those of looks made after it in the same round trip."""
+        also = [(look.statement, look.values) for look in looks]
+        first, *others = self._at_once(identity, [(statement, values), *also], durable=durable, is_safe=True)
+        return fetched(first), [fetched(each) for each in others]
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
 
         Raises `StoreFailed` where the connection broke and the result is unknown.
         """
-        return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
+        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
+        return cursor.rowcount
 
-    def add(self, identity: str, statement: str, *, session: str, name: str, **values: Any) -> bool:
-        """Add a row to what `begun` was called for; False where it was not, or it is gone. Otherwise as `run`."""
+    def add(
+        self, identity: str, statement: str, again: Callable[[], None], *, session: str, name: str, **values: Any
+    ) -> bool:
+        """Add a row to what `begun` was called for; False where it was not, or it is gone. Otherwise as `run`.
+
+        It may wait where that is allowed (`soon`); `again` adds the row in any case, if it turns out that it could not.
+        """
         if (identity, session, name) not in self._begun:
             return False
-        return self.run(identity, statement, session=session, name=name, **values) == 1
+        values |= {"session": session, "name": name}
+        moment, failed = present_moment(), may_wait()
+        if moment is not None and failed is not None and self.current(identity) is None:
+            moment.put_off((self, identity), Waiting((statement, values), again, failed))
+            return True
+        return self.run(identity, statement, **values) == 1
+
+    def write_waiting(self, identity: str) -> None:
+        """Make the writes that wait in this moment."""
+        self._at_once(identity, [], durable=True, is_safe=True)
 
     def begun(self, identity: str, session: str, name: str) -> None:
         """Note that there is a row in `chatbot.head` that says where the next one goes."""
@@ -258,29 +313,58 @@ class Database:
     def _may_move(self, error: psycopg.Error) -> bool:
         return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
-    def _once(
-        self,
-        identity: str,
-        statement: str,
-        values: dict[str, Any],
-        answer: Callable[[psycopg.Cursor[Row]], T],
-        *,
-        durable: bool,
-        is_safe: bool,
-    ) -> T:
+    def _at_once(
+        self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool
+    ) -> list[psycopg.Cursor[Row]]:
+        """Run statements in one round trip: as one transaction, or within that of this thread."""
         work = self.current(identity)
         if work is not None:
             with self._translated():
-                return answer(work._connection.execute(prepared(statement), values | {"identity": identity}))  # noqa: SLF001
+                return [
+                    work._connection.execute(prepared(statement), values | {"identity": identity})  # noqa: SLF001
+                    for statement, values in wanted
+                ]
 
-        def attempt() -> T:
-            with self.connection() as connection:
-                with connection.pipeline():  # up to its end it is one transaction
-                    connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
-                    cursor = connection.execute(prepared(statement), values | {"identity": identity})
-                return answer(cursor)
+        moment = present_moment()
+        if moment is not None and (waiting := moment.waiting((self, identity))):
+            answers = self._along(identity, waiting, wanted, is_safe=is_safe)
+            if answers is not None:
+                return answers
+        if not wanted:
+            return []
+        return self.retried(lambda: self._sent(identity, wanted, durable=durable), is_safe=is_safe)
 
-        return self.retried(attempt, is_safe=is_safe)
+    def _along(
+        self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
+    ) -> list[psycopg.Cursor[Row]] | None:
+        """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
+
+        Then each of what waited is tried by itself, so that each is told of its own failure alone.
+        """
+        try:
+            answers = self._sent(identity, [*(each.asked for each in waiting), *wanted], durable=True)
+        except (psycopg.Error, StoreError) as error:
+            if not (isinstance(error, psycopg.Error) and is_broken(error)):
+                for each in waiting:
+                    each.try_again()
+                return None
+            for each in waiting:
+                each.failed(unknown_end(error, self.shown))
+            if wanted and not is_safe:
+                raise unknown_end(error, self.shown) from error
+            return None
+        for each, answer in zip(waiting, answers, strict=False):
+            if answer.rowcount != 1:
+                each.try_again()
+        return answers[len(waiting) :]
+
+    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[psycopg.Cursor[Row]]:
+        """Run statements as one transaction in one round trip."""
+        with self.connection() as connection, connection.pipeline():
+            connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
+            return [
+                connection.execute(prepared(statement), values | {"identity": identity}) for statement, values in wanted
+            ]
 
     def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
         with self._opening:
@@ -354,6 +438,7 @@ class Transaction(Work):
             self.first = self.rows(first, **values)
             return
         database = self._database
+        database.write_waiting(self._identity)
         if not database.holding.acquire(timeout=_PATIENCE_S):
             raise StoreBusy(f"{database.shown}: too many changes at once for {_PATIENCE_S:g} s")
         try:

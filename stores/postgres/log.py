@@ -18,10 +18,11 @@ from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
-from chatbot.stores.moment import present_moment
+from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Transaction
+from chatbot.stores.postgres.database import Database, Look, Transaction
+from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.row_events import Event, parse_event
 
@@ -30,6 +31,8 @@ _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
 _AT_A_TIME = 2_000
 _KEPT_LINES = 16_384
 """Lines that are kept in memory, for each is one round trip away."""
+_STATE, _NEW = ".state", ".new"
+"""Names of what a moment knows of a log: generation and size, and the lines behind a position."""
 _LOST = -1
 """No generation: what was read is not what is there."""
 
@@ -78,9 +81,14 @@ class PostgresLog(Log):
         Within a moment, once is enough.
         """
         moment = present_moment() if self._writing is None else None  # who writes must know the end
-        if moment is not None and self._generation not in {0, _LOST} and moment.known(self):
-            self._end = self._position
-            return False
+        if moment is not None and self._generation not in {0, _LOST}:
+            if moment.known(self):
+                self._end = self._position
+                return False
+            generation, end = moment.take((self, _STATE)) or (_LOST, 0)
+            if generation == self._generation:
+                self._end = end
+                return False
         generation, self._end = self._state()
         return self._generation not in {0, generation}
 
@@ -101,7 +109,7 @@ class PostgresLog(Log):
 
     def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:
-            rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
+            rows = self._page(end)
             for start, text in rows:
                 line = text.encode()
                 yield (start, len(line)), line
@@ -109,6 +117,30 @@ class PostgresLog(Log):
                 self._position, self._last = start + len(line) + 1, line
             if len(rows) < _AT_A_TIME:
                 return
+
+    def _page(self, end: int) -> list[Row]:
+        """Return the next lines, at most 2,000: those that the lease of the turn brought along, or others."""
+        moment = present_moment()
+        begin, rows = (moment and moment.take((self, _NEW))) or (-1, [])
+        if begin == self._position and len(rows) < _AT_A_TIME:
+            return [row for row in rows if row[0] < end]
+        return self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
+
+    def ahead(self) -> list[Look]:
+        """Return the reads by which a turn finds what others have written since."""
+        begin = self._position
+
+        def keep_state(moment: Moment, rows: list[Row]) -> None:
+            moment.keep((self, _STATE), _state_in(rows))
+
+        def keep_new(moment: Moment, rows: list[Row]) -> None:
+            moment.keep((self, _NEW), (begin, rows))
+
+        new = {"start": begin, "end": 2**62, "limit": _AT_A_TIME if self._generation else 0}
+        return [
+            Look(self._database, self._identity, statements.JOURNAL_STATE, _HEAD, keep_state),
+            Look(self._database, self._identity, statements.READ_EVENTS, new, keep_new),
+        ]
 
     def event_at(self, place: Place) -> Event:
         """Return the event of a cached line, fetched first if it is missing."""
@@ -182,8 +214,7 @@ class PostgresLog(Log):
         """Generation and size; (0, 0) where nothing was ever written."""
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
-        rows = self._rows(statements.JOURNAL_STATE, **_HEAD)
-        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+        return _state_in(self._rows(statements.JOURNAL_STATE, **_HEAD))
 
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._database.rows(self._identity, statement, **values)
@@ -274,6 +305,10 @@ class PostgresWriting:
                 statements.ADD_EVENTS, starts=starts[part], lines=[line.decode() for line in lines[part]]
             )
         return size
+
+
+def _state_in(rows: list[Row]) -> tuple[int, int]:
+    return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
 
 def _digest(line: bytes) -> str:

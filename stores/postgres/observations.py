@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Sequence
 
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Address
@@ -11,10 +12,11 @@ from chatbot.stores.log import Log
 from chatbot.stores.observations.snapshot import NAME as SNAPSHOTS
 from chatbot.stores.observations.snapshot import SharedSnapshots, Snapshots
 from chatbot.stores.observations.store import LoggedObservations
-from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.postgres.shelf import PostgresShelf
+from chatbot.stores.records import SessionRef
 from chatbot.stores.shelf import Shelf
 
 
@@ -25,15 +27,21 @@ class PostgresObservations(LoggedObservations):
         self._address = home
         self._place = PostgresPlace(home, Database.of(home.url))
         self._leave = weakref.finalize(self, self._place.database.leave)
+        self._log = PostgresLog(home)
+        self._shelves: dict[str, PostgresShelf] = {}
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
-    def open_log(self, home: Address) -> Log:
-        """Open the log of the identity in the database."""
-        return PostgresLog(home)
+    def ahead(self, session: SessionRef) -> Sequence[Look]:  # noqa: ARG002 - they are of the identity
+        """Override `Store`: what others have written to the log since, and whether they published an index."""
+        return [*self._log.ahead(), *(shelf.ahead() for name, shelf in self._shelves.items() if name != SNAPSHOTS)]
+
+    def open_log(self, home: Address) -> Log:  # noqa: ARG002 - it is open
+        """Return the log of the identity in the database."""
+        return self._log
 
     def open_shelf(self, name: str) -> Shelf:
         """Open a shelf in the database: servers share what is derived from the log."""
-        return PostgresShelf(self._place, name)
+        return self._shelves.setdefault(name, PostgresShelf(self._place, name))
 
     def open_snapshots(self) -> Snapshots:
         """Keep snapshots of the table in the database: a server that begins reads one, not the whole log."""

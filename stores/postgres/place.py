@@ -10,15 +10,17 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from chatbot.stores.backend import Blobs, Document, Lease, Lines, Mark, Pen, Place, Reading, Record
 from chatbot.stores.errors import InvalidValue, MissingFolder, UnsafePath
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.blobs import PostgresBlobs
-from chatbot.stores.postgres.database import Database, Transaction
+from chatbot.stores.postgres.database import Database, Look, Transaction
 from chatbot.stores.postgres.leases import Leases
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -98,15 +100,21 @@ class PostgresLines(Lines):
         """Insert the lines in one round trip."""
         place = self._place
         where = {"session": place.session, "name": self._name}
-        if not records or (
-            len(records) == 1
-            and place.database.add(place.identity, statements.ADD_LINE, **where, record=_text(records[0]))
-        ):
-            return
+        again = partial(self._append, records)
+        if len(records) == 1:
+            one = {**where, "record": _text(records[0])}
+            if place.database.add(place.identity, statements.ADD_LINE, again, **one):
+                return
+        if records:
+            again()
+
+    def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Append to lines that may not have begun."""
+        place = self._place
         append = statements.APPEND_OF_SESSION if place.session else statements.APPEND_OWN
         if not place.run(append, **appending(self._name, records)):
             raise place.missing()
-        place.database.begun(place.identity, **where)
+        place.database.begun(place.identity, place.session, self._name)
 
     def newest_first(self) -> Iterator[Record]:
         """Select the lines page by page, newest first."""
@@ -227,19 +235,34 @@ class PostgresLease(Lease):
         """Take the lease without waiting. A crash of the database loses only leases that it ends anyway."""
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
-        [(is_there, is_taken)] = self._place.rows(
-            take, durable=False, name=self._name, holder=self._holder, ttl=leases.lapses_after_s
+        moment = present_moment()
+        looks = self._looks(moment)
+        values = {"session": self._place.session, "name": self._name, "holder": self._holder}
+        [(is_there, is_taken)], seen = self._place.database.rows_along(
+            self._place.identity, take, looks, durable=False, **values, ttl=leases.lapses_after_s
         )
         if not is_there:
             raise self._place.missing()
         if is_taken:
             leases.add(self._place.identity, self._holder)
+            if moment is not None:
+                for look, rows in zip(looks, seen, strict=True):
+                    look.keep(moment, rows)
         return bool(is_taken)
 
     def release(self) -> None:
         """Delete the row of the lease, if it is held."""
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
+
+    def _looks(self, moment: Moment | None) -> list[Look]:
+        """Return the reads of this moment that can be made along with taking the lease, and after it."""
+        place = self._place
+        return [
+            each
+            for each in (moment.ahead if moment is not None else ())
+            if isinstance(each, Look) and each.database is place.database and each.identity == place.identity
+        ]
 
 
 def appending(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidSettings, MissingFolder
 from chatbot.stores.home import Address
-from chatbot.stores.moment import present_moment
+from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 
@@ -23,6 +25,9 @@ _MESSAGES = ".messages"
 _VALUES = ".key_values"
 """Rows in `chatbot.head`, whose names no lines can have."""
 _MOST = 2**62
+_READ_AHEAD = 20
+_MOST_AHEAD = 200
+"""Entries that are read with the lease of a turn: so many as turns ask for, and no more than that."""
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
 
@@ -47,6 +52,23 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._identity = home.identity
         self._database = Database.of(home.url)
         self._leave = weakref.finalize(self, self._database.leave)
+        self._most_read = _READ_AHEAD
+
+    def ahead(self, session: SessionRef) -> Sequence[Look]:
+        """Override `Store`: as many entries as turns have asked for so far, and the key-values."""
+        limit = self._most_read
+
+        def keep_entries(moment: Moment, rows: list[Row]) -> None:
+            moment.keep((self, _MESSAGES, session.id), _tail(rows, limit))
+
+        def keep_values(moment: Moment, rows: list[Row]) -> None:
+            moment.keep((self, _VALUES, session.id), {each.key: each.value for each in map(_key_value, rows)})
+
+        where = {"session": session.id}
+        return [
+            Look(self._database, self._identity, statements.LAST_MESSAGES, {**where, "limit": limit}, keep_entries),
+            Look(self._database, self._identity, statements.ALL_VALUES, where, keep_values),
+        ]
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         """Return the value of a key."""
@@ -74,7 +96,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         """Return all entries, oldest first."""
         rows = await self._rows(session, statements.ALL_VALUES)
-        return [KeyValue(unescaped(key), unescaped(value), _utc(at)) for key, value, at in rows]
+        return [_key_value(row) for row in rows]
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Append the entries, in one round trip."""
@@ -89,9 +111,9 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         moment, key = present_moment(), (self, _MESSAGES, session.id)
         known: _Tail | None = moment.known(key) if moment else None
         if known is None or (known.behind and len(known.entries) < n):
-            rows = await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST))
-            known = _Tail([_entry(*row) for row in reversed(rows)], behind=len(rows) == n)
+            known = _tail(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)), n)
             if moment is not None:
+                self._most_read = max(self._most_read, min(n, _MOST_AHEAD))
                 moment.keep(key, known)
         return known.entries[-n:]
 
@@ -131,8 +153,12 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             moment.drop(key)
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        if len(entries) == 1 and self._added(session, entries[0]):
-            return
+        again = partial(self._append_all, session, entries)
+        if len(entries) != 1 or not self._added(session, entries[0], again):
+            again()
+
+    def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+        """Append to a transcript that may not have begun."""
         if not self._database.run(
             self._identity,
             statements.APPEND_MESSAGES,
@@ -145,10 +171,11 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             raise _missing(session)
         self._database.begun(self._identity, session.id, _MESSAGES)
 
-    def _added(self, session: SessionRef, entry: TranscriptEntry) -> bool:
+    def _added(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
         """Append to a transcript that has begun, which is cheaper."""
-        values = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
-        return self._database.add(self._identity, statements.ADD_MESSAGE, session=session.id, name=_MESSAGES, **values)
+        values: dict[str, Any] = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
+        where = {"session": session.id, "name": _MESSAGES}
+        return self._database.add(self._identity, statements.ADD_MESSAGE, again, **where, **values)
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
         lock = {"session": session.id, **_head(_VALUES, 0)}
@@ -194,6 +221,15 @@ def unescaped(text: str) -> str:
 
 def _head(name: str, count: int) -> dict[str, Any]:
     return {"name": name, "generation": new_generation(), "count": count}
+
+
+def _tail(rows: Sequence[Row], limit: int) -> _Tail:
+    return _Tail([_entry(*row) for row in reversed(rows)], behind=len(rows) == limit)
+
+
+def _key_value(row: Row) -> KeyValue:
+    key, value, at = row
+    return KeyValue(unescaped(key), unescaped(value), _utc(at))
 
 
 def _entry(role: str, content: str, at: datetime) -> TranscriptEntry:
