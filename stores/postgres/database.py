@@ -59,6 +59,14 @@ Asked = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows that a statement returned, and how many it touched."""
+
+    rows: list[Row]
+    touched: int
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """A read of an identity that the lease of a turn brings along; `keep` notes its rows in the turn's moment."""
 
@@ -191,8 +199,8 @@ class Database:
 
     def rows(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> list[Row]:
         """Run one statement that only reads, or that may be run twice, and return its rows."""
-        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=True)
-        return fetched(cursor)
+        [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=True)
+        return answer.rows
 
     def rows_along(
         self, identity: str, statement: str, looks: Sequence[Look], *, durable: bool = True, **values: Any
@@ -200,15 +208,15 @@ class Database:
         """Return the rows of a statement as `rows` does, and those of looks made after it in the same round trip."""
         also = [(look.statement, look.values) for look in looks]
         first, *others = self._at_once(identity, [(statement, values), *also], durable=durable, is_safe=True)
-        return fetched(first), [fetched(each) for each in others]
+        return first.rows, [each.rows for each in others]
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
 
         Raises `StoreFailed` where the connection broke and the result is unknown.
         """
-        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
-        return cursor.rowcount
+        [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
+        return answer.touched
 
     def add(
         self, identity: str, statement: str, again: Callable[[], None], *, session: str, name: str, **values: Any
@@ -313,17 +321,12 @@ class Database:
     def _may_move(self, error: psycopg.Error) -> bool:
         return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
-    def _at_once(
-        self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool
-    ) -> list[psycopg.Cursor[Row]]:
+    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Answer]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         work = self.current(identity)
         if work is not None:
             with self._translated():
-                return [
-                    work._connection.execute(prepared(statement), values | {"identity": identity})  # noqa: SLF001
-                    for statement, values in wanted
-                ]
+                return [_answer(_asked(work._connection, identity, each)) for each in wanted]  # noqa: SLF001
 
         moment = present_moment()
         if moment is not None and (waiting := moment.waiting((self, identity))):
@@ -336,7 +339,7 @@ class Database:
 
     def _along(
         self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
-    ) -> list[psycopg.Cursor[Row]] | None:
+    ) -> list[Answer] | None:
         """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
 
         Then each of what waited is tried by itself, so that each is told of its own failure alone.
@@ -354,17 +357,17 @@ class Database:
                 raise unknown_end(error, self.shown) from error
             return None
         for each, answer in zip(waiting, answers, strict=False):
-            if answer.rowcount != 1:
+            if answer.touched != 1:
                 each.try_again()
         return answers[len(waiting) :]
 
-    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[psycopg.Cursor[Row]]:
+    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Answer]:
         """Run statements as one transaction in one round trip."""
-        with self.connection() as connection, connection.pipeline():
-            connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
-            return [
-                connection.execute(prepared(statement), values | {"identity": identity}) for statement, values in wanted
-            ]
+        with self.connection() as connection:
+            with connection.pipeline():
+                connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
+                cursors = [_asked(connection, identity, each) for each in wanted]
+            return [_answer(each) for each in cursors]  # before anyone else has the connection
 
     def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
         with self._opening:
@@ -522,6 +525,15 @@ class Transaction(Work):
 
 
 atexit.register(Database.close_all)
+
+
+def _asked(connection: psycopg.Connection[Row], identity: str, asked: Asked) -> psycopg.Cursor[Row]:
+    statement, values = asked
+    return connection.execute(prepared(statement), values | {"identity": identity})
+
+
+def _answer(cursor: psycopg.Cursor[Row]) -> Answer:
+    return Answer(fetched(cursor), cursor.rowcount)
 
 
 def acting(identity: str, *, durable: bool) -> dict[str, str]:

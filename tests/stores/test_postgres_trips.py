@@ -1,7 +1,7 @@
 """Round trips of a turn to the database, and what a turn sees of what others write meanwhile."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,7 +18,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.moment import one_moment
 from chatbot.stores.postgres.database import Database
 from tests.command import project
-from tests.postgres import address
+from tests.postgres import address, open_backend, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -118,3 +118,53 @@ def test_who_leaves_a_database_waits_for_no_lock() -> None:
     third = Database.of(database.url)
     assert third is not another
     third.leave()
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """A function after which the database refuses lines of a name, of this test's identity."""
+    identity = address(tmp_path).identity
+    function = f"chatbot.{identity}_refuses"
+    with psycopg.connect(owner_url(), autocommit=True) as owner:
+
+        def refuse(name: str) -> None:
+            owner.execute(
+                f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE disk_full USING MESSAGE = 'no space left'; END $$"
+            )
+            owner.execute(
+                f"CREATE TRIGGER {identity} BEFORE INSERT ON chatbot.line FOR EACH ROW "
+                f"WHEN (NEW.identity = '{identity}' AND NEW.name = '{name}') EXECUTE FUNCTION {function}()"
+            )
+
+        yield refuse
+        owner.execute(f"DROP FUNCTION IF EXISTS {function}() CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("usage", "the cost of this call"), ("receipts", "the receipt of this turn")]
+)
+async def test_what_goes_along_with_a_write_that_fails_is_kept_and_the_failure_is_told(
+    name: str, told: str, refused: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = address(tmp_path)
+    project(f'[embedding]\nmodel = ""\n[storage]\nurl = "{where.url}"\n', where.identity)
+    async with Runtime(
+        Options(config=tmp_path / "config.toml", identity=where.identity), model=ScriptedModel()
+    ) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        chat = runtime.chat(session)
+        await chat.turn("I keep bees")
+        refused(name)
+        receipt = await chat.turn("They live in the garden")
+        assert [told in notice for notice in receipt.notices] == [True]
+        said = [entry.content for entry in await session.transcript_read_last(2)]
+        assert said == ["They live in the garden", receipt.reply]
+        assert len(await session.receipts()) == (1 if name == "receipts" else 2)
+    backend = open_backend(tmp_path)
+    lease = backend.place_of(backend.sessions.ref(session.id)).lease("turn")
+    assert lease.take()
+    lease.release()
+    backend.close()
