@@ -17,6 +17,9 @@ from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.moment import one_moment
 from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.sessions_store import PostgresSessionStore
+from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.testing.backend_contract import record
 from tests.command import project
 from tests.postgres import address, open_backend, owner_url
 
@@ -167,4 +170,25 @@ async def test_what_goes_along_with_a_write_that_fails_is_kept_and_the_failure_i
     lease = backend.place_of(backend.sessions.ref(session.id)).lease("turn")
     assert lease.take()
     lease.release()
+    backend.close()
+
+
+async def test_reads_that_came_with_the_lease_of_a_turn_do_not_come_again_with_another_lease(tmp_path: Path) -> None:
+    backend, store = open_backend(tmp_path), PostgresSessionStore(address(tmp_path))
+    begun = record(1)
+    session = backend.sessions.begin(begun)
+    backend.sessions.publish(begun)
+    place = backend.place_of(session)
+    turn, other = place.lease("turn"), place.lease("other")
+    with one_moment(store.ahead(session)):
+        assert turn.take()
+        entry = TranscriptEntry("user", "I keep bees", begun.created_at)
+        await store.transcript_append(session, [entry])
+        await PostgresSessionStore(address(tmp_path)).transcript_append(session, [entry])
+        assert other.take()
+        assert await store.transcript_read_last(session, 20) == [entry]
+    assert len(await store.transcript_read_last(session, 20)) == 2
+    other.release()
+    turn.release()
+    await store.aclose()
     backend.close()
