@@ -31,7 +31,7 @@ class Moment:
 
     def __init__(self, ahead: Sequence[object] = ()) -> None:
         self.ahead = ahead
-        """Reads that are made anyway (`Store.ahead`); an engine may make them once, along with the lease of the turn."""
+        """Reads that are made anyway (`Store.ahead`); an engine may make them once, along with the turn's lease."""
         self._read: dict[Hashable, tuple[float, Any]] = {}
         self._waiting: dict[Place, list[Any]] = {}
         self._lock = Lock()
