@@ -50,7 +50,7 @@ from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fittin
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed, reply_before
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
@@ -194,6 +194,8 @@ class Turn:
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Line] = []
+        self._said_before: str | None = None
+        """The bot's last reply before this turn; None where it is not known."""
         self._has_gap = False
         """Whether an entry could not be saved: those after it would answer something that is not there."""
         self._results: list[ToolResult] = []
@@ -533,7 +535,9 @@ class Turn:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:
-            kept = await self._memory.keep(event.at, event.text, event.reply, event.recalled, memorability=gate)
+            kept = await self._memory.keep(
+                event.at, event.text, event.reply, event.recalled, memorability=gate, before=self._said_before
+            )
         except StoreError as error:
             self._notice(f"this exchange could not be remembered: {error}")
             return None
@@ -549,6 +553,8 @@ class Turn:
                 self._window.since = self._session.record.created_at  # the client shows the model all of it
                 return await self._session.transcript_read_last(own)
             entries = await self._session.transcript_read_last(self._window.limit + own - 1)
+            if self._said_before is None:
+                self._said_before = reply_before(entries, self._receipt.at)
             return self._window.cut(entries, max(own - 1, 0))
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
