@@ -63,7 +63,7 @@ from chatbot.models.rerank import Reranker
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.moment import soon
+from chatbot.stores.moment import nothing_waits, soon
 from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import Toolbox, ToolResult
 
@@ -342,8 +342,11 @@ class Turn:
             self._receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        if said:
+        if calls or self._receipt.finish == "empty":
             await self._write(*said)
+        else:
+            with soon(partial(self._note_unsaved, said)):  # it goes with the end of the turn, which comes now
+                await self._write(*said)
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
@@ -512,7 +515,8 @@ class Turn:
         if self._session is None or self._recalled is None:
             return
         if self._memory is not None:
-            await self._memory.note_use(self._recalled)
+            with soon(lambda error: logger.warning("uses were not counted: %s", error)):
+                await self._memory.note_use(self._recalled)
         if self._receipt.finish == "tool_calls":  # what was asked is not answered yet
             return
         event = TurnEnd(
@@ -573,9 +577,12 @@ class Turn:
             self._receipt.at = self._receipt.at if self._written else entries[0].at
             self._written += len(said)
         except StoreError as error:
-            self._has_gap = True
-            self._unsaved.extend(said)
-            self._notice(f"this could not be saved, and will be forgotten: {error}")
+            self._note_unsaved(said, error)
+
+    def _note_unsaved(self, said: Sequence[Line], error: StoreError) -> None:
+        self._has_gap = True
+        self._unsaved.extend(said)
+        self._notice(f"this could not be saved, and will be forgotten: {error}")
 
     async def _fail(self, error: Exception) -> None:
         self._receipt.finish = "error"
@@ -618,6 +625,7 @@ class Turn:
             return
         if self._session is None or is_greeting(self._typed):
             return
+        await nothing_waits()
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(

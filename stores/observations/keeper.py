@@ -27,6 +27,7 @@ from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, 
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
 from chatbot.stores.log import Change, Log, Overtaken, Place, Writing
+from chatbot.stores.moment import Moment, carrying
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
@@ -111,6 +112,8 @@ class Request:
     view: View
     events: Sequence[Event]
     outcomes: list[Outcome] = field(default_factory=list)
+    moment: Moment | None = None
+    """The moment that they are of: what waits in it is written along with them."""
 
 
 class Keeper:
@@ -152,10 +155,11 @@ class Keeper:
 
         Nobody waits for our disk: what is written is the truth for all who read, and is reported once it is durable.
         """
-        try:
-            return self._commit(requests, self._log.hoping())
-        except Overtaken:
-            return self._commit(requests, self._log.locked())
+        with carrying([each.moment for each in requests if each.moment is not None]):
+            try:
+                return self._commit(requests, self._log.hoping())
+            except Overtaken:
+                return self._commit(requests, self._log.locked())
 
     def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
         with right as writing:

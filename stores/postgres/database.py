@@ -22,7 +22,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
-from chatbot.stores.moment import Failed, Moment, may_wait, present_moment
+from chatbot.stores.moment import Failed, Moment, may_wait, present_moment, present_moments
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
     PatientConnection,
@@ -328,8 +328,7 @@ class Database:
             with self._translated():
                 return [_answer(_asked(work._connection, identity, each)) for each in wanted]  # noqa: SLF001
 
-        moment = present_moment()
-        if moment is not None and (waiting := moment.waiting((self, identity))):
+        if waiting := [each for moment in present_moments() for each in moment.waiting((self, identity))]:
             answers = self._along(identity, waiting, wanted, is_safe=is_safe)
             if answers is not None:
                 return answers

@@ -29,7 +29,7 @@ from tests.postgres import address, open_backend, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = {"Where do they live?": 4, "Ada has sold honey on the market since May": 6}
+MOST = {"Where do they live?": 3, "Ada has sold honey on the market since May": 4}
 """Of a warm turn by its text; the second one is remembered, and counts a use of what it was reminded of."""
 
 
@@ -134,48 +134,62 @@ def test_who_leaves_a_database_waits_for_no_lock() -> None:
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """A function after which the database refuses lines of a name, of this test's identity."""
+def refused(tmp_path: Path) -> Iterator[Callable[[str, str], None]]:
+    """A function after which the database refuses such rows of a table, of this test's identity."""
     identity = address(tmp_path).identity
     function = f"chatbot.{identity}_refuses"
     with psycopg.connect(owner_url(), autocommit=True) as owner:
 
-        def refuse(name: str) -> None:
+        def refuse(table: str, which: str) -> None:
             owner.execute(
                 f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS "
                 "$$ BEGIN RAISE disk_full USING MESSAGE = 'no space left'; END $$"
             )
             owner.execute(
-                f"CREATE TRIGGER {identity} BEFORE INSERT ON chatbot.line FOR EACH ROW "
-                f"WHEN (NEW.identity = '{identity}' AND NEW.name = '{name}') EXECUTE FUNCTION {function}()"
+                f"CREATE TRIGGER {identity} BEFORE INSERT ON chatbot.{table} FOR EACH ROW "
+                f"WHEN (NEW.identity = '{identity}' AND {which}) EXECUTE FUNCTION {function}()"
             )
 
         yield refuse
         owner.execute(f"DROP FUNCTION IF EXISTS {function}() CASCADE")
 
 
-@pytest.mark.parametrize(
-    ("name", "told"), [("usage", "the cost of this call"), ("receipts", "the receipt of this turn")]
-)
-async def test_what_goes_along_with_a_write_that_fails_is_kept_and_the_failure_is_told(
-    name: str, told: str, refused: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+END_OF_TURN = {
+    "the cost of this call could not be written": ("line", "NEW.name = 'usage'"),
+    "this could not be saved": ("message", "NEW.role = 'assistant'"),
+    "this exchange could not be remembered": ("event", "true"),
+    "the receipt of this turn could not be saved": ("line", "NEW.name = 'receipts'"),
+}
+
+
+@pytest.mark.parametrize("told", END_OF_TURN)
+async def test_what_goes_along_with_a_write_that_fails_is_kept_and_that_failure_alone_is_told(
+    told: str, refused: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     where = address(tmp_path)
     project(f'[embedding]\nmodel = ""\n[storage]\nurl = "{where.url}"\n', where.identity)
-    async with Runtime(
-        Options(config=tmp_path / "config.toml", identity=where.identity), model=ScriptedModel()
-    ) as runtime:
+    options = Options(config=tmp_path / "config.toml", identity=where.identity)
+    async with Runtime(options, model=ScriptedModel()) as runtime:
         session = await runtime.new_session()
         assert session is not None
         chat = runtime.chat(session)
-        await chat.turn("I keep bees")
-        refused(name)
-        receipt = await chat.turn("They live in the garden")
+        await chat.turn("I keep bees in the garden")
+        refused(*END_OF_TURN[told])
+        receipt = await chat.turn("Ada has sold honey on the market since May")
         assert [told in notice for notice in receipt.notices] == [True]
-        said = [entry.content for entry in await session.transcript_read_last(2)]
-        assert said == ["They live in the garden", receipt.reply]
-        assert len(await session.receipts()) == (1 if name == "receipts" else 2)
+        said = [entry.content for entry in await session.transcript_read_last(10)][2:]
+        remembered = await session.memory.search("honey market")
+        kept = {
+            "the cost of this call could not be written": len(
+                await runtime.ledger.calls_since(session.record.created_at)
+            )
+            == 2,
+            "this could not be saved": said[1:] == [receipt.reply],
+            "this exchange could not be remembered": len(remembered) == 1,
+            "the receipt of this turn could not be saved": len(await session.receipts()) == 2,
+        }
+        assert kept == {each: each != told for each in END_OF_TURN}
     backend = open_backend(tmp_path)
     lease = backend.place_of(backend.sessions.ref(session.id)).lease("turn")
     assert lease.take()
