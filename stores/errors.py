@@ -19,17 +19,22 @@ StoreError
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
 ├── ClosedResource         an operation after `aclose`                 (RuntimeError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
-    └── ReadOnlyFolder     the folder can be read but not written
+    ├── ReadOnlyFolder     the folder can be read but not written
+    └── StoreAway          the database does not answer just now       (ConnectionError)
+        └── UnknownOutcome it went away in a write, which may be kept
 
 A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 
 class StoreError(Exception):
     """Root of everything that a store raises."""
+
+    in_public: ClassVar[str] = ""
+    """What to do, for callers who may not know where the storage is; empty where only the log can help."""
 
 
 class UnsupportedOperation(StoreError, NotImplementedError):
@@ -106,6 +111,8 @@ class MissingRight(AccessDenied):
 class StoreBusy(StoreError, TimeoutError):
     """Another process held the lock for longer than we were willing to wait."""
 
+    in_public = "the storage is busy: try again in a moment"
+
 
 class StoreFailed(StoreError, OSError):
     """The operating system refused to read or write: disk full, read-only folder, too many files."""
@@ -113,6 +120,24 @@ class StoreFailed(StoreError, OSError):
 
 class ReadOnlyFolder(StoreFailed):
     """The folder may be read, and not be written: it is a backup, or on a disk that is mounted read-only."""
+
+
+class StoreAway(StoreFailed, ConnectionError):
+    """The database cannot be reached just now: it is stopped, starts again, or the network broke.
+
+    The operation changed nothing.
+    """
+
+    in_public = "the storage does not answer just now: try again in a few seconds"
+
+
+class UnknownOutcome(StoreAway):
+    """The connection broke while something was written, and it is not known whether it was kept."""
+
+    in_public = (
+        "the connection to the storage broke while something was written, and it is not known whether it was kept: "
+        "look before you repeat it"
+    )
 
 
 class ClosedResource(StoreError, RuntimeError):

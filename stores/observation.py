@@ -328,6 +328,26 @@ def rank(type_: Type, importance: float, standing: float) -> float:
 
 OWN_KEY = "key"
 """The key of the metadata of what is kept under a key of one's own."""
+PROFILE, KIND, SLOT, IMPORTED = "profile", "kind", "slot", "imported_from"
+"""The category of what may be a line of a profile, and the keys of its metadata that tell."""
+
+
+def is_line(row: Observation) -> bool:
+    """Return whether a row is a line of a profile; one that came with an import only proposes its value."""
+    return (
+        row.category == PROFILE
+        and isinstance(row.metadata.get(SLOT), str)
+        and row.metadata.get(KIND) == SLOT
+        and IMPORTED not in row.metadata
+    )
+
+
+_BY_OTHERS = ("import", "tool", "file", "mcp", "auto", "extraction:reply", "maintenance")
+
+
+def is_own(row: Observation) -> bool:
+    """Return whether a row is a statement of its person; rows from tools, files, imports and replies are not."""
+    return not row.source.startswith(_BY_OTHERS)
 
 
 def content_hash(observation: Observation) -> str:

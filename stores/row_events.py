@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
-from chatbot.stores.access import Guard, View, check_may, is_stricter, may_see, may_write, strictest
+from chatbot.stores.access import Guard, View, check_may, is_stricter, may, may_see, may_write, strictest
 from chatbot.stores.consolidation import check_rate
 from chatbot.stores.errors import (
     AccessDenied,
@@ -49,6 +49,8 @@ from chatbot.stores.observation import (
     Triple,
     changed,
     counted,
+    is_line,
+    is_own,
     parse_observation,
     parse_triple,
     unchecked,
@@ -363,7 +365,10 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
-    return [*_tightening(event, applied(twin, mention), known, twin), *leaving, mention]
+    if is_own(twin) and not is_own(row):  # what others repeat is not said again by its person
+        mention = replace(mention, kind="update")
+    kept = [mention] if mention.kind == "mention" or mention.fields else []
+    return [*_tightening(event, applied(twin, mention), known, twin), *leaving, *kept]
 
 
 def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
@@ -371,11 +376,11 @@ def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> l
     kept = []
     if event.supersedes is not None:
         old = _visible(event.supersedes, view, known)
-        check_may(view, "write", old)
+        _check_replaced(old, view)
         kept.append(_superseding(event, old, row, known))
     if event.forgets is not None:
         old = _visible(event.forgets, view, known)
-        check_may(view, "write", old)
+        _check_change(old, view)
         if old.status == "deleted":
             raise ConflictingChange(f"{old.id} was forgotten already")
         kept.append(_alone(event, "delete", old.id))
@@ -389,7 +394,7 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
 
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     old = _visible(event.ids[0], view, known)
-    check_may(view, "write", old)
+    _check_change(old, view)
     if old.status == "deleted":
         raise ConflictingChange(f"{old.id} was forgotten: restore it first")
     if fixed := _FIXED & event.fields.keys():
@@ -414,8 +419,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("sources of a memory can be added, not removed")
     _check_writable(new, view)
-    if not is_stricter(new, old):
-        check_may(view, "declassify", old)
+    _check_update(old, new, view)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
     different = {
@@ -429,10 +433,18 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     return [*_tightening(event, new, known, old), kept], Outcome("updated", old.id)
 
 
+def _check_update(old: Observation, new: Observation, view: View) -> None:
+    _check_line(new, view)
+    if new.user_text != old.user_text:
+        check_may(view, "chat", old)
+    if not is_stricter(new, old):
+        check_may(view, "declassify", old)
+
+
 def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     new = _visible(event.by, view, known)
     old = _visible(event.ids[0], view, known)
-    check_may(view, "write", old)
+    _check_replaced(old, view)
     kept = _superseding(event, old, new, known)
     return [kept], Outcome("updated", event.ids[0])
 
@@ -590,24 +602,47 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
 def _check_new(row: Observation | Triple, view: View) -> None:
     """Refuse a row in the name of another principal, unless the caller may change that principal's rows."""
     check_may(view, "write")
+    _check_change(row, view)
+
+
+def _check_change(row: Observation | Triple, view: View) -> None:
     check_may(view, "write", row)
+    _check_line(row, view)
+
+
+def _check_line(row: Observation | Triple, view: View) -> None:
+    """Refuse a change of a line of a profile by who may not speak for its person, such as a tool, which proposes."""
+    if isinstance(row, Observation) and is_line(row):
+        check_may(view, "chat", row)
+
+
+def _check_replaced(old: Observation, view: View) -> None:
+    """Refuse to replace what a person said, unless the caller may speak for that person."""
+    _check_change(old, view)
+    if old.user_text:
+        check_may(view, "chat", old)
 
 
 def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:
     for row in rows:
-        check_may(view, "write", row)
+        _check_change(row, view)
 
 
 def _check_each_state(states: Iterable[RowState], view: View, known: PriorState) -> None:
     """Rows are read for their principals only where the caller may not change everybody's."""
-    if not {"write", "curate"} <= view.rights:
+    if not {"write", "chat", "curate"} <= view.rights:
         _check_each([row for state in states if (row := known.observation(state.id)) is not None], view)
 
 
 def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
-    """The twin, unless it is another principal's: who says the same does not change, or speak through, that row."""
+    """The twin, unless it is another principal's: who says the same does not change, or speak through, that row.
+
+    Nor does a tool that says what stands in a profile.
+    """
     twin = known.twin(row, view)
-    return twin if twin is not None and twin.principal == row.principal else None
+    if twin is None or twin.principal != row.principal:
+        return None
+    return twin if not is_line(twin) or may(view, "chat", twin) else None
 
 
 def _kin(row: Observation) -> tuple[object, ...]:

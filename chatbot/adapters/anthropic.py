@@ -117,7 +117,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def _write(self, path: PurePosixPath, text: str) -> None:
         metadata = {"kind": _KIND, "path": str(path)}
-        await self._memory.upsert(f"{_KIND}:{path}", str(path), narrative=text, metadata=metadata, source="agent")
+        await self._memory.upsert(f"{_KIND}:{path}", str(path), narrative=text, metadata=metadata, source="tool")
 
 
 def _checked(name: str) -> PurePosixPath:

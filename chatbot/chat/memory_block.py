@@ -108,7 +108,7 @@ def build_block(
     A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
-    `changed` are rows that a later statement made outdated, with the time of that; those in `perhaps` may be.
+    `changed` are rows and lines that a later statement made outdated, with the time of that; those in `perhaps` may be.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it where a text holds it.
     The same arguments give the same block. Raises `ValueError` for another nonce.
     """
@@ -121,7 +121,8 @@ def build_block(
     excerpts: list[str] = []
     words = question_words(asked)
     room = budget_tokens - count(_block([], nonce))
-    lines = _profile(profile, view, room, count)
+    notes = {line.id: _line_note(line, changed or {}, perhaps) for line in profile}
+    lines = _profile(profile, notes, view, room, count)
     room -= sum(count(f"{entry}\n") for entry in lines.values())
     first = len(lines) + 1
     for row, _ in hits:
@@ -180,7 +181,9 @@ def _newest_first(entries: Mapping[str, str], rows: Mapping[str, Observation], f
     return {each: f"[{number}]{entries[each].partition(']')[2]}" for number, each in order}
 
 
-def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
+def _profile(
+    profile: Sequence[Line], notes: Mapping[str, str], view: View, room: int, count: Callable[[str], int]
+) -> dict[str, str]:
     """The lines of the profile, judged like all else: pinned ones, and others while they fit."""
     from chatbot.chat.governor import judge
 
@@ -190,7 +193,7 @@ def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[st
         row = line.row if line.valid_to is None else unchecked(line.row, status="active")  # shown with its dates
         verdict = judge(row, view)
         titles = [each for each in verdict.texts if each[0] == "title"]
-        entry = _line_entry(len(entries) + 1, line, titles)
+        entry = _line_entry(len(entries) + 1, line, titles, notes[line.id])
         cost = count(f"{entry}\n")
         if verdict.ok and titles and line.id not in entries and cost <= (room if line.pinned else min(room, left)):
             room, left = room - cost, left - cost
@@ -198,14 +201,24 @@ def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[st
     return entries
 
 
-def _line_entry(number: int, line: Line, texts: Iterable[tuple[Label, str]]) -> str:
+def _line_note(line: Line, changed: Mapping[str, datetime], perhaps: Collection[str]) -> str:
+    """The note that a current line is outdated by a statement that fills no slot, or that its source may be."""
+    if line.valid_to is not None or line.ended:
+        return ""
+    if line.id in changed:
+        return f", later changed on {_day(changed[line.id])}"
+    doubts = [changed[each] for each in line.sources if each in perhaps and changed[each] > line.said_at]
+    return f", perhaps changed on {_day(max(doubts))}" if doubts else ""
+
+
+def _line_entry(number: int, line: Line, texts: Iterable[tuple[Label, str]], note: str) -> str:
     if line.valid_to == line.valid_from:
         holds = f"told for {line.valid_from:%Y-%m-%d}, corrected since"
     elif line.valid_to is not None:
         holds = f"from {line.valid_from:%Y-%m-%d} until {line.valid_to:%Y-%m-%d}, later changed"
     else:
         holds = f"since {line.valid_from:%Y-%m-%d}"
-    head = f"[{number}] profile, {holds}, said {line.said_at:%Y-%m-%d}"
+    head = f"[{number}] profile, {holds}, said {line.said_at:%Y-%m-%d}{note}"
     return "\n".join([head, *(barred(label, text) for label, text in texts)])
 
 

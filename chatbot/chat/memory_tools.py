@@ -97,7 +97,7 @@ def offered(context: ToolContext) -> list[Tool]:
 
 def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     clearance = own.clearance if own else memory.clearance if memory else "public"
-    return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
+    return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="tool", own=own)
 
 
 def _is_of_sessions(operation: Operation) -> bool:

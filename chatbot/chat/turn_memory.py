@@ -191,6 +191,7 @@ class TurnMemory:
             index = await self._index()
         now = self._clock()
         lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
+        changed, perhaps = _changes(recollection, hits, lines, now)
 
         def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
             return build_block(
@@ -204,8 +205,8 @@ class TurnMemory:
                 count=estimate_text,
                 asked=said,
                 profile=profile,
-                changed={each.id: each.changed_at for each in hits if each.changed_at is not None},
-                perhaps={each.id for each in hits if not each.is_certain},
+                changed=changed,
+                perhaps=perhaps,
             )
 
         block = block_of(lines, rows)
@@ -376,6 +377,19 @@ def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str 
     """Return the bot's reply that is last of the entries before that moment; empty for another entry, None for none."""
     said = [each for each in entries if each.at < asked_at]
     return None if not said else said[-1].content if said[-1].role == "assistant" else ""
+
+
+def _changes(
+    recollection: Recollection, hits: Sequence[Hit], lines: Sequence[Line], now: datetime
+) -> tuple[dict[str, datetime], set[str]]:
+    """Return which rows and lines of the profile were changed, with the time of that, and which of them perhaps."""
+    judged = (*recollection.considered, *hits)
+    changed = {each.id: each.changed_at for each in judged if each.changed_at is not None}
+    if lines:
+        from chatbot.memory.changes import outdated_lines  # late, as recall loads it
+
+        changed |= outdated_lines(lines, [each.observation for each in hits if each.observation], now)
+    return changed, {each.id for each in judged if not each.is_certain}
 
 
 def _rounded(parts: Any) -> dict[str, float]:

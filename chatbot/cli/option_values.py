@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 _MOST_DAYS = 3660
 _SPAN = re.compile(r"(\d{1,6})\s*([mhdw])")
+_MONTH = re.compile(r"(\d{4})(?:-(\d\d))?")
+_IN_WORDS = re.compile(r"[^\W\d_]{2}|\d\d?\.\d\d?\.\d{4}|\d\s*[年月日]")
+_OR_NAMED = ", May 2025, last year"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -104,11 +107,27 @@ def _time(text: str, direction: int) -> datetime:
     try:
         if span := _SPAN.fullmatch(text):
             return datetime.now(UTC) + direction * timedelta(**{_UNITS[span[2]]: int(span[1])})
+        if direction < 0 and (named := _named(text)):
+            return named
         return read_time(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w"
+            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w{_OR_NAMED * (direction < 0)}"
         ) from None
+
+
+def _named(text: str) -> datetime | None:
+    """Return the first moment of "May 2025", "last week" or "2025"; None for what is written in numbers."""
+    if text.casefold() in {"now", "today"}:
+        now = datetime.now(UTC)
+        return now if text.casefold() == "now" else now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if month := _MONTH.fullmatch(text):
+        return datetime(int(month[1]), int(month[2] or 1), 1, tzinfo=UTC)
+    if not _IN_WORDS.search(text):
+        return None
+    from chatbot.memory.profile_lines import named_time
+
+    return named_time(text, datetime.now(UTC))
 
 
 T = TypeVar("T")

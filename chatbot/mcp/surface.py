@@ -211,7 +211,7 @@ def told(error: Exception) -> str:
     if code_of(error) == INVALID_PARAMS:
         return str(error)
     logger.error("a call failed: %s", error, exc_info=None if isinstance(error, ChatbotError | StoreError) else error)
-    return UNTOLD
+    return getattr(error, "in_public", "") or UNTOLD
 
 
 Schema = dict[str, Any]

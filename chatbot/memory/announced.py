@@ -23,6 +23,13 @@ _ENDED = re.compile(
     r"threw out|thrown out|got rid of|dropped out|moved away|moved out|left|replaced|gave away|given away)\b",
     re.IGNORECASE,
 )
+_ENDS_SOMETHING = re.compile(
+    r"(?<!was )(?<!were )(?<!is )(?<!are )(?<!got )(?<!been )"
+    r"\b(?:cancel+ed|sold|gave up|giving up|quit|stopped|threw out|got rid of|left|replaced|gave away)\s+"
+    r"(?!(?:last|this|yesterday|today|early|late|for good|in|on|at|for|after|before|because|and|so|me|us)\b)\w",
+    re.IGNORECASE,
+)
+"""An ending by somebody who stands before it, of what stands behind it."""
 _CHANGED = re.compile(
     r"\b(?:now|nowadays|these days|any ?more|instead|from now on|from (?:this|next) \w+ on|new rule|"
     r"(?:moved|raised|increased|lowered|reduced|halved|doubled|tripled|cut|changed|postponed|rescheduled|shifted|"
@@ -155,7 +162,9 @@ def _ends(new: Sentence, old: Sentence) -> bool:
     for ended in new.endings:
         before = re.findall(r"[\w'’-]+", new.text[: ended.start()])[-_REACH:]
         after = re.findall(r"[\w'’-]+", new.text[ended.end() :])[:_REACH]
-        beside = frozenset(terms(" ".join(before))) | frozenset(terms(" ".join(after)))
+        beside = frozenset(terms(" ".join(after)))
+        if not _ENDS_SOMETHING.match(new.text, ended.start()):
+            beside |= frozenset(terms(" ".join(before)))
         shared = beside & old.topics
         if (shared & old.names and new.others <= old.others) or (
             len(shared) >= max(1, _MOST * len(old.topics)) and not _is_of_another(new, old)

@@ -24,6 +24,11 @@ _LINES = 3
 """Number of last lines that form one question to the embedder."""
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
+_ONESELF = re.compile(
+    r"\b(?:i|im|me|mine|my|myself|our|ours|us|we|ich|mich|mir|mein\w*|uns\w*|wir|je|j|moi|mon|ma|mes|nous|notre|nos|yo|mi|mis"
+    r"|nosotr[ao]s|nuestr[ao]s?|io|mio|mia|miei|mie|noi|nostr[aeio]|eu|meus?|minhas?|nossos?|nossas?|ik|mij|mijn|wij|ons|onze)\b|[我俺咱]",
+    re.IGNORECASE,
+)
 
 
 def parted(text: str) -> tuple[str, list[str]]:
@@ -31,6 +36,11 @@ def parted(text: str) -> tuple[str, list[str]]:
     sentences = [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
     questions = [each for each in sentences if each.endswith(("?", "？"))]
     return " ".join(each for each in sentences if each not in questions), questions
+
+
+def asks_about_oneself(text: str) -> bool:
+    """Return whether the questions of a message are about the one who asks, or about what is theirs."""
+    return any(_ONESELF.search(each) for each in parted(text)[1])
 
 
 async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[list[Vector]]:

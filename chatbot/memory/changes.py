@@ -16,11 +16,13 @@ from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
+from chatbot.memory.profile_learning import in_first_person
+from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
-from chatbot.memory.slot_words import holds_several
+from chatbot.memory.slot_words import KIN, holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import Observation, is_own
 from chatbot.stores.text.analysis import terms
 
 _MOST_WORDS = 30
@@ -50,6 +52,8 @@ class Clause:
     past: bool
     """True if it is about another time than its own."""
     denied: frozenset[str]
+    is_someone: bool = False
+    """True if it is about a person, or whatever else has a name, of whom there are many things to tell."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,30 @@ def outdated(
     }
 
 
+def outdated_lines(lines: Iterable[Line], rows: Sequence[Observation], now: datetime) -> dict[str, datetime]:
+    """The current lines of a profile that a later statement among the rows has changed, by id, with the time of that.
+
+    Such a statement fills no slot, or the line would have been replaced.
+    """
+    told = [row for row in rows if spoken(row) and row.created_at <= now]
+    found: dict[str, datetime] = {}
+    for line in lines:
+        if line.valid_to is None and not line.ended:
+            old = statement(_in_words(line))
+            later = [row for row in told if said_at(row) > line.said_at and _speaks_for(row, line.row)]
+            if changed := [said_at(row) for row in later if changes(old, _statement(row))]:
+                found[line.id] = max(changed)
+    return found
+
+
+def _in_words(line: Line) -> str:
+    """Return a line as its person would say it."""
+    of, is_named, value = line.title.partition(": ")
+    if is_named:
+        return f"My {of} is {value}"
+    return f"I'm {line.title}" if line.slot == "allergy" else in_first_person(f"The user {line.title}")
+
+
 def _is_nearest(old: str, change: Change, found: Mapping[str, Change], nearness: Nearness) -> bool:
     """Return whether no other row is what an uncertain change is about: one piece of news changes one thing."""
     by = change.by.id
@@ -155,11 +183,6 @@ def spoken(row: Observation) -> str:
     if row.type in {"session_summary", "compressed_summary", "technical", "task"}:
         return ""
     return row.user_text if row.type == "exchange" else row.narrative or row.title
-
-
-def is_own(row: Observation) -> bool:
-    """Return whether a row is a statement of its person; rows from tools, files and imports change nothing."""
-    return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
 
 
 def _speaks_for(later: Observation, earlier: Observation) -> bool:
@@ -246,6 +269,9 @@ _PAST = re.compile(
     r"watched|broke|read|slept|felt|finished|ago)\b",
     re.IGNORECASE,
 )
+_POINTS = re.compile(r"\b(?:it|them|that|those|these|one|any|some|there)\W*$", re.IGNORECASE)
+"""The end of a clause whose object another one names: "… so I must never eat it"."""
+_PEOPLE = frozenset(term for each in KIN for term in terms(each))
 _KINDS = {
     **dict.fromkeys(("live", "lives", "moved", "moves", "reside", "resides"), "home"),
     **dict.fromkeys(("work", "works"), "work"),
@@ -340,6 +366,7 @@ def _clause(part: str, sentence: str) -> Clause | None:
         adds=_ADDS.search(text) is not None,
         past=_PAST.search(text) is not None,
         denied=denials(text),
+        is_someone=subject - {"my"} <= _PEOPLE or (_OWNED.match(text) is None and subject != {"i"}),
     )
 
 
@@ -393,7 +420,7 @@ def _changes(old: Clause, new: Clause) -> bool:
     if old.subject != new.subject or new.adds or (new.past and not new.changes):
         return False
     own = old.subject == {"i"}
-    if old.past and not (new.changes and not own):
+    if (own and _is_of_another_thing(old, new)) or (old.past and not (new.changes and not own)):
         return False
     if _denies(old, new):
         return True
@@ -402,6 +429,11 @@ def _changes(old: Clause, new: Clause) -> bool:
     if _replaces(old, new, own=own):
         return True
     return new.changes and _is_near(old, new, own=own)
+
+
+def _is_of_another_thing(old: Clause, new: Clause) -> bool:
+    """Return whether what the old clause is about stands elsewhere, and the new one shares a verb with it at most."""
+    return _POINTS.search(old.text) is not None and len(old.said & new.said) < 2
 
 
 def _denies(old: Clause, new: Clause) -> bool:
@@ -443,7 +475,7 @@ def _is_near(old: Clause, new: Clause, *, own: bool) -> bool:
     """Return whether an announced change is on the topic of the old clause, and of something that was said."""
     shared = old.said & new.said
     if not own:
-        return True
+        return bool(shared) or old.verb == new.verb or not (old.is_someone and new.is_someone)
     if not (old.said - _STATUS) and not new.said.isdisjoint(_STATUS):
         return True
     least = _NEAR if old.verb == new.verb or _ENDS.search(new.text) else _ALIKE

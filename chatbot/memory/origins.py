@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observation import IMPORTED, Observation, Triple
 
-FROM, KEY, DIGEST, PLACES = "imported_from", "imported_key", "imported_digest", "imported_places"
+FROM, KEY, DIGEST, PLACES = IMPORTED, "imported_key", "imported_digest", "imported_places"
 
 Address = tuple[str, str]
 """A file, and what it calls a row; what has an id that is its own everywhere comes from the file ""."""

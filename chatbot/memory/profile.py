@@ -20,7 +20,6 @@ from chatbot.memory.profile_lines import (
     CATEGORY,
     OWN,
     PINNED,
-    SLOT,
     Line,
     all_lines,
     held_by,
@@ -34,7 +33,7 @@ from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import OWN_KEY, Observation
+from chatbot.stores.observation import OWN_KEY, SLOT, Observation
 from chatbot.stores.query import Filter
 
 LONGEST_SLOT = 60
@@ -55,9 +54,12 @@ class Profiles(MemoryWrites, ScopedOperations):
     ) -> list[Line]:
         """Return the caller's lines, pinned first: now, or `as_of` a time, as `known_at` a time.
 
-        Where only `known_at` is given, what was true by then is meant.
+        Where only `known_at` is given, what was true by then is meant. Raises `InvalidValue` for a time to come.
         """
+        from chatbot.memory.past import moment
+
         scope = self._scope()
+        moment(as_of, known_at, scope.clock())
         rows = await slot_rows(scope, ask)
         return lines_at(rows, scope.clock(), slot=slot, as_of=as_of, known_at=known_at)
 

@@ -19,11 +19,8 @@ from chatbot.memory.profile_lines import (
     CATEGORY,
     HEALTH,
     KEPT,
-    KIND,
     PINNED,
-    SLOT,
     Line,
-    is_slot,
     lines_at,
     slot_rows,
     span_of,
@@ -35,7 +32,7 @@ from chatbot.memory.writing import AddResult, Draft, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import KIND, SLOT, Observation, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import HELD, Event
@@ -54,6 +51,9 @@ _FIRST = {"'s": "my", "is": "I'm", "was": "I was", "has": "I have", "does not": 
 """First-person forms of verbs; other verbs lose the ending of the third person."""
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
+_BEGINNING = 4
+"""Letters in which two words must begin alike to be forms of one."""
+_FILLING = frozenset(("a", "an", "and", "at", "in", "of", "the"))
 _LEFT = re.compile(r"\bleft\b", re.IGNORECASE)
 _MAY_STATE = re.compile(r"\b(?:i|i['’]m|im|we|my|our|me)\b", re.IGNORECASE)
 
@@ -90,14 +90,33 @@ async def state_by_hand(
 async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: datetime) -> list[AddResult]:
     """Fill the slots that facts state which a model took out of an exchange, by the same rules and types.
 
-    Only what they tell of the person who spoke counts: "The user lives in Lisbon".
+    Only what they tell of the person who spoke counts: "The user lives in Lisbon". A value that is not in the words of
+    the person, but in those of the bot or of nobody, is only proposed.
     """
     scope.check("read")
     done = []
+    rows = await scope.store.get(scope.acting(SENSITIVITIES), [source])
+    said = " ".join(row.user_text for row in rows if row.principal == scope.principal and row.source in _SPOKEN)
     for fact in facts:
         if text := in_first_person(fact):
-            done += await learn_from(scope, text, "", source, said_at, by=BY_MODEL)
+            done += await learn_from(scope, text, "", source, said_at, by=BY_MODEL, said=said)
     return done
+
+
+def is_in_words(value: str, said: str) -> bool:
+    """Return whether each word of a value, or one that begins like it, is among the words said. Pure."""
+    words = _words(said)
+    return all(any(_begin_alike(each, word) for word in words) for each in _words(value))
+
+
+def _words(text: str) -> list[str]:
+    return [each for each in re.findall(r"\w+", fold(text)) if each not in _FILLING]
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    length = max(1, min(len(one), len(other), _BEGINNING))
+    is_number = one.isdecimal() and other.isdecimal()
+    return one == other if is_number else one[:length] == other[:length]
 
 
 def in_first_person(fact: str) -> str:
@@ -121,9 +140,19 @@ def _plain(verb: str) -> str:
 
 
 async def learn_from(
-    scope: Scope, text: str, question: str, source: str, said_at: datetime | None, *, by: str = _BY_RULE
+    scope: Scope,
+    text: str,
+    question: str,
+    source: str,
+    said_at: datetime | None,
+    *,
+    by: str = _BY_RULE,
+    said: str | None = None,
 ) -> list[AddResult]:
-    """Fill the slots that a text states, which the observation `source` keeps. Never raises for a refused slot."""
+    """Fill the slots that a text states, which the observation `source` keeps. Never raises for a refused slot.
+
+    With the words `said` by the person, a value that is not in them is only proposed.
+    """
     now = scope.clock()
     said_at = said_at or now
     if said_at > now or not (stated(text, question) or _LEFT.search(text)):
@@ -133,6 +162,9 @@ async def learn_from(
     done = []
     is_private = False
     for each in stated(text, question, employers=employers):
+        if said is not None and not is_in_words(each.value, said):
+            done += [] if each.ended else [await _proposed(scope, each)]
+            continue
         since = _since(each, said_at)
         kept = await _state(scope, each, by=by, said_at=said_at, since=since, source=source, rows=rows)
         rows = []  # which have changed
@@ -174,7 +206,7 @@ async def _state(
     if since is not None and since > now:
         raise InvalidValue(f"{format_time(since)} is in the future: a value holds from when it is true")
     lines = lines_at(rows or await slot_rows(scope, SENSITIVITIES), now, slot=said.slot)
-    if by == _BY_PERSON and "chat" not in scope.rights:
+    if "chat" not in scope.rights:
         return await _proposed(scope, said)
     old = _replaced(said, lines)
     if said.ended and old is None:
@@ -216,12 +248,16 @@ async def _proposed(scope: Scope, said: SlotStatement) -> AddResult:
 
 
 async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget the lines of profiles that were taken from these rows alone, which are forgotten."""
+    """Forget the lines of profiles that were taken from these rows alone, which are forgotten.
+
+    Who may forget what a person said may forget what was taken from it.
+    """
     if not ids:
         return
+    scope = replace(scope, rights=scope.rights | {"chat"})
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_slot(row) and set(row.derived_from) <= set(ids)]:
+    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
         await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
 
 

@@ -9,27 +9,29 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chatbot.memory.origins import FROM
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import SLOTS, holds_several
-from chatbot.stores.access import VISIBILITIES, Sensitivity
+from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import Observation, Status
+from chatbot.stores.observation import PROFILE, SLOT, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
 
-CATEGORY = "profile"
-KIND, SLOT, PINNED = "kind", "slot", "pinned"
+CATEGORY = PROFILE
+PINNED = "pinned"
 HEALTH = "health"
 """The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
+CHANGED = "changed_at"
+"""The key of the metadata of an exported row that tells when what it says changed."""
+_FINEST_FIRST = ("day", "week", "month", "in", "year")
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -75,12 +77,7 @@ async def slot_rows(
 ) -> list[Observation]:
     """The rows of the caller's own profile, as far as the caller sees them."""
     rows = await scope.rows(Filter(category=CATEGORY, statuses=tuple(statuses)), view=scope.view(ask))
-    return [row for row in rows if row.principal == scope.principal and is_slot(row)]
-
-
-def is_slot(row: Observation) -> bool:
-    """Return whether a row is a line of a profile."""
-    return is_proposable(row) and row.metadata.get(KIND) == SLOT and FROM not in row.metadata
+    return [row for row in rows if row.principal == scope.principal and is_line(row)]
 
 
 def is_proposable(row: Observation) -> bool:
@@ -90,7 +87,7 @@ def is_proposable(row: Observation) -> bool:
 
 def is_proposal(row: Observation) -> bool:
     """True if a row proposes a value, and is no line itself."""
-    return is_proposable(row) and not is_slot(row) and isinstance(held_by(row).get("value"), str)
+    return is_proposable(row) and not is_line(row) and isinstance(held_by(row).get("value"), str)
 
 
 def lines_at(
@@ -138,6 +135,19 @@ def changed_sources(rows: Iterable[Observation]) -> dict[str, datetime]:
                 changed = successor.created_at if successor else row.superseded_at
                 found |= {source: changed for source in row.derived_from if source not in current}
     return found
+
+
+async def with_changes(scope: Scope, rows: Sequence[Observation]) -> list[Observation]:
+    """Return the rows, for an export: each from which an outdated value was taken tells when that changed."""
+    changed = changed_sources(await slot_rows(scope, SENSITIVITIES))
+    marks = {each: {CHANGED: format_time(when)} for each, when in changed.items()}
+    return [replace(row, metadata={**row.metadata, **marks.get(row.id, {})}) for row in rows]
+
+
+def changes_told(rows: Iterable[Observation], now: datetime) -> dict[str, datetime]:
+    """The rows that tell when they changed, as an export does, by id; a time to come tells nothing."""
+    told = {row.id: _time(row.metadata.get(CHANGED)) for row in rows}
+    return {each: when for each, when in told.items() if when is not None and when <= now}
 
 
 def concerning(lines: Sequence[Line], asked: str, shown: Iterable[str] = (), *, begins: bool = False) -> list[Line]:
@@ -196,14 +206,30 @@ def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
 
 def past_asked(text: str, now: datetime) -> datetime | None:
     """The time in the past that a question is about, if it names one: the middle of the span that it names."""
+    if (span := _span_named(text, now)) is None:
+        return None
+    begin, end = span
+    return min(begin + (end - begin) / 2, now)
+
+
+def named_time(text: str, now: datetime) -> datetime | None:
+    """The first moment of the past span that words such as "May 2025", "last year" or "2025" name; None for none."""
+    span = _span_named(text, now) or _span_named(f"in {text}", now)
+    return span[0] if span else None
+
+
+def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
+    """The span of the finest dates that a text names, from the first that begins in the past to the last."""
     from chatbot.stores.text.dates import date_terms
 
-    spans = [span for term in date_terms(text, now, exact=True) if (span := span_of(term, now)) is not None]
-    spans = [(begin, end) for begin, end in spans if begin < now - timedelta(days=1)]
-    if not spans:
-        return None
-    begin, end = max(spans)
-    return min(begin + (end - begin) / 2, now)
+    terms = date_terms(text, now, exact=True)
+    kinds = {kind for term in terms if (kind := term.partition(":")[0]) in _FINEST_FIRST}
+    for kind in (each for each in _FINEST_FIRST if each in kinds):
+        spans = [span_of(term, now) for term in terms if term.partition(":")[0] == kind]
+        past = [span for span in spans if span is not None and span[0] < now - timedelta(days=1)]
+        if past:
+            return min(begin for begin, _ in past), max(end for _, end in past)
+    return None
 
 
 def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[Line]:

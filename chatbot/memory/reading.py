@@ -225,7 +225,7 @@ class MemoryReads(ScopedOperations):
 
     async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.past import known, left_since, moment, scored_past, until
-        from chatbot.memory.profile_lines import changed_sources, is_proposable, slot_rows
+        from chatbot.memory.profile_lines import changed_sources, changes_told, is_proposable, slot_rows
         from chatbot.memory.recall import (
             RECALLED,
             RankedMemory,
@@ -251,13 +251,13 @@ class MemoryReads(ScopedOperations):
         at = moment(asked.as_of, asked.known_at, view.now)
         past: dict[str, Observation] = {}
         if at is not None:
-            past = {row.id: row for row in await left_since(scope, view, wanted, at)}
+            past = {row.id: row for row in await left_since(scope, view, wanted, at) if not is_proposable(row)}
             wanted = until(wanted, at)
         found = await rows_about(scope, view, texts, wanted, profile=weighed, limit=limit + len(exclude))
         if past:
             before = scored_past(list(past.values()), texts[-1] if texts else "", weighed, view.now)
             found = sorted([*found, *before], key=lambda row: -row.score)
-        verdicts = judged(found, weighed, limit, exclude)
+        verdicts = judged(found, weighed, limit, exclude, texts[-1] if texts else "")
         choice, most = eligible(verdicts)
         near, more = await later_near(scope, view, choice, wanted, most=most, exclude=exclude)
         choice += unasked(more, found, weighed, view.now)
@@ -267,6 +267,7 @@ class MemoryReads(ScopedOperations):
             written = await known(scope, view, list(rows.values()), asked.known_at)
             rows = {each: row for each, row in rows.items() if each in written}
         changed = changed_sources(await slot_rows(scope)) if choice else {}
+        changed |= changes_told(rows.values(), view.now)
         if at is not None:
             changed = {each: when for each, when in changed.items() if when <= at}
         arranged = latest_first(choice, rows, most, changed=changed, nearness=near, now=view.now)

@@ -9,7 +9,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Any
 
-from chatbot.memory.asking import parted, vectors_of
+from chatbot.memory.asking import asks_about_oneself, parted, vectors_of
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -157,17 +157,20 @@ async def _candidates(
 
 
 def judged(
-    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str]
+    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], asked: str = ""
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
+    What was said tells more than the summary of its session: where the one is recalled, the other takes no place. Where
+    the most similar row does not stand out, none is recalled; but few are if people ask about themselves, for it is
+    likely that they have told it in other words.
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
     by_meaning = not any(row.holds_words for row in rows)
-    by_chance = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
-    if best < UNSURE and by_meaning:
+    is_unclear = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
+    by_chance = is_unclear and not asks_about_oneself(asked)
+    if is_unclear or (best < UNSURE and by_meaning):
         limit = min(limit, MOST_UNSURE)
     said = (
         row

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.errors import ChatbotError
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
+from chatbot.server import health
 from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
@@ -98,13 +99,8 @@ def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
     for router in (models.router, completions.router, responses.router, embeddings.router, *routers(operations)):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
     add_page(every)
-    every.add_api_route("/health", _health, summary="Health check", tags=["server"])
+    every.include_router(health.router)
     return tuple(every.routes)
-
-
-async def _health() -> dict[str, str]:
-    """Return only the status: no token is needed."""
-    return {"status": "ok"}
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from fastapi import FastAPI
 
+from chatbot.server.doors import OPEN_PATHS
 from chatbot.server.error_responses import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
@@ -100,7 +101,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
             operation.setdefault("parameters", []).append({"$ref": f"#/components/parameters/{_KEY}"})
             for status, answer in OF_WRITES.items():
                 operation["responses"].setdefault(str(status), _as_schema(answer))
-    for path in {"/health"} & document["paths"].keys():
+    for path in OPEN_PATHS & document["paths"].keys():
         document["paths"][path]["get"]["security"] = []
     _add_links(document)
     return document

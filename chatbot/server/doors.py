@@ -30,7 +30,7 @@ from chatbot.stores.errors import StoreError
 COOKIE = "chatbot_token"
 LOGIN = "/login"
 """Path of the login page."""
-OPEN_PATHS = frozenset({"/health"})
+OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no token; Host and Origin are still checked."""
 _FAILURES_PER_MINUTE = 60
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -49,7 +49,7 @@ _MEANINGS = {
     429: "Too many requests: wait for `Retry-After`.",
     500: "The server failed.",
     502: "The model failed.",
-    503: "The server is busy, or the model is missing.",
+    503: "The server is busy, its storage does not answer just now, or the model is missing.",
     504: "The model did not answer in time.",
 }
 
@@ -63,6 +63,8 @@ def _answers(*statuses: int) -> Responses:
 
 EVERYWHERE = _answers(400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
 """Statuses of every route: access, body and parameters."""
+OF_STORAGE = _answers(503)
+"""Statuses of a route that needs nothing but the storage."""
 OF_IDENTITY = EVERYWHERE | _answers(404)
 """Statuses of routes that open an identity."""
 OF_MEMORY = OF_IDENTITY | _answers(409)

@@ -126,6 +126,8 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     kept.StoreBusy: (503, BROKEN, "busy"),
     kept.DamagedFile: (500, BROKEN, "damaged_file"),
     kept.LaterFormat: (500, BROKEN, "later_format"),
+    kept.StoreAway: (503, BROKEN, "storage_away"),
+    kept.UnknownOutcome: (503, BROKEN, "outcome_unknown"),
     kept.StoreFailed: (500, BROKEN, "storage_failed"),
     kept.StoreError: (500, BROKEN, "storage_failed"),
 }
@@ -133,7 +135,7 @@ ERRORS = tuple(_KINDS)
 """The classes of errors that have a problem of their own."""
 _TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
 _HARMLESS = (kept.InvalidValue, kept.UnsupportedOperation, kept.UnknownObservation, kept.ConflictingChange)
-_RETRY_BUSY_S = 1
+_RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5, kept.UnknownOutcome: 5}
 
 
 def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None = None) -> Problem:
@@ -160,6 +162,8 @@ def _message(error: Exception, code: str, caller: Caller | None) -> str:
     if not hides:
         return app.without_folders(str(error)) if isinstance(error, app.ModelError | app.BudgetExceeded) else str(error)
     logger.error("%s", error)
+    if isinstance(error, kept.StoreError) and error.in_public:
+        return error.in_public
     return f"the server cannot do that ({code.replace('_', ' ')}); see the server's log"
 
 
@@ -168,7 +172,10 @@ def _is_access(error: Exception) -> bool:
 
 
 def _retry(error: Exception, status: int) -> dict[str, str]:
-    wait = getattr(error, "retry_after_s", None) or (_RETRY_BUSY_S if isinstance(error, kept.StoreBusy) else None)
+    wait = getattr(error, "retry_after_s", None) or next(
+        (_RETRY_S[kind] for kind in type(error).__mro__ if kind in _RETRY_S), None
+    )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
-    # Clients of OpenAI would try again at once, for they wait no longer than a minute.
-    return later | ({"x-should-retry": "false"} if isinstance(error, app.QuotaExceeded) else {})
+    # Clients of OpenAI would try again at once, for they wait no longer than a minute; and what may be stored, again.
+    unasked = isinstance(error, app.QuotaExceeded | kept.UnknownOutcome)
+    return later | ({"x-should-retry": "false"} if unasked else {})

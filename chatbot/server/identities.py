@@ -22,6 +22,7 @@ from chatbot.server.followers import Followers
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.rates import SharedRates
 from chatbot.server.siblings import Siblings
+from chatbot.server.storage_probe import StorageProbe
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -65,6 +66,8 @@ class Identities(AsyncResource):
         self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
+        self._backend = open_backend(self.setup.home)
+        self.storage = StorageProbe(self._backend.is_there)
         self._runtimes: dict[str, Runtime] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._chats = Chats()
@@ -160,6 +163,8 @@ class Identities(AsyncResource):
         while self._runtimes:
             _, runtime = self._runtimes.popitem()
             await runtime.aclose()
+        await self.storage.aclose()
+        self._backend.close()
         if self._own_telemetry is not None:
             await self._own_telemetry.aclose()
 
@@ -193,11 +198,7 @@ class Identities(AsyncResource):
 
     async def __aenter__(self) -> Self:
         """Raise `ConfigError` where the database itself would not keep identities apart."""
-        backend = open_backend(self.setup.home)
-        try:
-            await self._check_apart(backend)
-        finally:
-            backend.close()
+        await self._check_apart(self._backend)
         await self.siblings.listen(self.turns, self._reopen_if_open)
         return self
 

@@ -16,7 +16,7 @@ from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.observation import STATUSES, Observation, is_line
 from chatbot.transfer.earlier_imports import PENDING, EarlierImports, is_gone, without_places
 from chatbot.transfer.items import ImportReport, MemoryItem, Skip
 from chatbot.transfer.memstore import KIND as MEMSTORE
@@ -195,12 +195,13 @@ class Intake:
                     self.became[item.key] = each.id
 
     async def _mark(self, memories: Memory, id_: str, draft: Draft) -> None:
-        """Record an additional source of an existing row."""
-        marks = dict(draft.metadata or {})
-        for row in await memories.get([id_], ask=SENSITIVITIES, count_use=False) if PLACES in marks else ():
-            for place, keys in row.metadata.get(PLACES, {}).items():
+        """Record an additional source of an existing row, unless it is a line of a profile, which no file changes."""
+        marks = {key: value for key, value in (draft.metadata or {}).items() if key in (FROM, KEY, DIGEST, PLACES)}
+        for row in await memories.get([id_], ask=SENSITIVITIES, count_use=False):
+            for place, keys in row.metadata.get(PLACES, {}).items() if PLACES in marks else ():
                 marks[PLACES] |= {place: {**keys, **marks[PLACES].get(place, {})}}
-        await memories.update(id_, metadata=marks)
+            if not is_line(row):
+                await memories.update(id_, metadata=marks)
 
     async def _change(self, memories: Memory, row: Observation, item: MemoryItem) -> None:
         """Update a memory whose text was edited in the file."""

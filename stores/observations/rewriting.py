@@ -13,6 +13,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, ErasedLine, Place
+from chatbot.stores.records import parse_time
 from chatbot.stores.row_events import Event, parse_event
 
 _GATHERED = 1_000
@@ -116,9 +117,10 @@ def erasing(
     def change(line: bytes, begin: int) -> bytes | ErasedLine | None:
         if begin in gone:
             number, row_id = gone[begin]
-            along = _told_along(record_of(line), past) if _REPLACING.search(line) else {}
-            if along:
-                return encode(replace(purge, ids=(row_id,), **along).as_json()).rstrip(b"\n")
+            record = record_of(line) if _REPLACING.search(line) else {}
+            if along := _told_along(record, past):  # since the time of the line: what it replaced held no longer
+                at = parse_time(record["at"])
+                return encode(replace(purge, at=at, ids=(row_id,), **along).as_json()).rstrip(b"\n")
             return ErasedLine(number, row_id, purge)
         other = _ADDING.match(line)
         if marks.isdisjoint(other.groups() if other else _ID.findall(line)):

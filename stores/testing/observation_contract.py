@@ -687,6 +687,26 @@ class ObservationStoreContract:
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
 
+    def test_what_was_replaced_stays_replaced_since_then_when_its_successor_is_purged(self, tmp_path: Path) -> None:
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(observation(0), observation(1), observation(2)))
+            at = NOW + timedelta(days=1)
+            await store.commit(OWNER, [Event(kind="add", at=at, row=observation(5), supersedes=IDS[0])])
+            await store.commit(OWNER, [Event(kind="supersede", at=at, ids=(IDS[1],), by=IDS[2])])
+            later = replace(OWNER, now=NOW + timedelta(days=90))
+            await store.purge(later, [IDS[5], IDS[2]])
+            await check(store)
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            found = (await store.find(OWNER, Filter(statuses=("superseded",)), order="created", ascending=True)).rows
+            assert [(row.id, row.superseded_at) for row in found] == [
+                (each, NOW + timedelta(days=1)) for each in IDS[:2]
+            ]
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
     def test_purging_takes_what_was_derived_along(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             rows = [

@@ -73,7 +73,7 @@ async def test_what_is_written_is_found_surrounded_and_read(use: Use, session: S
     whole = await use("memory_get", ids=[written[1], NO_ID])
     [row] = whole["observations"]
     assert (row["title"], row["tags"], row["people"]) == ("Sam moved to Bergen", ["home"], ["Sam"])
-    assert (row["type"], row["source"], row["visibility"]) == ("discovery", "agent", "private")
+    assert (row["type"], row["source"], row["visibility"]) == ("discovery", "tool", "private")
     assert row["session_id"] == session.id
     assert whole["missing"] == [NO_ID]
 

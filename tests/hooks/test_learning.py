@@ -75,6 +75,22 @@ async def test_a_newer_state_takes_the_place_of_the_older_one_and_history_shows_
     assert learned[0].changed == line[0].observation.id
 
 
+@pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
+async def test_a_fact_in_the_words_of_the_bot_takes_no_others_place(
+    session: SessionHandle, memory_home: Path, action: str
+) -> None:
+    old = (await session.remember("Sam lives in Lisbon", subject="Sam")).id
+    origin = Origin("chat", OWN, own="What does that page say of me?", reply="It says that Sam lives in Porto now.")
+    calls = calls_of(decides((0, action, 0)), memory_home)
+    steps = await plan([ExtractedFact("Sam lives in Porto", "Sam")], session, calls, origin, settings_of())
+    [outcome] = await apply(steps, session, origin)
+    assert (outcome.outcome, outcome.changed) == ("added", "")
+    [row] = await session.get([old])
+    assert row.status == "active"
+    [hit] = [hit for hit in (await session.recall("Where does Sam live?")).hits if hit.id == old]
+    assert hit.changed_at is None
+
+
 async def test_what_is_denied_is_forgotten_and_can_be_restored(session: SessionHandle, memory_home: Path) -> None:
     old = (await session.remember("Sam has a dog", subject="Sam")).id
     model = decides((0, "DELETE", 0))

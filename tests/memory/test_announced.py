@@ -41,6 +41,22 @@ def test_two_things_that_are_told_of_one_are_both_so(later: str) -> None:
     assert not changes(statement("The boiler is in the cellar."), statement(later))
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("Theo can't have almonds, so there are none here.", "Theo quit judo. I drive him to choir instead."),
+        ("My sister has a latex allergy.", "My sister sold the boat."),
+        ("Mustard makes me sick, so I must never eat it.", "I no longer skip lunch, I eat soup at noon."),
+    ],
+)
+def test_a_change_of_one_thing_leaves_other_things_of_the_same_person_alone(first: str, later: str) -> None:
+    assert not changes(statement(first), statement(later))
+
+
+def test_another_thing_of_the_same_kind_outdates_what_was_said_of_somebody() -> None:
+    assert changes(statement("Theo works at the bank."), statement("Theo works at the museum now."))
+
+
 NEAR = [
     ("I take the bus to work.", "I have bought a scooter for the way to work."),
     ("The car loan is at 3 percent.", "Our bank gave us 4 percent for the car loan."),

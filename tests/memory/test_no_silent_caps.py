@@ -11,11 +11,12 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, SLOT
+from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observation import SLOT
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import TranscriptEntry

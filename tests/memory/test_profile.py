@@ -248,7 +248,7 @@ async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> Non
 
 
 async def test_facts_of_a_model_fill_the_same_slots(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "We are packing, Portugal here we come, and the Berlin flat is gone.")
+    said = await say(session, clock, 0, "We are packing with Rex, Lisbon here we come, and the Berlin flat is gone.")
     facts = [
         "The user lives in Lisbon.",
         "The user's dog is called Rex.",
@@ -271,6 +271,18 @@ async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: 
         assert recalled.id == expected
     with pytest.raises(InvalidValue, match="future"):
         await session.search("port", as_of=day_of(90))
+    with pytest.raises(InvalidValue, match="future"):
+        await session.profile(as_of=day_of(90))
+
+
+async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profile(
+    session: SessionHandle, clock: Clock
+) -> None:
+    old = await say(session, clock, 0, "I live in Berlin.")
+    await say(session, clock, 90, "I moved to Lisbon.")
+    clock.now = day_of(200)
+    [hit] = (await session.recall("Do I live in Berlin or in Lisbon?", as_of=day_of(50))).hits
+    assert (hit.id, hit.changed_at) == (old, None)
 
 
 async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Clock) -> None:
@@ -311,6 +323,10 @@ async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(sessio
     [
         ("Where did I live in May?", datetime(2025, 5, 16, 12, tzinfo=UTC)),
         ("Where did I live in 2019?", datetime(2019, 7, 2, 12, tzinfo=UTC)),
+        ("Where did I live in mid-May 2024?", datetime(2024, 5, 16, 12, tzinfo=UTC)),
+        ("Where did I live in summer 2024?", datetime(2024, 7, 17, tzinfo=UTC)),
+        ("Where did I live on 29 February 2024?", datetime(2024, 2, 29, 12, tzinfo=UTC)),
+        ("Where did I live in December 2024?", datetime(2024, 12, 16, 12, tzinfo=UTC)),
         ("Where do I live?", None),
         ("What is on tomorrow?", None),
     ],

@@ -139,6 +139,22 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
     assert {row.match.id: each for row, each in verdicts}["07"] == verdict
 
 
+@pytest.mark.parametrize(
+    ("asked", "recalled"),
+    [
+        ("Which train do I catch?", 2),
+        ("It is late. Wann fährt mein Zug?", 2),
+        ("Which train does the queen catch?", 0),
+        ("I am late for the train.", 0),
+    ],
+)
+def test_who_asks_about_themselves_is_told_a_little_where_nothing_stands_out(asked: str, recalled: int) -> None:
+    rows = {f"{number:02}": candidate(f"{number:02}", lexical=0.0) for number in range(60)}
+    similar = {each: 0.3 - number / 1_000 for number, each in enumerate(rows)}
+    verdicts = judged(scored(Candidates(rows, similar=similar), INJECT, NOW), INJECT, 5, frozenset(), asked)
+    assert [row.match.id for row, verdict in verdicts if verdict == "recalled"] == ["00", "01"][:recalled]
+
+
 def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> None:
     rows = {
         "summary": candidate("summary", lexical=10.0, type="session_summary", session_id="one"),

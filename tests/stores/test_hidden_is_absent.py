@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, SLOT, Line
+from chatbot.memory.profile_lines import CATEGORY, Line
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import title_of
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observation import SLOT, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event

@@ -19,7 +19,7 @@ from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, OWN, SLOT
+from chatbot.memory.profile_lines import CATEGORY, OWN
 from chatbot.memory.scope import Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
@@ -27,7 +27,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observation import SLOT, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
 from chatbot.stores.row_changes import Position
@@ -371,7 +371,7 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         if not name.startswith("_") and name not in taking_views
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
-    telling_nothing = {"check_open", "reindex", "aclose", "forget_session", "put_vectors", "forget_vectors"}
+    telling_nothing = {"ahead", "check_open", "reindex", "aclose", "forget_session", "put_vectors", "forget_vectors"}
     assert without == telling_nothing | {"examine"}  # which tells of files; see the test below
 
 

@@ -44,6 +44,8 @@ EXPECTED = {
     "DamagedFile": Exit.STORAGE,
     "LaterFormat": Exit.STORAGE,
     "StoreBusy": Exit.STORAGE,
+    "StoreAway": Exit.STORAGE,
+    "UnknownOutcome": Exit.STORAGE,
     "StoreFailed": Exit.STORAGE,
     "ReadOnlyFolder": Exit.STORAGE,
     "ClosedResource": Exit.STORAGE,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from argparse import ArgumentTypeError
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -468,7 +469,7 @@ def test_only_what_is_harmless_is_printable() -> None:
     [
         (["search", "x", "--limit", "-1"], "must not be negative"),
         (["search", "x", "--limit", "many"], "invalid count value: 'many'"),
-        (["list", "--after", "yesterday"], "invalid date"),
+        (["list", "--after", "tomorrow"], "invalid date"),
         (["list", "--status", "gone"], "--status 'gone' is not known"),
         (["list", "--meta", "novalue"], "must be KEY=VALUE"),
         (["add", "x", "--importance", "2"], "from 0 to 1"),
@@ -564,3 +565,27 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert "No profile yet" in ok("profile")
     done = run("profile", "pin", "home")
     assert (done.returncode, "the profile has no slot 'home'" in done.stderr) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("May 2025", "2025-05-01T00:00:00+00:00"),
+        ("2025-05", "2025-05-01T00:00:00+00:00"),
+        ("2025", "2025-01-01T00:00:00+00:00"),
+        ("29 Feb 2024", "2024-02-29T00:00:00+00:00"),
+        ("28.02.2024", "2024-02-28T00:00:00+00:00"),
+        ("im Mai 2025", "2025-05-01T00:00:00+00:00"),
+        ("2025年5月", "2025-05-01T00:00:00+00:00"),
+        ("2024-12-31T23:30:00-05:00", "2025-01-01T04:30:00+00:00"),
+        ("2024-12-31 23:30", "2024-12-31T23:30:00+00:00"),
+    ],
+)
+def test_a_time_is_written_as_people_write_it(text: str, expected: str) -> None:
+    assert past(text).isoformat() == expected
+
+
+@pytest.mark.parametrize("text", ["2025-02-29", "31 April 2025", "2025-13", "02/03/2025", "tomorrow", "soon", "0000"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises((ArgumentTypeError, ValueError)):
+        past(text)

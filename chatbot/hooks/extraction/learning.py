@@ -26,8 +26,11 @@ from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Vis
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.query import Filter
+from chatbot.stores.text.analysis import terms
 
 SOURCE = "extraction"
+FROM_REPLY = "extraction:reply"
+"""Source of a fact in words of the bot that the person did not use: it takes no other's place."""
 _SAME_SUBJECT = 50
 """Facts on a subject that are searched for one that says the same."""
 _SAID_AT_ONCE = 5
@@ -54,6 +57,15 @@ class Origin:
     guard: Guard
     derived_from: tuple[str, ...] = ()
     said_at: datetime | None = None
+    own: str = ""
+    """The words of the person."""
+    reply: str = ""
+    """The words of the bot, which repeat what a tool or a page said."""
+
+    def is_of_bot(self, fact: ExtractedFact) -> bool:
+        """Return whether a fact uses words of the bot's that are not the person's own."""
+        words = set(terms(f"{fact.content} {fact.subject}"))
+        return not words.isdisjoint(set(terms(self.reply)) - set(terms(self.own)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,7 @@ async def learn_from(
     extracted = extracted.without_recalled(turn.text, turn.recalled)
     if not extracted.facts:
         return extracted, ()
-    origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at)
+    origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at, turn.text, turn.reply)
     steps = await plan(extracted.facts, session, calls, origin, settings)
     async with session.turn_order:  # the exchange cannot be undone while its facts are written
         if await _source(turn, session, ask) is None:
@@ -110,11 +122,14 @@ async def learn_from(
 async def plan(
     facts: Sequence[ExtractedFact], memories: Memory, calls: Calls, origin: Origin, settings: ExtractionSettings
 ) -> list[FactStep]:
-    """Plan a step for each fact, in their order. Raises what asking a model raises, and `StoreError`."""
+    """Plan a step for each fact, in their order. Raises what asking a model raises, and `StoreError`.
+
+    A fact in the bot's words changes no other: it is added.
+    """
     place: dict[str, Any] = {"agent_id": origin.agent_id, "visibility": origin.guard.visibility}
     steps = [FactStep(fact, "known" if await _is_known(fact, memories, origin) else "add") for fact in facts]
     if settings.reconcile:
-        fresh = _waiting(steps)
+        fresh = _waiting(steps, origin)
         candidates = await candidates_for([steps[at].fact for at in fresh], memories, **place)
         if not calls.discloses(candidates.rows):
             candidates = MemoryCandidates()
@@ -123,7 +138,7 @@ async def plan(
             if decision.memory is not None and not _is_denial(steps[at].fact, decision, candidates):
                 steps[at] = replace(steps[at], action=decision.action.lower(), target=candidates.rows[decision.memory])
     if settings.supersede:
-        fresh = _waiting(steps)
+        fresh = _waiting(steps, origin)
         taken = {step.target.id for step in steps if step.target}
         for at, old in zip(fresh, await _outdated_by([steps[at].fact for at in fresh], memories, **place), strict=True):
             if old is not None and old.id not in taken:
@@ -166,7 +181,7 @@ def _draft_of(origin: Origin) -> Any:
             category=fact.category,
             type=fact.type,
             importance=0.6 if fact.type in PROTECTED_TYPES else 0.5,
-            source=SOURCE,
+            source=FROM_REPLY if origin.is_of_bot(fact) else SOURCE,
             visibility=guard.visibility,
             sensitivity=guard.sensitivity,
             min_clearance=_highest(needed),
@@ -199,8 +214,8 @@ def _is_denial(fact: ExtractedFact, decision: Decision, candidates: MemoryCandid
     return contradict(candidates.rows[decision.memory].text(), fact.content)
 
 
-def _waiting(steps: Sequence[FactStep]) -> list[int]:
-    return [at for at, step in enumerate(steps) if step.action == "add"]
+def _waiting(steps: Sequence[FactStep], origin: Origin) -> list[int]:
+    return [at for at, step in enumerate(steps) if step.action == "add" and not origin.is_of_bot(step.fact)]
 
 
 def _kept(steps: Sequence[FactStep]) -> list[FactStep]:

@@ -193,9 +193,9 @@ async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillRe
 async def _events(
     turn: LiveTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
 ) -> AsyncGenerator[bytes, None]:
-    async for event in turn.events():
-        yield _event(event)
     try:
+        async for event in turn.events():
+            yield _event(event)
         yield sse.event(await _told(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")

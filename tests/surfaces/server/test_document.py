@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chatbot.server.doors import OPEN_PATHS
 from tests.effort import rounds
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
@@ -154,7 +155,8 @@ def test_an_operation_tells_of_the_errors_that_it_can_have_and_of_no_others(docu
 def test_it_tells_of_tokens_keys_and_events(document: dict[str, Any]) -> None:
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert document["security"] == [{"token": []}, {}]
-    assert document["paths"]["/health"]["get"]["security"] == []
+    for path in OPEN_PATHS:
+        assert document["paths"][path]["get"]["security"] == []
     for path, method, operation in _operations(document):
         names = [_at(document, each)["name"] for each in operation.get("parameters", ())]
         assert ("idempotency-key" in names) == (path.startswith("/v1/") and method != "get"), (method, path)

@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/health"): None,
+    ("GET", "/ready"): None,
     ("GET", "/openapi.json"): None,
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{name}"): None,
@@ -142,7 +143,7 @@ class World:
 
     def ids(self, path: str) -> dict[str, str]:
         """Something new of Ada's for a route to be about: what its path names."""
-        ids = _missing("transcript.md" if "files" in path else "ada")
+        ids = nowhere("transcript.md" if "files" in path else "ada")
         with self.served.client(self.tokens["ada"]) as client:
             for name in [name for name in _MAKERS if f"{{{name}}}" in path]:
                 is_proposed = name == "memory_id" and "proposals" in path
@@ -221,7 +222,7 @@ def address(path: str, ids: Mapping[str, str]) -> str:
     return path.format(**ids)
 
 
-def _missing(name: str) -> dict[str, str]:
+def nowhere(name: str) -> dict[str, str]:
     """Ids of nothing that is there, but for the name."""
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
@@ -293,7 +294,7 @@ def test_every_route_of_the_app_is_tried_here(world: World) -> None:
 
 
 def test_only_these_paths_are_open() -> None:
-    assert set(OPEN_PATHS) == {"/health"}
+    assert set(OPEN_PATHS) == {"/health", "/ready"}
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
@@ -316,7 +317,7 @@ WRONG: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("route", GUARDED, ids=str)
 def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, str]) -> None:
-    ids = _missing("ada")
+    ids = nowhere("ada")
     for headers in share(WRONG, route):
         response = world.ask(route, ids, headers=headers)
         assert response.status_code in {401, 429}, headers  # the latter once it was tried too often
@@ -329,7 +330,7 @@ def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
     world: World, route: tuple[str, str], who: str
 ) -> None:
     ids = world.ids(_named(route))
-    nothing = _missing(ids["name"])
+    nothing = nowhere(ids["name"])
     closed, missing = (world.ask(route, each, world.tokens[who]) for each in (ids, nothing))
     assert closed.status_code == missing.status_code == 404
     assert _without_ids(closed.text) == _without_ids(missing.text)
@@ -338,7 +339,7 @@ def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
 
 @pytest.mark.parametrize("route", PLACED, ids=str)
 def test_another_users_identity_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
-    ids = _missing("x")
+    ids = nowhere("x")
     answers = []
     for name in ("ada", "adb"):
         body = dict(ASKED[route] or {})
@@ -382,7 +383,7 @@ HOSTS = [
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_request_by_another_name_is_refused(world: World, route: tuple[str, str]) -> None:
-    ids = _missing("ada")
+    ids = nowhere("ada")
     for host in share(HOSTS, route):
         assert world.ask(route, ids, world.tokens["ada"], headers={"Host": host}).status_code == 421, host
 
@@ -401,7 +402,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_page_of_another_site_is_refused(world: World, route: tuple[str, str]) -> None:
-    ids = _missing("ada")
+    ids = nowhere("ada")
     for headers in share(FOREIGN, route):
         response = world.ask(route, ids, world.tokens["ada"], headers=headers)
         assert response.status_code == 403, headers

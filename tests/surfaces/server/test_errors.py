@@ -6,7 +6,7 @@ from chatbot.errors import ChatbotError, ModelError, ProviderFailed
 from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import problem_of
-from chatbot.stores.errors import StoreError, StoreFailed
+from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
 from tests.servers.http_server import Serve
 from tests.surfaces.test_exits import leaves
 
@@ -46,6 +46,8 @@ EXPECTED = {
     "AccessDenied": (403, "clearance"),
     "MissingRight": (403, "missing_right"),
     "StoreBusy": (503, "busy"),
+    "StoreAway": (503, "storage_away"),
+    "UnknownOutcome": (503, "outcome_unknown"),
     "StoreFailed": (500, "storage_failed"),
     "ReadOnlyFolder": (500, "storage_failed"),
     "ClosedResource": (500, "storage_failed"),
@@ -63,8 +65,10 @@ TELLS_OF_FILES = {
     "DamagedFile",
     "LaterFormat",
     "OtherEmbedder",
+    "StoreAway",
     "StoreBusy",
     "StoreFailed",
+    "UnknownOutcome",
     "ReadOnlyFolder",
     "ClosedResource",
 }
@@ -88,6 +92,15 @@ def test_a_provider_that_asks_to_wait_is_quoted() -> None:
     error.retry_after_s = 2.5
     assert problem_of(error).headers == {"retry-after": "3"}
     assert problem_of(ProviderFailed("down")).headers == {}
+
+
+@pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome])
+def test_storage_that_is_away_for_a_while_is_told_without_its_place(kind: type[StoreError]) -> None:
+    problem = problem_of(kind("postgresql://db/chat: no PostgreSQL answers there"), GUEST)
+    assert problem.message == kind.in_public != ""
+    assert (problem.status, problem.type) == (503, "server_error")
+    assert int(problem.headers["retry-after"]) > 0
+    assert (problem.headers.get("x-should-retry") == "false") is (kind is UnknownOutcome)  # it may be stored
 
 
 @pytest.mark.parametrize("stream", [True, False])

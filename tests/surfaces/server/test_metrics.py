@@ -121,7 +121,9 @@ def test_by_another_name_or_from_another_sites_page_it_is_refused(served: Served
             assert client.get("/metrics", headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize("route", sorted(set(ASKED) - {("GET", "/health"), ("GET", "/openapi.json")}), ids=str)
+@pytest.mark.parametrize(
+    "route", sorted(set(ASKED) - {("GET", "/health"), ("GET", "/ready"), ("GET", "/openapi.json")}), ids=str
+)
 def test_a_token_for_metrics_opens_nothing_else(served: Served, route: tuple[str, str]) -> None:
     method, path = route
     ids = dict.fromkeys(re.findall(r"{(\w+)}", path), "x")

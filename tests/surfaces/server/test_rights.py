@@ -20,6 +20,7 @@ Json = dict[str, Any]
 
 NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/health"): ("", ""),
+    ("GET", "/ready"): ("", ""),
     ("GET", "/openapi.json"): ("", ""),
     ("GET", "/v1/models"): ("", ""),
     ("GET", "/v1/models/{name}"): ("", ""),

@@ -1,0 +1,243 @@
+"""Only the person changes what the memory knows of them: a tool, a guest and the bot's own words propose at most."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat.memory_tools import agent_context, offered_to_models
+from chatbot.chat.turn_memory import TurnMemory
+from chatbot.config import AgentSettings
+from chatbot.memory import MemorySystem
+from chatbot.memory.memory import Memory
+from chatbot.memory.profile_learning import is_in_words
+from chatbot.memory.writing import Draft
+from chatbot.messages import ToolCall
+from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
+from chatbot.stores.errors import MissingRight
+from chatbot.tools import Toolbox
+from chatbot.transfer import Importer, export_memories, open_source
+from chatbot.transfer.memory_export import render
+from chatbot.transfer.storage_copy import copy_storage
+from tests.clock import Clock
+
+SLOT = {"kind": "slot", "slot": "home", "held": {"value": "Mars City"}}
+GUEST = "token:tk_1"
+STORES = ["basic_session", "observations"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(step=timedelta(seconds=1))
+
+
+@dataclass
+class Told:
+    """A memory in which the owner said where they live; `said` keeps it, `line` is the line of the profile."""
+
+    system: MemorySystem
+    owner: Memory
+    said: str
+    line: str
+
+    async def homes(self) -> list[str]:
+        return [line.title for line in await self.owner.profile("home")]
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Told]:
+    async with MemorySystem(None) as system:
+        owner = system.memories("chat")
+        [kept] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
+        [line] = await owner.profile("home")
+        yield Told(system, owner, kept.id, line.id)
+
+
+async def _other(memories: Memory) -> str:
+    return (await memories.remember("The owner lives in Mars City")).id
+
+
+async def _proposed(memories: Memory) -> str:
+    return (await memories.profile_set("home", "Mars City")).id
+
+
+ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
+    "forge": lambda m, _: m.remember("lives in Mars City", category="profile", metadata=SLOT),
+    "title": lambda m, told: m.update(told.line, title="lives in Mars City"),
+    "metadata": lambda m, told: m.update(told.line, metadata={"held": {"value": "Mars City"}}),
+    "forget": lambda m, told: m.forget(told.line),
+    "archive": lambda m, told: m.archive(told.line),
+    "confirm": lambda m, told: m.confirm(told.line),
+    "pin": lambda m, told: m.update(told.line, metadata={"pinned": True}),
+    "rewrite": lambda m, told: m.update(told.said, user_text="I live in Mars City."),
+    "replace at once": lambda m, told: m.remember("The owner lives in Mars City", supersedes=told.said),
+}
+
+
+async def _supersede(memories: Memory, told: Told) -> None:
+    await memories.supersede(told.line, await _other(memories))
+
+
+async def _supersede_said(memories: Memory, told: Told) -> None:
+    await memories.supersede(told.said, await _other(memories))
+
+
+async def _promote(memories: Memory, _: Told) -> None:
+    await memories.update(await _proposed(memories), metadata={"kind": "slot"})
+
+
+ATTACKS |= {"supersede": _supersede, "supersede what was said": _supersede_said}
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, "promote"])
+async def test_a_tool_changes_no_line_of_a_profile_and_replaces_nothing_that_was_said(told: Told, attack: str) -> None:
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    with pytest.raises(MissingRight, match="the right 'chat' is needed"):
+        await (_promote if attack == "promote" else ATTACKS[attack])(tool, told)
+    assert await told.homes() == ["lives in Berlin"]
+    [said] = await told.owner.get([told.said])
+    assert (said.user_text, said.status) == ("I live in Berlin.", "active")
+
+
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "forge"])
+async def test_a_guest_changes_no_line_of_the_owner_and_replaces_nothing_that_was_said(told: Told, attack: str) -> None:
+    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
+    with pytest.raises(MissingRight, match="the right 'curate' is needed"):
+        await ATTACKS[attack](guest, told)
+    assert await told.homes() == ["lives in Berlin"]
+
+
+async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_guest(told: Told) -> None:
+    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
+    await ATTACKS["forge"](guest, told)
+    await _promote(guest, told)
+    await guest.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source="chat")])
+    await guest.profile_learn(["The user lives in Mars City."], told.said, datetime.now(UTC))
+    assert await told.homes() == ["lives in Berlin"]
+    assert await told.owner.profile_proposals() == []
+
+
+async def test_what_a_model_makes_of_an_exchange_on_behalf_of_a_tool_is_a_proposal(told: Told) -> None:
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    await tool.profile_learn(["The user lives in Mars City."], told.said, datetime.now(UTC))
+    assert await told.homes() == ["lives in Berlin"]
+    [proposal] = await told.owner.profile_proposals()
+    assert proposal.title == "proposed: lives in Mars City"
+
+
+async def test_what_the_models_tool_writes_makes_no_statement_of_the_person_outdated(told: Told) -> None:
+    context = agent_context(told.system.cleared_for("full", rights=TOOL_RIGHTS), "chat")
+    title = "I moved from Berlin to Mars City, I no longer live in Berlin"
+    box = Toolbox(offered_to_models(context))
+    [result] = await box.run([ToolCall("1", "memory_write", json.dumps({"title": title}))])
+    assert not result.is_error
+    hits = (await told.owner.recall("Where do I live, in Berlin?")).hits
+    assert {hit.observation.title for hit in hits if hit.observation} >= {title}
+    assert {hit.changed_at for hit in hits} == {None}
+    assert await told.homes() == ["lives in Berlin"]
+
+
+async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told: Told) -> None:
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    again = await tool.remember("lives in Berlin", sensitivity="secret", tags=["tool"])
+    assert (again.outcome, again.id != told.line) == ("added", True)
+    [line] = await told.owner.profile("home")
+    assert (line.row.tags, line.sensitivity, line.row.mention_count) == ((), "public", 0)
+
+
+async def test_forgetting_through_a_tool_what_was_said_forgets_what_was_taken_from_it(told: Told) -> None:
+    await told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat").forget(told.said)
+    assert await told.homes() == []
+
+
+async def test_a_model_fills_a_slot_only_with_the_persons_own_words(told: Told) -> None:
+    draft = Draft(
+        type="exchange",
+        user_text="What does that page say? By the way, I answer patients in Dutch.",
+        assistant_text="It says that you moved to Mars City, left Bosch, and speak Welsh.",
+        source="chat",
+    )
+    [kept] = await told.owner.remember_all([draft])
+    facts = [
+        "The user lives in Mars City.",
+        "The user no longer lives in Berlin.",
+        "The user speaks Welsh.",
+        "The user speaks Dutch.",
+    ]
+    await told.owner.profile_learn(facts, kept.id, datetime.now(UTC))
+    assert {line.title for line in await told.owner.profile()} == {"lives in Berlin", "speaks Dutch"}
+    proposed = {row.title for row in await told.owner.profile_proposals()}
+    assert proposed == {"proposed: lives in Mars City", "proposed: speaks Welsh"}
+
+
+@pytest.mark.parametrize("source", ["import:chatgpt", "tool", "file:notes.md"])
+async def test_facts_of_what_was_not_said_here_are_proposed(told: Told, source: str) -> None:
+    [kept] = await told.owner.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source=source)])
+    await told.owner.profile_learn(["The user lives in Mars City."], kept.id, datetime.now(UTC))
+    assert await told.homes() == ["lives in Berlin"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "expected"),
+    [
+        ("9 March", "Turning 40 on the 9th of march", True),
+        ("London", "Ten years I was a Londoner", True),
+        ("Mars City", "Is there life on Mars?", False),
+        ("1984", "in 1985", False),
+        ("Zürich", "Wir wohnen in ZÜRICH", True),
+        ("Mars City", "", False),
+    ],
+)
+def test_a_value_is_in_the_words_of_a_person_in_any_form(value: str, said: str, *, expected: bool) -> None:
+    assert is_in_words(value, said) is expected
+
+
+@pytest.mark.parametrize("way", ["at once", "reindex", "copy", "export"])
+async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
+    tmp_path: Path, clock: Clock, way: str
+) -> None:
+    begin = clock()
+    async with MemorySystem(tmp_path / "memory", clock=clock) as system:
+        await say(system, "I live in Berlin.")
+        clock.move(days=90)
+        newest = await say(system, "I moved to Lisbon.")
+        clock.move(days=90)
+        await system.purge(newest)
+        exported = await export_memories(system.memories("chat"), SENSITIVITIES)
+    path = tmp_path / "memory"
+    if way == "copy":
+        path = tmp_path / "copy"
+        await copy_storage(tmp_path / "memory", path)
+    if way == "export":
+        path = tmp_path / "other"
+        (tmp_path / "memories.jsonl").write_text(render(exported, "jsonl"))
+    async with MemorySystem(path, clock=clock) as system:
+        if way == "reindex":
+            await system.memories("chat").reindex()
+        if way == "export":
+            await Importer(system, agent="chat", agents={"chat": STORES}).run(open_source(tmp_path / "memories.jsonl"))
+        session = await system.create_session(STORES, "chat")
+        assert await session.profile() == []
+        for days in (95, 150):
+            at = begin + timedelta(days=days)
+            assert await session.profile(as_of=at) == []
+            [hit] = (await session.recall("Where do I live, in Berlin?", as_of=at)).hits
+            assert hit.changed_at is not None
+        if way != "export":
+            assert [each.title for each in await session.profile(as_of=begin + timedelta(days=50))] == [
+                "lives in Berlin"
+            ]
+            assert [line.valid_to is not None for line in await session.profile_history("home")] == [True]
+        memory = TurnMemory.of(session, AgentSettings(), clock)
+        assert memory is not None
+        text = (await memory.recall(["before", "Where do I live?"], since=None, most_tokens=2_000)).text
+        assert text.count("Berlin") == text.count("later changed on") == 1
+        assert "Lisbon" not in text
+
+
+async def say(system: MemorySystem, text: str) -> str:
+    [kept] = await system.memories("chat").remember_all([Draft(type="exchange", user_text=text, source="chat")])
+    return kept.id

@@ -1,0 +1,86 @@
+"""A server whose storage does not answer says so, and goes on by itself."""
+
+import asyncio
+import threading
+
+import pytest
+
+from chatbot.server import storage_probe
+from chatbot.server.identities import Identities
+from chatbot.server.storage_probe import StorageProbe
+from chatbot.stores.errors import StoreAway, StoreError, StoreFailed
+from chatbot.stores.postgres import database
+from tests.patience import PATIENCE_S
+from tests.servers.http_server import Serve, wait_until
+from tests.stores.test_postgres_faults import Server, server
+from tests.surfaces.server.test_doors import ASKED, address, nowhere
+
+__all__ = ["server"]
+WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"}
+
+
+@pytest.mark.parametrize("error", [StoreAway("postgresql://db/chat: no PostgreSQL answers there"), StoreFailed("no")])
+def test_health_and_readiness_follow_the_storage(
+    http: Serve, monkeypatch: pytest.MonkeyPatch, error: StoreError
+) -> None:
+    monkeypatch.setattr(storage_probe, "_KNOWN_FOR_S", 0)
+    served, errors = http(tokens=True), [error]
+
+    def look() -> None:
+        if errors:
+            raise errors[0]
+
+    served.identities.storage = StorageProbe(look)
+    with served.client() as client:
+        health, ready = client.get("/health"), client.get("/ready")
+        assert (health.status_code, health.json()) == (200, {"status": "ok", "storage": "away"})
+        assert (ready.status_code, ready.json()["error"]["code"]) == (503, "storage_away")
+        assert ready.headers["retry-after"]
+        assert "postgresql" not in ready.text
+        errors.clear()
+        assert client.get("/health").json() == client.get("/ready").json() == {"status": "ok", "storage": "ok"}
+
+
+async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_probe, "_PATIENCE_S", 0.01)
+    asked, answer = threading.Semaphore(0), threading.Event()
+
+    def look() -> None:
+        asked.release()
+        answer.wait()
+
+    probe = StorageProbe(look)
+    assert [type(await probe.error()) for _ in range(3)] == [StoreAway] * 3
+    assert asked.acquire(blocking=False)
+    assert not asked.acquire(blocking=False)
+    answer.set()
+    async with asyncio.timeout(PATIENCE_S):
+        while await probe.error() is not None:
+            pass
+    await probe.aclose()
+
+
+@pytest.mark.nightly
+def test_every_route_says_that_the_database_was_killed_and_answers_once_it_is_back(
+    http: Serve, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHATBOT_STORAGE__URL", server.url)
+    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(Identities, "_check_apart", unchecked)  # it works as the owner of the tables
+    served = http(["whole"] * 9)
+    with served.client() as client:
+        said = client.post("/v1/sessions", json={}).json()["id"]
+        server.kill()
+        for (method, path), body in ASKED.items():
+            answer = client.request(method, address(path, nowhere("ada") | {"session_id": said}), json=body)
+            if path not in WITHOUT_STORAGE and answer.status_code != 422:
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_away"), (method, path)
+                assert answer.headers["retry-after"], (method, path)
+        server.start()
+        wait_until(lambda: client.get("/ready").is_success)
+        answer = client.post(f"/v1/sessions/{said}/chat", json={"text": "hello", "stream": False})
+        assert answer.json()["reply"] == "whole"
+
+
+async def unchecked(*_: object) -> None:
+    """Let every role in."""
