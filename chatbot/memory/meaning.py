@@ -29,6 +29,7 @@ from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
+from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
@@ -200,7 +201,8 @@ class Meaning(AsyncResource):
                 await self.embed_missing()
         except TimeoutError:
             with suppress(ChatbotError, StoreError):
-                self._notice(f"{await self.missing()} memories are not embedded yet: `chatbot memory reindex --embed`")
+                left = how_many(await self.missing(), "memory")
+                self._notice(f"{left} not embedded yet: `chatbot memory reindex --embed`")
         except (ChatbotError, StoreError) as error:
             self.pause(error)
 
