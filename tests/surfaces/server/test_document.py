@@ -19,7 +19,7 @@ from tests.servers.http_server import Served, serving
 EXAMPLES = rounds(32)
 SECONDS = 10 * PATIENCE_S
 """It sends thousands of requests, and ends by itself."""
-SEEDED = 60
+SEEDED = 300
 NAMED = {
     "path.memory_id": "memories",
     "path.task_id": "tasks",
@@ -206,6 +206,8 @@ def _settings(ids: dict[str, list[str]]) -> str:
     for names, statuses in UNSAID.items():
         lines += [f"[[operations]]\ninclude-name = {json.dumps(names)}"]
         lines += ["[operations.checks.positive_data_acceptance]", f'expected-statuses = ["2xx", 404, 409, {statuses}]']
+    lines += ['[[operations]]\ninclude-name = "GET /v1/models/{name}"', "[operations.parameters]"]
+    lines += ['"path.name" = { dictionary = "models", probability = 0.7 }']
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/events$"', "[operations.parameters]", 'follow = "false"']
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
