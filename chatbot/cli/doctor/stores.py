@@ -22,7 +22,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination
 from chatbot.stores.backends import open_backend, open_place
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import StoreBusy, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
@@ -52,7 +52,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
     home = setup.home
     backend = open_backend(home)
     problem = backend.refusal()
-    if isinstance(problem, StoreError):
+    if isinstance(problem, StoreFailed | StoreBusy):
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
