@@ -57,7 +57,7 @@ class Line(Shape):
     """How delicate it is."""
 
 
-class Proposed(Shape):
+class OpenProposal(Shape):
     """A value that holds once a person accepts it."""
 
     proposed: str
@@ -104,7 +104,7 @@ async def slot_history(slot: Slot, access: AccessHere) -> Profile:
     return _told(await access.memories.profile_history(slot))
 
 
-_PROPOSED: Responses = {202: {"model": Proposed, "description": "Proposed: the caller has not the right `chat`."}}
+_PROPOSED: Responses = {202: {"model": OpenProposal, "description": "Proposed: the caller has not the right `chat`."}}
 
 
 @router.put("/{slot}", summary="Give a slot a value", response_model=Line, responses=_PROPOSED)
@@ -134,7 +134,7 @@ async def forget_slot(slot: Slot, access: AccessHere) -> None:
 async def _kept(access: IdentityAccess, slot: str, memory_id: str) -> Line | JSONResponse:
     """Return what a value has become: a line, or a proposal."""
     if any(row.id == memory_id for row in await access.memories.profile_proposals()):
-        return JSONResponse(Proposed(proposed=memory_id).model_dump(), 202)
+        return JSONResponse(OpenProposal(proposed=memory_id).model_dump(), 202)
     return await _line(access, slot, memory_id)
 
 

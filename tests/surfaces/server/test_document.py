@@ -26,6 +26,8 @@ NAMED = {
     "path.fact_id": "facts",
     "path.session_id": "sessions",
     "path.response": "responses",
+    "path.key": "keys",
+    "query.other": "sessions",
     "body.by": "memories",
     "body.session_id": "sessions",
     "body.model": "models",
@@ -40,6 +42,7 @@ UNSAID = {
         "GET /v1/memories/recall",
         "GET /v1/memories/search",
         "GET /v1/profile",
+        "POST /v1/memories/purge",
         "PUT /v1/profile/{slot}",
         "POST /v1/sessions/{session_id}/chat",
         "POST /v1/sessions/{session_id}/messages",
@@ -54,6 +57,13 @@ UNSAID = {
     ): "412, 422",
 }
 """What an operation may answer to what its schema allows."""
+UNMADE = [
+    "POST /v1/chat/completions",
+    "POST /v1/profile/proposals/{memory_id}/accept",
+    "DELETE /v1/profile/proposals/{memory_id}",
+    "GET /v1/sessions/{session_id}/attachments/{name}",
+]
+"""Operations on what is not made here, or on two things that have to fit each other, so most ids are not found."""
 MADE: dict[str, dict[str, Any]] = {
     "memories": {"title": "Something to remember"},
     "tasks": {"title": "Something to do"},
@@ -84,7 +94,8 @@ def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
     with served.client() as client:
         settings = tmp_path / "schemathesis.toml"
         settings.write_text(
-            _settings({"models": ["ada"]} | {kind: _made(client, kind) for kind in MADE}), encoding="utf-8"
+            _settings({"models": ["ada"], "keys": _keys(client)} | {kind: _made(client, kind) for kind in MADE}),
+            encoding="utf-8",
         )
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color"]
     done = subprocess.run(
@@ -208,10 +219,18 @@ def _settings(ids: dict[str, list[str]]) -> str:
         lines += ["[operations.checks.positive_data_acceptance]", f'expected-statuses = ["2xx", 404, 409, {statuses}]']
     lines += ['[[operations]]\ninclude-name = "GET /v1/models/{name}"', "[operations.parameters]"]
     lines += ['"path.name" = { dictionary = "models", probability = 0.7 }']
+    lines += [f"[[operations]]\ninclude-name = {json.dumps(UNMADE)}", "warnings = false"]
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/events$"', "[operations.parameters]", 'follow = "false"']
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
     return "\n".join(lines)
+
+
+def _keys(client: httpx.Client) -> list[str]:
+    keys = [f"key-{number}" for number in range(SEEDED)]
+    for key in keys:
+        client.put(f"/v1/memories/by-key/{key}", json={"title": f"Something under {key}"}).raise_for_status()
+    return keys
 
 
 def _made(client: httpx.Client, kind: str) -> list[str]:
