@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -43,18 +43,19 @@ class GroupCommit(Generic[T]):
         """True if no commit is running or waiting."""
         return not self._is_busy
 
-    async def add(self, item: T) -> None:
+    async def add(self, item: T, *, after: Sequence[T] = ()) -> None:
         """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
 
-        A caller that is cancelled while it waits does not take its item back.
+        Those that it comes `after` are committed with it. A caller that is cancelled while it waits does not take its
+        item back.
         """
         done = new_waiter()
-        self._put(item, done)
+        self._put([*((each, None) for each in after), (item, done)])
         await done
 
     def post(self, item: T) -> None:
         """Have `item` committed, without waiting for it. A failure is logged."""
-        self._put(item, None)
+        self._put([(item, None)])
 
     async def finish(self) -> None:
         """Return once nothing is under way or waiting."""
@@ -65,9 +66,9 @@ class GroupCommit(Generic[T]):
             self._finishing.append(done)
         await done
 
-    def _put(self, item: T, done: Waiter | None) -> None:
+    def _put(self, items: Batch[T]) -> None:
         with self._lock:
-            self._waiting.append((item, done))
+            self._waiting += items
             if self._is_busy:
                 return
             batch, _ = self._next()

@@ -69,6 +69,10 @@ class Writing(Protocol):
         """
 
 
+class Overtaken(Exception):
+    """Somebody else wrote to the log, or could have: nothing was written."""
+
+
 class Log(ABC):
     """The events of an identity, and how far they were read."""
 
@@ -110,6 +114,14 @@ class Log(ABC):
     @abstractmethod
     def locked(self) -> AbstractContextManager[Writing]:
         """Lock the log for writing."""
+
+    def hoping(self) -> AbstractContextManager[Writing]:
+        """Write without waiting for a lock, where that takes time, in the hope that nobody else writes meanwhile.
+
+        Raises `Overtaken` in `release` where somebody did, and also for what was refused on the ground of what may be
+        out of date: then nothing was written, and all is to be done again, `locked`. Rewrites nothing.
+        """
+        return self.locked()
 
     def was_written(self) -> bool:
         """Return whether anything was ever written here; a copy that is only read is left unchanged."""

@@ -31,7 +31,7 @@ class Moment:
 
     def __init__(self, ahead: Sequence[object] = ()) -> None:
         self.ahead = ahead
-        """Reads that are made anyway (`Store.ahead`): an engine may make them along with the lease of the turn."""
+        """Reads that are made anyway (`Store.ahead`); an engine may make them once, along with the turn's lease."""
         self._read: dict[Hashable, tuple[float, Any]] = {}
         self._waiting: dict[Place, list[Any]] = {}
         self._lock = Lock()
@@ -83,6 +83,30 @@ def present_moment() -> Moment | None:
     """Return the moment of the turn that is under way here; None outside of turns, and for what outlives one."""
     moment = _present.get()
     return None if moment is None or moment.is_over else moment
+
+
+_carried: ContextVar[tuple[Moment, ...]] = ContextVar("_carried", default=())
+
+
+def present_moments() -> tuple[Moment, ...]:
+    """Return the moments whose waiting writes go along with what is done here: those of `carrying`, or our own."""
+    return _carried.get() or ((moment,) if (moment := present_moment()) is not None else ())
+
+
+@contextmanager
+def carrying(moments: Sequence[Moment]) -> Iterator[None]:
+    """Do work of these moments, in a thread that belongs to none of them."""
+    token = _carried.set(tuple(moments))
+    try:
+        yield
+    finally:
+        _carried.reset(token)
+
+
+async def nothing_waits() -> None:
+    """Have all that was written so far written down: before anything that takes long."""
+    if (moment := present_moment()) is not None:
+        await moment.write()
 
 
 _failed: ContextVar[Failed | None] = ContextVar("_failed", default=None)

@@ -50,7 +50,7 @@ from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fittin
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed, reply_before
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
@@ -63,7 +63,7 @@ from chatbot.models.rerank import Reranker
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.moment import soon
+from chatbot.stores.moment import nothing_waits, soon
 from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import Toolbox, ToolResult
 
@@ -194,6 +194,8 @@ class Turn:
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Line] = []
+        self._said_before: str | None = None
+        """The bot's last reply before this turn; None where it is not known."""
         self._has_gap = False
         """Whether an entry could not be saved: those after it would answer something that is not there."""
         self._results: list[ToolResult] = []
@@ -341,8 +343,11 @@ class Turn:
             self._receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        if said:
+        if calls or self._receipt.finish == "empty":
             await self._write(*said)
+        else:
+            with soon(partial(self._note_unsaved, said)):  # it goes with the end of the turn, which comes now
+                await self._write(*said)
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
@@ -511,7 +516,8 @@ class Turn:
         if self._session is None or self._recalled is None:
             return
         if self._memory is not None:
-            await self._memory.note_use(self._recalled)
+            with soon(lambda error: logger.warning("uses were not counted: %s", error)):
+                await self._memory.note_use(self._recalled)
         if self._receipt.finish == "tool_calls":  # what was asked is not answered yet
             return
         event = TurnEnd(
@@ -534,7 +540,9 @@ class Turn:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:
-            kept = await self._memory.keep(event.at, event.text, event.reply, event.recalled, memorability=gate)
+            kept = await self._memory.keep(
+                event.at, event.text, event.reply, event.recalled, memorability=gate, before=self._said_before
+            )
         except StoreError as error:
             self._notice(f"this exchange could not be remembered: {error}")
             return None
@@ -550,6 +558,8 @@ class Turn:
                 self._window.since = self._session.record.created_at  # the client shows the model all of it
                 return await self._session.transcript_read_last(own)
             entries = await self._session.transcript_read_last(self._window.limit + own - 1)
+            if self._said_before is None:
+                self._said_before = reply_before(entries, self._receipt.at)
             return self._window.cut(entries, max(own - 1, 0))
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
@@ -568,9 +578,12 @@ class Turn:
             self._receipt.at = self._receipt.at if self._written else entries[0].at
             self._written += len(said)
         except StoreError as error:
-            self._has_gap = True
-            self._unsaved.extend(said)
-            self._notice(f"this could not be saved, and will be forgotten: {error}")
+            self._note_unsaved(said, error)
+
+    def _note_unsaved(self, said: Sequence[Line], error: StoreError) -> None:
+        self._has_gap = True
+        self._unsaved.extend(said)
+        self._notice(f"this could not be saved, and will be forgotten: {error}")
 
     async def _fail(self, error: Exception) -> None:
         self._receipt.finish = "error"
@@ -625,6 +638,7 @@ class Turn:
             return
         if self._session is None or is_greeting(self._typed):
             return
+        await nothing_waits()
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(

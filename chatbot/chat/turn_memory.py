@@ -25,6 +25,7 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
+from chatbot.stores.records import TranscriptEntry
 
 AUTO = "auto"
 """The source of rows that hooks captured."""
@@ -273,12 +274,17 @@ class TurnMemory:
         recalled: PromptMemory,
         *,
         memorability: Memorability | None = None,
+        before: str | None = None,
     ) -> str | None:
-        """Remember an exchange word for word; return its id, or None for small talk and mere repetition."""
+        """Remember an exchange word for word; return its id, or None for small talk and mere repetition.
+
+        `before` is what the bot said just before it; None has it read.
+        """
         known = [row.text() for row in recalled.rows]
         if not self._settings.remember_exchanges:
             return None
-        before = await self._said_before(asked_at)
+        if before is None:
+            before = await self._said_before(asked_at)
         draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known, before=before)
         if draft is None:
             return None
@@ -289,8 +295,7 @@ class TurnMemory:
         """Return the bot's last reply before that moment, if no other entry is between."""
         if self._transcript is None or not self._transcript.supports(TranscriptStore):
             return ""
-        entries = [each for each in await self._transcript.transcript_read_last(_NEAR) if each.at < asked_at]
-        return entries[-1].content if entries and entries[-1].role == "assistant" else ""
+        return reply_before(await self._transcript.transcript_read_last(_NEAR), asked_at) or ""
 
     async def take_back(self, since: datetime) -> None:
         """Erase the rows of the turn that began then, with the facts and summaries derived from them.
@@ -366,6 +371,12 @@ class TurnMemory:
         if session_id is None:
             return ()
         return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
+
+
+def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:
+    """Return the bot's reply that is last of the entries before that moment; empty for another entry, None for none."""
+    said = [each for each in entries if each.at < asked_at]
+    return None if not said else said[-1].content if said[-1].role == "assistant" else ""
 
 
 def _changes(

@@ -22,6 +22,7 @@ from chatbot.hooks.failure_log import Failure, Failures
 from chatbot.memory.scope import MemoryEvent
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
+from chatbot.stores.moment import nothing_waits
 from chatbot.stores.plugin_point import told
 from chatbot.stores.records import format_time
 from chatbot.stores.span import span
@@ -79,6 +80,8 @@ class Bus:
         priority and time-out, and not at all where the hook is switched off.
         """
         listeners = self.listeners(event.topic)
+        if any(not each.background and not (step and step.name == each.name) for each in listeners):
+            await nothing_waits()  # a hook may take long, and look at what was written
         answers = [await self._call(each, event, step) for each in listeners if not each.background]
         answers = [answer for answer in answers if answer is not None]
         if behind := [each for each in listeners if each.background]:
@@ -99,6 +102,11 @@ class Bus:
     def is_idle(self, session_id: str) -> bool:
         """Return whether nothing runs in the background of that session."""
         return session_id not in self._last
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether nothing runs in the background at all."""
+        return not self._last
 
     def forget(self, session_id: str) -> None:
         """End a session: a failure that was reported in it may be reported again in the next one."""

@@ -11,7 +11,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import compress, islice
@@ -26,7 +26,8 @@ from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_li
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
-from chatbot.stores.log import Change, Log, Place, Writing
+from chatbot.stores.log import Change, Log, Overtaken, Place, Writing
+from chatbot.stores.moment import Moment, carrying
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
@@ -111,6 +112,8 @@ class Request:
     view: View
     events: Sequence[Event]
     outcomes: list[Outcome] = field(default_factory=list)
+    moment: Moment | None = None
+    """The moment that they are of: what waits in it is written along with them."""
 
 
 class Keeper:
@@ -152,7 +155,14 @@ class Keeper:
 
         Nobody waits for our disk: what is written is the truth for all who read, and is reported once it is durable.
         """
-        with self._log.locked() as writing:
+        with carrying([each.moment for each in requests if each.moment is not None]):
+            try:
+                return self._commit(requests, self._log.hoping())
+            except Overtaken:
+                return self._commit(requests, self._log.locked())
+
+    def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
+        with right as writing:
             writing.mend()
             with self._lock:
                 self._catch_up()

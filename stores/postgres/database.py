@@ -22,8 +22,9 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
-from chatbot.stores.moment import Failed, Moment, may_wait, present_moment
+from chatbot.stores.moment import Failed, Moment, may_wait, present_moment, present_moments
 from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.clock_watch import ClockWatch
 from chatbot.stores.postgres.database_connection import (
     PatientConnection,
     Row,
@@ -34,6 +35,7 @@ from chatbot.stores.postgres.database_connection import (
     is_read_only,
     prepared,
     settings_of,
+    skew_of,
 )
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
 from chatbot.stores.postgres.hints import Hints
@@ -45,7 +47,7 @@ logger = logging.getLogger(__name__)
 MOST_CONNECTIONS = 10
 """Most connections of a process, whatever the number of users."""
 _KEPT_FREE = 2
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 """Longest wait for a connection, and for a lock."""
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
@@ -56,6 +58,14 @@ _MOST_BEGUN = 10_000
 T = TypeVar("T")
 Asked = tuple[str, dict[str, Any]]
 """A statement and its values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows that a statement returned, and how many it touched."""
+
+    rows: list[Row]
+    touched: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +130,9 @@ class Database:
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
         self._opening = threading.Lock()
         self._is_away = False
-        """Whether the last operation found no database."""
+        """Whether the last operation found no database, or one whose clock differs."""
         self._looking = threading.Lock()
+        self._clock = ClockWatch(url.partition("#")[0], self.shown, self._refuse)
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
         self.hints = Hints(self)
@@ -191,8 +202,8 @@ class Database:
 
     def rows(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> list[Row]:
         """Run one statement that only reads, or that may be run twice, and return its rows."""
-        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=True)
-        return fetched(cursor)
+        [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=True)
+        return answer.rows
 
     def rows_along(
         self, identity: str, statement: str, looks: Sequence[Look], *, durable: bool = True, **values: Any
@@ -200,15 +211,15 @@ class Database:
         """Return the rows of a statement as `rows` does, and those of looks made after it in the same round trip."""
         also = [(look.statement, look.values) for look in looks]
         first, *others = self._at_once(identity, [(statement, values), *also], durable=durable, is_safe=True)
-        return fetched(first), [fetched(each) for each in others]
+        return first.rows, [each.rows for each in others]
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
 
         Raises `StoreFailed` where the connection broke and the result is unknown.
         """
-        [cursor] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
-        return cursor.rowcount
+        [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
+        return answer.touched
 
     def add(
         self, identity: str, statement: str, again: Callable[[], None], *, session: str, name: str, **values: Any
@@ -272,6 +283,7 @@ class Database:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._opened()
         self._look_again()
+        self._clock.look()
         try:
             connection = pool.getconn()
         except PoolTimeout as error:
@@ -295,7 +307,7 @@ class Database:
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
@@ -313,20 +325,14 @@ class Database:
     def _may_move(self, error: psycopg.Error) -> bool:
         return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
-    def _at_once(
-        self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool
-    ) -> list[psycopg.Cursor[Row]]:
+    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Answer]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         work = self.current(identity)
         if work is not None:
             with self._translated():
-                return [
-                    work._connection.execute(prepared(statement), values | {"identity": identity})  # noqa: SLF001
-                    for statement, values in wanted
-                ]
+                return [_answer(_asked(work._connection, identity, each)) for each in wanted]  # noqa: SLF001
 
-        moment = present_moment()
-        if moment is not None and (waiting := moment.waiting((self, identity))):
+        if waiting := [each for moment in present_moments() for each in moment.waiting((self, identity))]:
             answers = self._along(identity, waiting, wanted, is_safe=is_safe)
             if answers is not None:
                 return answers
@@ -336,7 +342,7 @@ class Database:
 
     def _along(
         self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
-    ) -> list[psycopg.Cursor[Row]] | None:
+    ) -> list[Answer] | None:
         """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
 
         Then each of what waited is tried by itself, so that each is told of its own failure alone.
@@ -354,17 +360,17 @@ class Database:
                 raise unknown_end(error, self.shown) from error
             return None
         for each, answer in zip(waiting, answers, strict=False):
-            if answer.rowcount != 1:
+            if answer.touched != 1:
                 each.try_again()
         return answers[len(waiting) :]
 
-    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[psycopg.Cursor[Row]]:
+    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Answer]:
         """Run statements as one transaction in one round trip."""
-        with self.connection() as connection, connection.pipeline():
-            connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
-            return [
-                connection.execute(prepared(statement), values | {"identity": identity}) for statement, values in wanted
-            ]
+        with self.connection() as connection:
+            with connection.pipeline():
+                connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
+                cursors = [_asked(connection, identity, each) for each in wanted]
+            return [_answer(each) for each in cursors]  # before anyone else has the connection
 
     def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
         with self._opening:
@@ -377,9 +383,9 @@ class Database:
                     min_size=0,
                     connection_class=PatientConnection,
                     max_size=MOST_CONNECTIONS,
-                    timeout=_PATIENCE_S,
+                    timeout=PATIENCE_S,
                     max_idle=_IDLE_S,
-                    reconnect_timeout=_PATIENCE_S,
+                    reconnect_timeout=PATIENCE_S,
                     kwargs=settings_of(self.url),
                     check=check,
                     configure=configure,
@@ -402,6 +408,15 @@ class Database:
                     self._try()
                     self._is_away = False
 
+    def _refuse(self) -> None:
+        """Have the next operation look whether the database may be used."""
+        self._is_away = True
+
+    def clock_skew(self) -> float:
+        """Return by how many seconds the clock here is ahead of that of the database, or behind where negative."""
+        with self._translated(), self.connection() as connection:
+            return skew_of(connection)
+
     def _why_none(self) -> StoreError:
         try:
             self._try()
@@ -409,7 +424,7 @@ class Database:
             self._is_away = True
             return error
         return StoreBusy(
-            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_PATIENCE_S:g} s"
+            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {PATIENCE_S:g} s"
         )
 
     @contextmanager
@@ -439,8 +454,8 @@ class Transaction(Work):
             return
         database = self._database
         database.write_waiting(self._identity)
-        if not database.holding.acquire(timeout=_PATIENCE_S):
-            raise StoreBusy(f"{database.shown}: too many changes at once for {_PATIENCE_S:g} s")
+        if not database.holding.acquire(timeout=PATIENCE_S):
+            raise StoreBusy(f"{database.shown}: too many changes at once for {PATIENCE_S:g} s")
         try:
             database.retried(lambda: self._begin(first, values), is_safe=True)
         except BaseException:
@@ -524,6 +539,15 @@ class Transaction(Work):
 atexit.register(Database.close_all)
 
 
+def _asked(connection: psycopg.Connection[Row], identity: str, asked: Asked) -> psycopg.Cursor[Row]:
+    statement, values = asked
+    return connection.execute(prepared(statement), values | {"identity": identity})
+
+
+def _answer(cursor: psycopg.Cursor[Row]) -> Answer:
+    return Answer(fetched(cursor), cursor.rowcount)
+
+
 def acting(identity: str, *, durable: bool) -> dict[str, str]:
     """Return the values of the first statement of a transaction."""
-    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
+    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{PATIENCE_S:g}s"}

@@ -26,10 +26,12 @@ def examine(backend: PostgresBackend, wish: Examination) -> Iterator[Flaw]:
     try:
         reason = backend.why_not_apart()
         ids = backend.sessions.ids()
+        skew = backend.database.clock_skew()
     except StoreError as error:
         yield Flaw("storage", "bad", str(error))
         return
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
+    yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
     yield _sessions(backend, ids)
     for name, (subject, understand) in wish.subjects.items():
         yield _lines(subject, _texts(backend, name), understand, verify=wish.verify)

@@ -7,21 +7,23 @@ the log's row in `chatbot.head` is the right to write; a rewritten log is of ano
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
+from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Writing
+from chatbot.stores.log import Change, Log, Mark, Overtaken, Place, Writing
 from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look, Transaction
+from chatbot.stores.postgres.database import PATIENCE_S, Database, Look, Transaction
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.row_events import Event, parse_event
@@ -33,6 +35,8 @@ _KEPT_LINES = 16_384
 """Lines that are kept in memory, for each is one round trip away."""
 _STATE, _NEW = ".state", ".new"
 """Names of what a moment knows of a log: generation and size, and the lines behind a position."""
+_ALONE_S = 60.0
+"""Who has seen nobody else write for so long appends without a lock."""
 _LOST = -1
 """No generation: what was read is not what is there."""
 
@@ -52,6 +56,13 @@ class PostgresLog(Log):
         self._writing: tuple[int, int] | None = None
         """Generation and size, while this process writes, and the thread that does."""
         self._writer = 0
+        self._right = threading.RLock()
+        """Of one thread of this process to write; that among all processes is the lock of the row."""
+        self._others_at = -_ALONE_S
+        """When somebody else was last seen to write here."""
+        self._was_read = False
+        self._unsure: threading.Event | None = None
+        """Set once it is known whether lines that count as read are there."""
         self._leave = weakref.finalize(self, self._database.leave)
 
     @property
@@ -80,6 +91,8 @@ class PostgresLog(Log):
 
         Within a moment, once is enough.
         """
+        if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
+            unsure.wait()
         moment = present_moment() if self._writing is None else None  # who writes must know the end
         if moment is not None and self._generation not in {0, _LOST}:
             if moment.known(self):
@@ -96,6 +109,7 @@ class PostgresLog(Log):
         """Forget the generation, the position and all cached lines."""
         self._generation = self._position = 0
         self._last, self._end = b"", None
+        self._was_read = False
         self._lines.clear()
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
@@ -104,12 +118,15 @@ class PostgresLog(Log):
         if end is None or not self._generation:
             self._generation, end = self._state()
         yield from self._read_to(end)
+        self._was_read = True
         if (moment := present_moment()) is not None:
             moment.keep(self, True)  # noqa: FBT003 - that is what is known
 
     def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:
             rows = self._page(end)
+            if self._was_read:
+                self._others_at = time.monotonic()
             for start, text in rows:
                 line = text.encode()
                 yield (start, len(line)), line
@@ -160,7 +177,7 @@ class PostgresLog(Log):
         """Hold the row lock of this log in one transaction."""
         first = statements.LOCK_OWN
         values = {**_HEAD, "generation": new_generation(), "count": 0}
-        with self._database.transaction(self._identity, first, **values) as transaction:
+        with self._mine(), self._database.transaction(self._identity, first, **values) as transaction:
             self._writing, self._writer = transaction.first[0], threading.get_ident()
             writing = PostgresWriting(self, transaction)
             try:
@@ -172,6 +189,54 @@ class PostgresLog(Log):
                 raise
             finally:
                 self._writing = None
+
+    @contextmanager
+    def hoping(self) -> Iterator[Writing]:
+        """Append in one round trip, without a lock, where nobody else has written for a minute."""
+        with self._mine():
+            if self._generation in {0, _LOST} or time.monotonic() - self._others_at < _ALONE_S:
+                with self.locked() as writing:
+                    yield writing
+                return
+            self._writing, self._writer = (self._generation, self._position), threading.get_ident()
+            hope = _Hope(self, self._position)
+            try:
+                yield hope
+                hope.release()
+            except StoreError as error:
+                if hope.is_over:
+                    raise
+                raise Overtaken from error
+            finally:
+                self._writing = None
+                hope.end()
+
+    @contextmanager
+    def _mine(self) -> Iterator[None]:
+        """Hold the right of one thread of this process to write. Raises `StoreBusy`."""
+        if not self._right.acquire(timeout=PATIENCE_S):
+            raise StoreBusy(f"{self.name} was being written for {PATIENCE_S:g} s: try again")
+        try:
+            yield
+        finally:
+            self._right.release()
+
+    def doubt(self) -> threading.Event:
+        """Have readers wait until the result is set."""
+        self._unsure = threading.Event()
+        return self._unsure
+
+    def append_behind(self, before: int, added: Sequence[tuple[int, bytes]]) -> None:
+        """Write these lines if the log still ends there. Raises `Overtaken` if not."""
+        starts, lines = zip(*added, strict=True)
+        head = {**_HEAD, "generation": self._generation, "before": before, "next": self._position}
+        texts = [line.decode() for line in lines]
+        written = self._database.run(
+            self._identity, statements.ADD_EVENTS_NEXT, **head, starts=list(starts), lines=texts
+        )
+        if not written:
+            self._others_at = time.monotonic()
+            raise Overtaken
 
     def was_written(self) -> bool:
         """Return whether the log has a generation."""
@@ -198,6 +263,11 @@ class PostgresLog(Log):
         if self._writing is not None:
             self._writing = (generation, position)
 
+    def settle(self, known: threading.Event) -> None:
+        """End a doubt."""
+        self._unsure = None
+        known.set()
+
     def lose(self) -> None:
         """Read everything again: what we wrote was not kept."""
         self._generation = _LOST
@@ -223,6 +293,55 @@ class PostgresLog(Log):
         self._lines[start] = line
         if len(self._lines) > _KEPT_LINES:
             self._lines.popitem(last=False)
+
+
+class _Hope:
+    """The right to append where nobody else does. See `Writing`."""
+
+    def __init__(self, log: PostgresLog, before: int) -> None:
+        self._log = log
+        self._before = before
+        self._added: list[tuple[int, bytes]] = []
+        self._known: threading.Event | None = None
+        self._is_written = False
+        self.is_over = False
+        """True once the lines were sent: then a failure is no reason to write them again."""
+
+    def mend(self) -> None:
+        """Do nothing: a transaction leaves no torn line."""
+
+    def append(self, event: Event) -> Place:
+        """Queue the line of the event. Who reads from now on waits until it is known whether it is kept."""
+        self._known = self._known or self._log.doubt()
+        line = encode(event.as_json()).rstrip(b"\n")
+        place = self._log.add(line)
+        self._added.append((place[0], line))
+        return place
+
+    def release(self) -> None:
+        """Write the lines. Raises `Overtaken`, also where there are none: nothing shows that all was up to date."""
+        if self.is_over:
+            return
+        if not self._added:
+            raise Overtaken
+        self.is_over = True
+        self._log.append_behind(self._before, self._added)
+        self._is_written = True
+        self._log.tell()
+
+    def sync(self) -> None:
+        """Do nothing: `release` has made the lines durable."""
+
+    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:  # noqa: ARG002 - it does not
+        """Raise `Overtaken`: that takes the lock."""
+        raise Overtaken
+
+    def end(self) -> None:
+        """Let others read: what we wrote, or everything anew where it was not kept."""
+        if self._added and not self._is_written:
+            self._log.lose()
+        if self._known is not None:
+            self._log.settle(self._known)
 
 
 class PostgresWriting:

@@ -23,6 +23,8 @@ from chatbot.stores.shelf import Shelf
 class PostgresObservations(LoggedObservations):
     """Keeps observations in `chatbot.event`; see `LoggedObservations`."""
 
+    saves_trips = True
+
     def __init__(self, home: Address, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         self._address = home
         self._place = PostgresPlace(home, Database.of(home.url))

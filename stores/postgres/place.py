@@ -236,7 +236,7 @@ class PostgresLease(Lease):
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
         moment = present_moment()
-        looks = self._looks(moment)
+        looks = self._looks(moment) if self._place.session else []  # other leases are taken in the midst of a turn
         values = {"session": self._place.session, "name": self._name, "holder": self._holder}
         [(is_there, is_taken)], seen = self._place.database.rows_along(
             self._place.identity, take, looks, durable=False, **values, ttl=leases.lapses_after_s
@@ -245,7 +245,8 @@ class PostgresLease(Lease):
             raise self._place.missing()
         if is_taken:
             leases.add(self._place.identity, self._holder)
-            if moment is not None:
+            if moment is not None and looks:
+                moment.ahead = ()
                 for look, rows in zip(looks, seen, strict=True):
                     look.keep(moment, rows)
         return bool(is_taken)

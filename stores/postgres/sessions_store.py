@@ -111,8 +111,9 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         moment, key = present_moment(), (self, _MESSAGES, session.id)
         known: _Tail | None = moment.known(key) if moment else None
         if known is None or (known.behind and len(known.entries) < n):
+            before = known
             known = _tail(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)), n)
-            if moment is not None:
+            if moment is not None and moment.known(key) is before:  # what was added meanwhile may not be in it
                 self._most_read = max(self._most_read, min(n, _MOST_AHEAD))
                 moment.keep(key, known)
         return known.entries[-n:]

@@ -237,6 +237,16 @@ ADD_EVENTS = """
 INSERT INTO chatbot.event (identity, start, line)
 SELECT %(identity)s, e.start, e.line FROM unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)
 """
+ADD_EVENTS_NEXT = """
+WITH head AS (
+    UPDATE chatbot.head SET next = %(next)s
+    WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+        AND generation = %(generation)s AND next = %(before)s RETURNING 1
+)
+INSERT INTO chatbot.event (identity, start, line)
+SELECT %(identity)s, e.start, e.line FROM head, unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)
+"""
+"""Append to the log if it still ends there."""
 DROP_EVENTS = "DELETE FROM chatbot.event WHERE identity = %(identity)s"
 MOVE_JOURNAL = """
 UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
