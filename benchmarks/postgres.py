@@ -52,12 +52,14 @@ from chatbot.stores.home import Address
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.session_record import SessionRecord
 
 ROLE = "chatbot_server"
-SESSIONS = 1_000
+SESSIONS = 10_000
 FILLED = 100
+SHORT = 2
+"""Messages of each of the many conversations."""
 TEXT = "said " + "x" * 200
 Ask = Callable[[int], Awaitable[object]]
 
@@ -85,14 +87,15 @@ async def _compare(owner: str, server: str, rows: int, rounds: int) -> None:
 
 async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any], rounds: int) -> None:
     backend, store = PostgresBackend(address), PostgresSessionStore(address)
-    ids = [_session_id(number) for number in range(SESSIONS)]
-    for each in ids:
-        record = SessionRecord(each, "chat", ("basic_session",), _now(), _now())
-        backend.sessions.begin(record)
-        backend.sessions.publish(record)
-    ref = backend.sessions.ref(ids[0])
-    await store.transcript_append(ref, [TranscriptEntry("user", TEXT, _now())] * FILLED)
-    peers = await postgres_peers.opened(owner, TEXT, FILLED)
+    ref = await _begun(backend, store, _session_id(0), FILLED)
+    await _begun(backend, store, _session_id(1), SHORT)
+    postgres_peers.multiply(
+        owner,
+        {"chatbot.session": "id", "chatbot.message": "session", "chatbot.head": "session"},
+        _session_id(1),
+        [_session_id(2 + number) for number in range(SESSIONS)],
+    )
+    peers = await postgres_peers.opened(owner, TEXT, postgres_peers.Size(FILLED, SHORT, SESSIONS))
 
     async def append(_: int) -> None:
         await store.transcript_append(ref, [TranscriptEntry("user", TEXT, _now())])
@@ -107,7 +110,14 @@ async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any],
         assert len(await store.transcript_read_last(ref, 20)) == 20
 
     async def open_one(number: int) -> None:
-        await asyncio.to_thread(backend.sessions.get, ids[number % SESSIONS])
+        """Its record and its messages, as the peers do."""
+        session = _session_id(2 + postgres_peers.some(number, SESSIONS))
+        await asyncio.to_thread(backend.sessions.get, session)
+        assert len(await store.transcript_read_last(backend.sessions.ref(session), 20)) == SHORT
+
+    async def find_one(number: int) -> None:
+        session = _session_id(2 + postgres_peers.some(number, SESSIONS))
+        await asyncio.to_thread(backend.sessions.get, session)
 
     async def select(_: int) -> None:
         await asyncio.to_thread(lambda: bare.execute("SELECT 1").fetchall())
@@ -115,14 +125,28 @@ async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any],
     asked: dict[str, Ask] = {"bare insert": insert, "append": append}
     asked |= {each.name: _asked(each.append) for each in peers}
     _tell(await _timed(asked, rounds), "bare insert", "append")
-    asked = {"bare select": select, "read last 20": read, f"open one of {SESSIONS:,}": open_one}
+    asked = {"bare select": select, "read last 20": read}
     asked |= {f"read last 20, {each.name}": _asked(each.read) for each in peers if each.read is not None}
     _tell(await _timed(asked, rounds), "bare select", "read last 20")
+    ours = f"open one of {SESSIONS:,}"
+    asked = {"bare select": select, ours: open_one, f"{ours}, its record alone": find_one}
+    asked |= {f"{ours}, {each.name}": each.open_one for each in peers if each.open_one is not None}
+    _tell(await _timed(asked, rounds), "bare select", ours)
     for peer in peers:
         if peer.aclose is not None:
             await peer.aclose()
     await store.aclose()
     backend.close()
+
+
+async def _begun(backend: PostgresBackend, store: PostgresSessionStore, session: str, messages: int) -> SessionRef:
+    """A session with that many messages."""
+    record = SessionRecord(session, "chat", ("basic_session",), _now(), _now())
+    backend.sessions.begin(record)
+    backend.sessions.publish(record)
+    ref = backend.sessions.ref(session)
+    await store.transcript_append(ref, [TranscriptEntry("user", TEXT, _now())] * messages)
+    return ref
 
 
 async def _recall(address: Address, bare: psycopg.Connection[Any], rows: int, rounds: int) -> None:

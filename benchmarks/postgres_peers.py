@@ -6,7 +6,7 @@ Each keeps the same text in one conversation of its own. The synchronous ones ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,32 +15,63 @@ import psycopg
 from psycopg.rows import dict_row
 
 Work = Callable[[], Awaitable[object]]
-Opener = Callable[[str, str, int], Awaitable[list["Peer"]]]
+Opener = Callable[[str, str, "Size"], Awaitable[list["Peer"]]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Messages of the long conversation, messages of a short one, and how many of those there are."""
+
+    filled: int
+    short: int
+    sessions: int
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Appends one message durably; reads the last 20, if it can."""
+    """Appends one message durably; reads the last 20, and opens one of many conversations, if it can."""
 
     name: str
     append: Work
     read: Work | None = None
     aclose: Work | None = None
+    open_one: Callable[[int], Awaitable[object]] | None = None
 
 
-async def opened(url: str, text: str, filled: int) -> list[Peer]:
-    """Every peer that can be had here, its conversation `filled` with so many messages; the others are named."""
+def some(number: int, count: int) -> int:
+    """One of so many, another one each time, without an order."""
+    return number * 7_919 % count
+
+
+def multiply(url: str, tables: Mapping[str, str], value: str, others: Sequence[str]) -> None:
+    """Copy the rows that have that value in the column of each table to each of the others, which is quick."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table, column in tables.items():
+            cursor = connection.execute(f"SELECT * FROM {table} LIMIT 0")
+            names = [each.name for each in cursor.description or ()]
+            shown = ", ".join("other" if name == column else f'"{name}"' for name in names)
+            listed = ", ".join(f'"{name}"' for name in names)
+            connection.execute(
+                f"INSERT INTO {table} ({listed}) SELECT {shown} FROM {table}, unnest(%s::text[]) AS other "
+                f"WHERE {column} = %s",
+                (list(others), value),
+            )
+            connection.execute(f"ANALYZE {table}")
+
+
+async def opened(url: str, text: str, size: Size) -> list[Peer]:
+    """Every peer that can be had here, with conversations of that size; the others are named."""
     peers: list[Peer] = []
     openers: dict[str, Opener] = {"LangGraph": _langgraph, "LangGraph's PostgresStore": _store, "ADK": _adk}
     for name, opener in openers.items():
         try:
-            peers += await opener(url, text, filled)
+            peers += await opener(url, text, size)
         except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and the others still count
             print(f"not measured: {name}: {type(error).__name__}: {error}")
     return peers
 
 
-async def _langgraph(url: str, text: str, filled: int) -> list[Peer]:
+async def _langgraph(url: str, text: str, size: Size) -> list[Peer]:
     """A graph with a list of messages: `update_state` adds one, `invoke` runs a node after it."""
     from langgraph.graph import START, MessagesState, StateGraph
 
@@ -61,15 +92,26 @@ async def _langgraph(url: str, text: str, filled: int) -> list[Peer]:
     def read() -> None:
         assert len(graph.get_state(_thread("updated")).values["messages"][-20:]) == 20
 
-    for thread in ("updated", "invoked"):
-        await asyncio.to_thread(add, thread, filled)
+    async def open_one(number: int) -> None:
+        found = await asyncio.to_thread(graph.get_state, _thread(f"short {some(number, size.sessions)}"))
+        assert len(found.values["messages"]) == size.short
+
+    for thread, count in (("updated", size.filled), ("invoked", size.filled), ("short", size.short)):
+        await asyncio.to_thread(add, thread, count)
+    tables = dict.fromkeys(("checkpoints", "checkpoint_blobs", "checkpoint_writes"), "thread_id")
+    multiply(url, tables, "short", [f"short {number}" for number in range(size.sessions)])
     return [
-        Peer("LangGraph PostgresSaver, update_state", _threaded(add, "updated", 1), _threaded(read)),
+        Peer(
+            "LangGraph PostgresSaver, update_state",
+            _threaded(add, "updated", 1),
+            _threaded(read),
+            open_one=open_one,
+        ),
         Peer("LangGraph PostgresSaver, invoke", _threaded(invoke)),
     ]
 
 
-async def _store(url: str, text: str, _: int) -> list[Peer]:
+async def _store(url: str, text: str, _: Size) -> list[Peer]:
     """`PostgresStore` keeps a document by key, and no conversation."""
     storing: Any = import_module("langgraph.store.postgres")
     store = storing.PostgresStore(_connection(url))
@@ -84,7 +126,7 @@ async def _store(url: str, text: str, _: int) -> list[Peer]:
     return [Peer("LangGraph PostgresStore.put", _threaded(put))]
 
 
-async def _adk(url: str, text: str, filled: int) -> list[Peer]:
+async def _adk(url: str, text: str, size: Size) -> list[Peer]:
     adk: Any = import_module("google.adk.sessions")
     configs: Any = import_module("google.adk.sessions.base_session_service")
     events: Any = import_module("google.adk.events")
@@ -93,7 +135,7 @@ async def _adk(url: str, text: str, filled: int) -> list[Peer]:
     session = await service.create_session(app_name="benchmark", user_id="u")
     last = configs.GetSessionConfig(num_recent_events=20)
 
-    async def append() -> None:
+    async def append(session: Any = session) -> None:
         content = types.Content(role="user", parts=[types.Part(text=text)])
         await service.append_event(session, events.Event(author="user", content=content))
 
@@ -101,9 +143,18 @@ async def _adk(url: str, text: str, filled: int) -> list[Peer]:
         found = await service.get_session(app_name="benchmark", user_id="u", session_id=session.id, config=last)
         assert len(found.events) == 20
 
-    for _ in range(filled):
-        await append()
-    return [Peer("ADK DatabaseSessionService.append_event", append, read, service.close)]
+    async def open_one(number: int) -> None:
+        name = f"short {some(number, size.sessions)}"
+        found = await service.get_session(app_name="benchmark", user_id="u", session_id=name, config=last)
+        assert len(found.events) == size.short
+
+    short = await service.create_session(app_name="benchmark", user_id="u", session_id="short")
+    for each, count in ((session, size.filled), (short, size.short)):
+        for _ in range(count):
+            await append(each)
+    names = [f"short {number}" for number in range(size.sessions)]
+    multiply(url, {"sessions": "id", "events": "session_id"}, "short", names)
+    return [Peer("ADK DatabaseSessionService", append, read, service.close, open_one)]
 
 
 def _connection(url: str) -> Any:

@@ -549,7 +549,7 @@ async def purge_memories(
     given = {"session": session_id, "person": person, "source": source}
     target: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if bool(ids) + expired + len(target) != 1:
-        raise InvalidValue("select what to purge in one way: ids, --session, --person, --source or --expired")
+        raise InvalidValue("select what to purge in one way: ids, a session, a person, a source, or what is expired")
     if expired:
         ids = [row.id for row in await memories.every(ask=SENSITIVITIES, statuses=["expired"])]
     going = await memories.purging(*ids, **target) if ids or target else None

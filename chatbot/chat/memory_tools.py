@@ -112,6 +112,10 @@ _EFFECTS = {
 }
 
 
+_NOUNS = {"proposal_id": "proposal"}
+"""Names of what ids stand for, by the parameters that take them; others are of memories."""
+
+
 class OperationTool(Tool):
     """An operation as a tool, on behalf of one caller. A `short` one has the schema that prompts have room for."""
 
@@ -166,11 +170,13 @@ class OperationTool(Tool):
 
         Raises `ToolError` where there is one that is not, in the words for one that does not exist.
         """
-        ids = [each for _, each in _named_ids(self._operation, given)]
+        named = _named_ids(self._operation, given)
+        ids = [each for _, each in named]
         rows = await self._context.memories.get(ids, count_use=False) if ids else []
         found = {row.id for row in rows}
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
-            raise ToolError(f"no memory has the id {', '.join(missing)}")
+            what = next(_NOUNS.get(name, "memory") for name, each in named if each == missing[0])
+            raise ToolError(f"no {what} has the id {', '.join(missing)}")
         return rows
 
 

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.errors import ChatbotError
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
-from chatbot.server import health
+from chatbot.server import readiness
 from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
@@ -29,7 +29,7 @@ from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invali
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
 from chatbot.server.native import routers
-from chatbot.server.open_runtimes import KeptOpen
+from chatbot.server.open_runtimes import IdentityUse
 from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
@@ -65,7 +65,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         app.include_router(router_for(identities.telemetry))
     _tell_of_errors(app)
     # The last one added is the first one asked.
-    app.add_middleware(KeptOpen, runtimes=identities.runtimes)
+    app.add_middleware(IdentityUse, runtimes=identities.runtimes)
     app.add_middleware(
         Idempotency,
         at_work=identities.at_work,
@@ -101,7 +101,7 @@ def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
     for router in (models.router, completions.router, responses.router, embeddings.router, *routers(operations)):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
     add_page(every)
-    every.include_router(health.router)
+    every.include_router(readiness.router)
     return tuple(every.routes)
 
 

@@ -143,7 +143,7 @@ class OpenRuntimes(AsyncResource):
             self._all.move_to_end(identity)
 
 
-class KeptOpen:
+class IdentityUse:
     """ASGI middleware, the innermost: what a request uses stays open until all of its answer is sent."""
 
     def __init__(self, app: ASGIApp, *, runtimes: OpenRuntimes) -> None:

@@ -5,8 +5,9 @@ What a door is asked stands in the table of operations: one driver a door sends 
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from chatbot.cli.memory.results import as_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
 from chatbot.operations import OPERATIONS, Context
-from chatbot.stores.access import Clearance
+from chatbot.stores.access import RIGHTS, TOOL_RIGHTS, Clearance, Right
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Address, parse_address
 from chatbot.stores.records import read_time
@@ -48,6 +49,9 @@ class Refusal(Exception):
 
 class Door(ABC):
     """A way in. Every method raises `Refusal`."""
+
+    _principal: str | None = None
+    """In whose name it writes; None for the owner."""
 
     @abstractmethod
     async def run(self, name: str, /, **given: Any) -> Any:
@@ -137,6 +141,34 @@ class Door(ABC):
     async def add_alias(self, name: str, alias: str) -> None:
         await self.run("add_alias", name=name, alias=alias)
 
+    async def propose(self, slot: str, value: str) -> str:
+        """The outcome of a proposal for the profile, which a caller makes who may not chat, such as a tool."""
+        async with _owner(rights=TOOL_RIGHTS, principal=self._principal) as tool:
+            return str((await tool.run("propose_profile", slot=slot, value=value))["outcome"])
+
+    async def state_of_me(self, slot: str, value: str) -> None:
+        """Give a slot of the profile a value, as only a person may."""
+        async with _owner() as owner:
+            await owner.run("propose_profile", slot=slot, value=value)
+
+    async def profile(self, **wanted: str) -> list[tuple[str, str]]:
+        """Slots and values."""
+        return _lines(await self.run("show_profile", **wanted))
+
+    async def profile_history(self, slot: str) -> list[tuple[str, str]]:
+        """Slots and values, oldest first."""
+        return _lines(await self.run("show_profile", slot=slot, history=True))
+
+    async def proposals(self) -> list[tuple[str, str]]:
+        """Ids and titles, newest first."""
+        return [(row["id"], row["title"]) for row in _rows(await self.run("list_proposals"))]
+
+    async def accept(self, proposal_id: str) -> None:
+        await self.run("accept_proposal", proposal_id=proposal_id)
+
+    async def reject(self, proposal_id: str) -> None:
+        await self.run("reject_proposal", proposal_id=proposal_id)
+
     async def sessions(self) -> list[str]:
         """Titles, the one used last first."""
         return [session["title"] for session in _rows(await self.run("list_sessions"))]
@@ -165,6 +197,11 @@ class Door(ABC):
 def _rows(answer: Any) -> list[dict[str, Any]]:
     """The list in an answer, under whatever name."""
     return answer if isinstance(answer, list) else next(each for each in answer.values() if isinstance(each, list))
+
+
+def _lines(answer: Any) -> list[tuple[str, str]]:
+    """Slots and values of lines of the profile."""
+    return [(line["slot"], line["value"]) for line in _rows(answer)]
 
 
 def _row(hit: dict[str, Any]) -> dict[str, Any]:
@@ -211,6 +248,27 @@ class Cli(Door):
     async def finish_task(self, task_id: str) -> None:
         await self.run("finish_task", task_id=task_id)
 
+    async def state_of_me(self, slot: str, value: str) -> None:
+        self._ask("memory", "profile", "set", slot, value)
+
+    async def profile(self, **wanted: str) -> list[tuple[str, str]]:
+        options = [part for name, value in wanted.items() for part in (f"--{name.replace('_', '-')}", value)]
+        return _lines(self._ask("memory", "profile", *options))
+
+    async def profile_history(self, slot: str) -> list[tuple[str, str]]:
+        return _lines(self._ask("memory", "profile", "history", slot))
+
+    async def proposals(self) -> list[tuple[str, str]]:
+        shown = run("memory", "profile").stdout  # which names them for a person to judge
+        found = re.findall(r"^(.*) \(memory profile accept ([0-9a-f-]+), or reject\)$", shown, re.MULTILINE)
+        return [(proposal_id, title) for title, proposal_id in found]
+
+    async def accept(self, proposal_id: str) -> None:
+        self._ask("memory", "profile", "accept", proposal_id)
+
+    async def reject(self, proposal_id: str) -> None:
+        self._ask("memory", "profile", "reject", proposal_id)
+
     async def add_alias(self, name: str, alias: str) -> None:
         self._ask("memory", "people", "alias", name, alias)
 
@@ -249,8 +307,9 @@ _KINDS = {
 class Http(Door):
     """The HTTP API."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, principal: str) -> None:
         self._client = client
+        self._principal = principal
 
     async def run(self, name: str, /, **given: Any) -> Any:
         operation = OPERATIONS[name]
@@ -260,22 +319,30 @@ class Http(Door):
             value = sent.pop(called)
             path = path.replace(f"{{{called}}}", value[0] if isinstance(value, list) else value)
         has_body = method in {"POST", "PATCH"} and bool(sent)
-        response = await self._client.request(
-            method, path, json=sent if has_body else None, params=None if has_body else sent
-        )
-        if response.is_error:
-            error = response.json()["error"]
-            raise Refusal(_KINDS[error["code"]], error["message"])
-        return response.json() if response.content else None
+        return await self._ask(method, path, json=sent if has_body else None, params=None if has_body else sent)
+
+    async def state_of_me(self, slot: str, value: str) -> None:
+        await self._ask("PUT", f"/v1/profile/{slot}", json={"value": value})
+
+    async def profile(self, **wanted: str) -> list[tuple[str, str]]:
+        return _lines(await self._ask("GET", "/v1/profile", params=wanted))
+
+    async def profile_history(self, slot: str) -> list[tuple[str, str]]:
+        return _lines(await self._ask("GET", f"/v1/profile/{slot}/history"))
 
     async def purge(self, observation_id: str) -> None:
         await self.run("forget_memory", ids=[observation_id], purge=True)
 
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        response = await self._client.get(f"/v1/sessions/{session_id}/messages")
+        entries = await self._ask("GET", f"/v1/sessions/{session_id}/messages")
+        return [(entry["role"], entry["content"]) for entry in entries["data"]]
+
+    async def _ask(self, method: str, path: str, **sent: Any) -> Any:
+        response = await self._client.request(method, path, **sent)
         if response.is_error:
-            raise Refusal(_KINDS[response.json()["error"]["code"]], response.json()["error"]["message"])
-        return [(entry["role"], entry["content"]) for entry in response.json()["data"]]
+            error = response.json()["error"]
+            raise Refusal(_KINDS[error["code"]], error["message"])
+        return response.json() if response.content else None
 
 
 class Mcp(Door):
@@ -311,6 +378,9 @@ class Mcp(Door):
         [row] = answer["observations"]
         return row["title"], row["type"]
 
+    async def propose(self, slot: str, value: str) -> str:
+        return str((await self.run("propose_profile", slot=slot, value=value))["outcome"])
+
     async def sessions(self) -> list[str]:
         listed = (await self._client.list_resources()).resources
         return [each.name for each in listed if str(each.uri).startswith("chatbot://sessions/")]
@@ -338,18 +408,19 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
     elif name == "http":
         with serving(config=Path("config.toml").read_text(encoding="utf-8"), tokens=True) as served:
             headers = {"Authorization": f"Bearer {served.token('ada', clearance=clearance)}"}
+            principal = served.identities.tokens.all()[-1].caller().principal
             async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=PATIENCE_S) as client:
-                yield Http(client)
+                yield Http(client, principal)
     else:
         async with connected("--clearance", clearance) as client:
             yield Mcp(client)
 
 
 @asynccontextmanager
-async def _owner() -> AsyncIterator[Library]:
-    """Whose memory it is, who does beside a door what that has no way for."""
+async def _owner(rights: Collection[Right] = RIGHTS, principal: str | None = None) -> AsyncIterator[Library]:
+    """Whose memory it is, who does beside a door what that has no way for, or lets a tool with less rights do it."""
     async with MemorySystem(home()) as system:
-        yield Library(system)
+        yield Library(system.cleared_for(rights=rights, principal=principal))
 
 
 @contextmanager

@@ -508,3 +508,11 @@ def test_lines_of_earlier_releases_have_no_checksums_and_are_well(project: Path)
             del line["sum"]
         file.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     assert {finding["state"] for finding in findings("--verify")} == {"ok"}
+
+
+def test_a_database_that_does_not_answer_is_one_finding_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATBOT_STORAGE__URL", "postgresql://server@127.0.0.1:1/chatbot")
+    done = run("doctor")
+    assert done.returncode == 1
+    assert done.stdout.count("no PostgreSQL answers there: start it, or correct url in [storage]") == 1
+    assert "✓ identity" in done.stdout

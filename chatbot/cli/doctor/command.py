@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from chatbot.cli.doctor.finding import Finding, command_in, editing
 from chatbot.cli.doctor.memories import memories
 from chatbot.cli.doctor.models import models
-from chatbot.cli.doctor.stores import above, kept, stores
+from chatbot.cli.doctor.stores import STORAGE, above, kept, stores
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, waiting
 from chatbot.config import FILE_VARIABLE, Settings, TelemetrySettings, find_file
@@ -57,13 +57,30 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     edit = editing(setup.source("telemetry"), setup.settings.path)
     async for finding in telemetry(setup.config.telemetry, edit, network=network):
         yield finding
-    async for finding in kept(setup, verify=verify):
-        yield finding
+    told: set[str] = set()
+    for part in (
+        kept(setup, verify=verify),
+        _above(setup),
+        stores(setup, verify=verify),
+        memories(setup, verify=verify),
+    ):
+        async for finding in _storage_first(part):
+            if finding.state != "bad" or finding.message not in told:  # each part finds a storage that is away
+                yield finding
+            told.add(finding.message)
+
+
+async def _storage_first(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """Yield the findings of a part; a storage that cannot be used is one too."""
+    try:
+        async for finding in part:
+            yield finding
+    except StoreError as error:
+        yield Finding(STORAGE, "bad", str(error))
+
+
+async def _above(setup: Setup) -> AsyncIterator[Finding]:
     for finding in above(setup):
-        yield finding
-    async for finding in stores(setup, verify=verify):
-        yield finding
-    async for finding in memories(setup, verify=verify):
         yield finding
 
 

@@ -22,12 +22,14 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination
 from chatbot.stores.backends import open_backend, open_place
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
+from chatbot.stores.errors import StoreBusy, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_store
 from chatbot.stores.records import SessionRef
 
+STORAGE = "storage"
 _OBSERVATIONS = "observations"
 _PATIENCE_S = 30.0
 
@@ -49,7 +51,10 @@ def _places(setup: Setup) -> Iterator[Finding]:
     """Check that the folders of memory and caches are writable."""
     home = setup.home
     backend = open_backend(home)
-    if problem := backend.refusal():
+    problem = backend.refusal()
+    if isinstance(problem, StoreFailed | StoreBusy):
+        yield Finding(STORAGE, "bad", str(problem))
+    elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
         yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {quote(str(home))}")
     elif slow := backend.why_no_hints():

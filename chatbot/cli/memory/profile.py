@@ -86,12 +86,12 @@ async def _history(run: VerbRun) -> None:
 
 
 async def _accept(run: VerbRun) -> None:
-    kept = await run.memories.profile_accept(await run.id(run.args.id))
+    kept = await run.memories.profile_accept(await _whole(run, run.args.id))
     run.tell({"id": kept.id, "outcome": kept.outcome}, f"accepted ({kept.id})")
 
 
 async def _reject(run: VerbRun) -> None:
-    proposal = await run.id(run.args.id)
+    proposal = await _whole(run, run.args.id)
     await run.memories.profile_reject(proposal)
     run.tell({"rejected": proposal}, f"rejected ({proposal}); undo: memory restore {proposal}")
 
@@ -101,7 +101,12 @@ async def _slot(run: VerbRun) -> str:
     name: str = run.args.slot
     if any(line.slot == name for line in await run.memories.profile(ask=SENSITIVITIES)):
         return name
+    return await _whole(run, name)
+
+
+async def _whole(run: VerbRun, text: str) -> str:
+    """Return the id that begins with the text; the text itself where none does, which is refused in its own words."""
     try:
-        return await run.id(name)
+        return await run.id(text)
     except UnknownObservation:
-        return name
+        return text

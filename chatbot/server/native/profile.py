@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query
+from starlette.responses import JSONResponse
 
 from chatbot.memory.profile import LONGEST_SLOT
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.profile_lines import Line as Known
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.error_responses import OF_MEMORY
+from chatbot.server.error_responses import OF_MEMORY, Responses
 from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import VISIBLE, Flag, Moment, Named
@@ -56,6 +57,13 @@ class Line(Shape):
     """How delicate it is."""
 
 
+class OpenProposal(Shape):
+    """A value that holds once a person accepts it."""
+
+    proposed: str
+    """The id of the proposal, for `/v1/profile/proposals/{memory_id}`."""
+
+
 class NewValue(RequestBody):
     """A value to set."""
 
@@ -96,14 +104,19 @@ async def slot_history(slot: Slot, access: AccessHere) -> Profile:
     return _told(await access.memories.profile_history(slot))
 
 
-@router.put("/{slot}", summary="Give a slot a value")
-async def set_slot(slot: Slot, access: AccessHere, given: Annotated[NewValue, Body()], writing: WritingHere) -> Line:
-    """The one before stays in the history."""
+_PROPOSED: Responses = {202: {"model": OpenProposal, "description": "Proposed: the caller has not the right `chat`."}}
+
+
+@router.put("/{slot}", summary="Give a slot a value", response_model=Line, responses=_PROPOSED)
+async def set_slot(
+    slot: Slot, access: AccessHere, given: Annotated[NewValue, Body()], writing: WritingHere
+) -> Line | JSONResponse:
+    """The one before stays in the history. Without the right `chat` the value is only proposed."""
     if writing.before is not None:
-        return await _line(access, slot, writing.before["id"])
+        return await _kept(access, slot, writing.before["id"])
     kept = await access.memories.profile_set(slot, given.value, since=given.since)
     writing.note(id=kept.id)
-    return await _line(access, slot, kept.id)
+    return await _kept(access, slot, kept.id)
 
 
 @router.put("/{slot}/pin", summary="Show a slot in every prompt, or no longer", status_code=204)
@@ -116,6 +129,13 @@ async def pin_slot(slot: Slot, access: AccessHere, given: Annotated[Pin, Body()]
 async def forget_slot(slot: Slot, access: AccessHere) -> None:
     """Forget a line of the profile. The messages stay."""
     await access.memories.profile_forget(slot)
+
+
+async def _kept(access: IdentityAccess, slot: str, memory_id: str) -> Line | JSONResponse:
+    """Return what a value has become: a line, or a proposal."""
+    if any(row.id == memory_id for row in await access.memories.profile_proposals()):
+        return JSONResponse(OpenProposal(proposed=memory_id).model_dump(), 202)
+    return await _line(access, slot, memory_id)
 
 
 async def _line(access: IdentityAccess, slot: str, line_id: str) -> Line:

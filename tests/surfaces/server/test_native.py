@@ -607,3 +607,13 @@ def test_what_was_true_is_asked_for_over_http(served: Served) -> None:
             assert client.get(path, params=asked | {"known_at": "2020-01-01"}).json()["data"] == [], path
         [hit] = client.get("/v1/memories/recall", params={"q": "staging port"}).json()["data"]
         assert (hit["memory"]["title"][:11], hit["changed_at"]) == ("The staging", None)
+
+
+def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada", rights={"read", "write"}), **{"idempotency-key": "one"}) as client:
+        for _ in range(2):
+            answer = client.put("/v1/profile/home", json={"value": "Rome"})
+            [proposal] = client.get("/v1/profile/proposals").json()["data"]
+            assert (answer.status_code, answer.json()) == (202, {"proposed": proposal["id"]})
+        assert client.get("/v1/profile").json()["data"] == []

@@ -154,10 +154,10 @@ BESIDE: dict[Route, set[str]] = {
     ("PUT", "/v1/profile/{slot}"): {"read", "chat"},
     ("POST", "/v1/profile/proposals/{memory_id}/accept"): {"read", "write"},
     ("DELETE", "/v1/profile/proposals/{memory_id}"): {"read"},
-    ("PUT", "/v1/profile/{slot}/pin"): {"read"},
-    ("DELETE", "/v1/profile/{slot}"): {"read"},
+    ("PUT", "/v1/profile/{slot}/pin"): {"read", "chat"},
+    ("DELETE", "/v1/profile/{slot}"): {"read", "chat"},
     ("POST", "/i/{identity}/profile"): {"read", "chat"},
-    ("POST", "/i/{identity}/profile/{slot}"): {"read"},
+    ("POST", "/i/{identity}/profile/{slot}"): {"read", "chat"},
     **{
         ("POST", f"/i/{{identity}}/{path}"): {"read"}
         for path in ("say", *(f"c/{{session_id}}/{deed}" for deed in ("say", "stop", "retry", "edit")))
