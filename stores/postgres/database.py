@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 MOST_CONNECTIONS = 10
 """Most connections of a process, whatever the number of users."""
 _KEPT_FREE = 2
-PATIENCE_S = 30.0
+_PATIENCE_S = 30.0
 """Longest wait for a connection, and for a lock."""
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
@@ -134,6 +134,11 @@ class Database:
         self._own = threading.local()
         self.hints = Hints(self)
         self._begun: set[tuple[str, str, str]] = set()
+
+    @property
+    def patience_s(self) -> float:
+        """Longest wait for the right to write."""
+        return _PATIENCE_S
 
     @classmethod
     def of(cls, url: str) -> Database:
@@ -303,7 +308,7 @@ class Database:
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
@@ -379,9 +384,9 @@ class Database:
                     min_size=0,
                     connection_class=PatientConnection,
                     max_size=MOST_CONNECTIONS,
-                    timeout=PATIENCE_S,
+                    timeout=_PATIENCE_S,
                     max_idle=_IDLE_S,
-                    reconnect_timeout=PATIENCE_S,
+                    reconnect_timeout=_PATIENCE_S,
                     kwargs=settings_of(self.url),
                     check=check,
                     configure=configure,
@@ -411,7 +416,7 @@ class Database:
             self._is_away = True
             return error
         return StoreBusy(
-            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {PATIENCE_S:g} s"
+            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_PATIENCE_S:g} s"
         )
 
     @contextmanager
@@ -441,8 +446,8 @@ class Transaction(Work):
             return
         database = self._database
         database.write_waiting(self._identity)
-        if not database.holding.acquire(timeout=PATIENCE_S):
-            raise StoreBusy(f"{database.shown}: too many changes at once for {PATIENCE_S:g} s")
+        if not database.holding.acquire(timeout=_PATIENCE_S):
+            raise StoreBusy(f"{database.shown}: too many changes at once for {_PATIENCE_S:g} s")
         try:
             database.retried(lambda: self._begin(first, values), is_safe=True)
         except BaseException:
@@ -537,4 +542,4 @@ def _answer(cursor: psycopg.Cursor[Row]) -> Answer:
 
 def acting(identity: str, *, durable: bool) -> dict[str, str]:
     """Return the values of the first statement of a transaction."""
-    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{PATIENCE_S:g}s"}
+    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}

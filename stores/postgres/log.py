@@ -23,7 +23,7 @@ from chatbot.stores.log import Change, Log, Mark, Overtaken, Place, Writing
 from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import PATIENCE_S, Database, Look, Transaction
+from chatbot.stores.postgres.database import Database, Look, Transaction
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.row_events import Event, parse_event
@@ -214,8 +214,9 @@ class PostgresLog(Log):
     @contextmanager
     def _mine(self) -> Iterator[None]:
         """Hold the right of one thread of this process to write. Raises `StoreBusy`."""
-        if not self._right.acquire(timeout=PATIENCE_S):
-            raise StoreBusy(f"{self.name} was being written for {PATIENCE_S:g} s: try again")
+        longest = self._database.patience_s
+        if not self._right.acquire(timeout=longest):
+            raise StoreBusy(f"{self.name} was being written for {longest:g} s: try again")
         try:
             yield
         finally:

@@ -214,7 +214,9 @@ class PostgresDocument(Document):
             before = None if found is None else bytes(found)
             value = change(before)
             if value != before:
-                self._place.run(statements.WRITE_DOCUMENT, name=self._name, value=value, version=new_generation())
+                written = {"value": value, "version": new_generation()}
+                where = {"session": self._place.session, "name": self._name}
+                transaction.commit((statements.WRITE_DOCUMENT, {**where, **written}))
         return value
 
     def set_aside(self) -> str:
