@@ -136,7 +136,8 @@ class PostgresLines(Lines):
         starts_over = rows[0][0] != generation
         found = [(number, text) for _, number, text in rows if number is not None]
         end = found[-1][0] if found else 0 if starts_over else n
-        return Reading([record_of(text.encode()) for _, text in found], (rows[0][0], end), starts_over)
+        records = [record_of(text.encode()) for _, text in found]
+        return Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
 
     def set_aside(self) -> str:
         """Rename the lines and return the new name; empty if there were none."""
