@@ -59,7 +59,7 @@ Asked = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Returns:
     """The rows that a statement returned, and how many it touched."""
 
     rows: list[Row]
@@ -326,7 +326,7 @@ class Database:
     def _may_move(self, error: psycopg.Error) -> bool:
         return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
-    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Answer]:
+    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Returns]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         work = self.current(identity)
         if work is not None:
@@ -343,7 +343,7 @@ class Database:
 
     def _along(
         self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
-    ) -> list[Answer] | None:
+    ) -> list[Returns] | None:
         """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
 
         Then each of what waited is tried by itself, so that each is told of its own failure alone.
@@ -365,7 +365,7 @@ class Database:
                 each.try_again()
         return answers[len(waiting) :]
 
-    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Answer]:
+    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Returns]:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
@@ -536,8 +536,8 @@ def _asked(connection: psycopg.Connection[Row], identity: str, asked: Asked) -> 
     return connection.execute(prepared(statement), values | {"identity": identity})
 
 
-def _answer(cursor: psycopg.Cursor[Row]) -> Answer:
-    return Answer(fetched(cursor), cursor.rowcount)
+def _answer(cursor: psycopg.Cursor[Row]) -> Returns:
+    return Returns(fetched(cursor), cursor.rowcount)
 
 
 def acting(identity: str, *, durable: bool) -> dict[str, str]:
