@@ -397,6 +397,11 @@ class Runtime(AsyncResource):
         if self._uses_servers:
             await self._servers.tools()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether nothing goes on in the background: no hook runs, and nothing is being embedded."""
+        return self.hooks.is_at_rest and not self.memory.is_embedding
+
     def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
         self.check_memories()

@@ -231,6 +231,12 @@ def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> di
     return values
 
 
+def how_many(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun: "1 memory", "2,000 memories"."""
+    several = several or (f"{one[:-1]}ies" if one.endswith("y") else f"{one}s")
+    return f"{count:,} {one if count == 1 else several}"
+
+
 def fold(name: str) -> str:
     """The form in which names, tags and subjects are compared: no case, no width, single spaces."""
     if not name.isascii():

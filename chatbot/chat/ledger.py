@@ -23,6 +23,7 @@ from chatbot.memory.record import utc_now
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, StoreError
+from chatbot.stores.fields import how_many
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
@@ -187,7 +188,7 @@ def examine_reservations(place: Place | Home) -> Flaw | None:
         return Flaw("bill", "bad", str(error))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Flaw("bill", "bad", f"{document.name} is damaged ({error}): no call can be made", mend=set_aside)
-    return Flaw("bill", "ok", f"{count} calls have money reserved") if count else None
+    return Flaw("bill", "ok", f"money is reserved for {how_many(count, 'call')}") if count else None
 
 
 def _day(moment: datetime) -> str:

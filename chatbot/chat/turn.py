@@ -225,6 +225,7 @@ class Turn:
         else:
             await self._attach()
             await self._write((USER, self._entry))
+            await self._title_by_rule()
         try:
             await self._tool_loop()
         except asyncio.CancelledError:
@@ -596,8 +597,7 @@ class Turn:
         if self._session is None:
             return
         try:
-            if self._may_title():
-                await self._title(title_of(redact(self._typed)[0]))
+            await self._title_by_rule()
             with soon(self._note_unsaved_receipt):  # the end of the turn is written next
                 await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
@@ -619,9 +619,22 @@ class Turn:
             if self._session.record.title == title:  # it got no other one meanwhile
                 self._receipt.title = title
 
+    async def _title_by_rule(self) -> None:
+        """Title the session with the message, before the reply: a list shows the session meanwhile."""
+        try:
+            if self._may_title():
+                await self._title(title_of(redact(self._typed)[0]))
+        except StoreError as error:
+            self._notice(f"this session could not be given a title: {error}")
+
+    def _may_title_again(self) -> bool:
+        """Return whether the title is the one that this turn gave."""
+        return self._session is not None and self._receipt.title == self._session.record.title != ""
+
     async def _title_by_model(self) -> None:
-        """Ask the model for a title, where the settings say so; where that fails, the title is made by rule."""
-        if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and self._may_title()):
+        """Ask the model for a title, where the settings say so; where that fails, the one made by rule stays."""
+        may_title = self._may_title() or self._may_title_again()
+        if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and may_title):
             return
         if self._session is None or is_greeting(self._typed):
             return

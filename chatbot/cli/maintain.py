@@ -9,6 +9,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, waiting
 from chatbot.memory.maintenance.report import MaintenanceReport
 from chatbot.runtime import Options, Setup
+from chatbot.stores.fields import how_many
 
 _PAST = {
     "consolidate": "consolidated",
@@ -45,5 +46,5 @@ def _show(report: MaintenanceReport) -> None:
     ]
     if rows:
         say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)
-    looked = f"{report.looked_at:,} rows looked at in {report.seconds:.2f} s"
+    looked = f"{how_many(report.looked_at, 'row')} looked at in {report.seconds:.2f} s"
     say(looked if rows else f"nothing to do: {looked}")

@@ -13,6 +13,7 @@ from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
 from chatbot.stores.backends import distribution_of_tables, migrate
+from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, parse_address, parse_home
 
 
@@ -45,7 +46,8 @@ async def _copy(args: argparse.Namespace) -> Exit:
         say_json({"from": str(source), "to": str(target), **asdict(done)})
         return Exit.OK
     say(
-        f"copied {done.sessions:,} sessions, {done.events:,} changes of memory and {done.lines:,} other lines; "
+        f"copied {how_many(done.sessions, 'session')}, {how_many(done.events, 'change')} of memory and "
+        f"{how_many(done.lines, 'other line')}; "
         f"{done.unchanged:,} already existed. Both are identical: {done.digest}"
     )
     return Exit.OK

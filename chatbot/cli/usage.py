@@ -14,6 +14,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
 from chatbot.runtime import Options, Setup
+from chatbot.stores.fields import how_many
 
 _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
 
@@ -35,7 +36,8 @@ async def run(args: argparse.Namespace) -> Exit:
     else:
         show_bill(bill)
         if attached:
-            say("attachments: {files} files, {bytes:,} bytes kept, {tokens:,} tokens of prompts".format_map(attached))
+            files, size, tokens = (how_many(attached[f"{each}s"], each) for each in ("file", "byte", "token"))
+            say(f"attachments: {files}, {size} kept, {tokens} of prompts")
     return Exit.OK
 
 

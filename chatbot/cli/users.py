@@ -22,6 +22,7 @@ from chatbot.runtime import Options, Setup
 from chatbot.server.accounts import Accounts
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.errors import InvalidValue, UnknownObservation
+from chatbot.stores.fields import how_many
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -66,13 +67,15 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
     if args.json:
         say_json({"file": str(args.output), "memories": memories, "sessions": sessions})
     else:
-        say(f"wrote {args.output}: {memories:,} memories and {sessions:,} sessions")
+        say(f"wrote {args.output}: {how_many(memories, 'memory')} and {how_many(sessions, 'session')}")
 
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     theirs = await _known(memory, args)
     [user] = [each for each in await users_in(memory) if each.namespace == theirs.namespace]
-    told = f"{user.memories:,} memories and {user.sessions:,} sessions of {user.user or user.namespace}"
+    told = (
+        f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
+    )
     if args.dry_run:
         _say(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {told}")
         return

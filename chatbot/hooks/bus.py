@@ -103,6 +103,11 @@ class Bus:
         """Return whether nothing runs in the background of that session."""
         return session_id not in self._last
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether nothing runs in the background at all."""
+        return not self._last
+
     def forget(self, session_id: str) -> None:
         """End a session: a failure that was reported in it may be reported again in the next one."""
         self._reported = {each for each in self._reported if each[0] != session_id}

@@ -105,6 +105,11 @@ class Hooks(Publisher, AsyncResource):
         """Return whether nothing runs in the background in that session."""
         return self.bus.is_idle(session.id)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether nothing runs in the background in any session."""
+        return self.bus.is_at_rest
+
     def tell(self, event: MemoryEvent) -> None:
         """Call the hooks in the background for an operation on memory; none before the first turn."""
         if self._hooks is not None:

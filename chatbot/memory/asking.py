@@ -38,6 +38,12 @@ def parted(text: str) -> tuple[str, list[str]]:
     return " ".join(each for each in sentences if each not in questions), questions
 
 
+def only_asks(text: str) -> bool:
+    """Return whether the text is nothing but questions."""
+    besides, questions = parted(text)
+    return bool(questions) and not besides
+
+
 def asks_about_oneself(text: str) -> bool:
     """Return whether the questions of a message are about the one who asks, or about what is theirs."""
     return any(_ONESELF.search(each) for each in parted(text)[1])

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
-from chatbot.memory.denial import contradict, denials
+from chatbot.memory.denial import at_other_times, contradict, denials
 from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
@@ -221,8 +221,8 @@ _PARTS = re.compile(
 _LEADING = re.compile(
     r"(?:(?:well|so|oh|actually|no wait|no|yes|sorry|oops|hm+|correction|i misspoke|i was wrong|i "
     r"got that wrong|from now on|from (?:this|next) \w+ on|as of (?:now|today)|(?:it )?turns out"
-    r"(?: that)?|as i said|remember(?: that)?|i checked|update|btw|by the way|not \w+|in fact|and|"
-    r"but|also|now|finally)[\s,.:]+)*",
+    r"(?: that)?|as i said|since(?: \w+){1,3}?(?=,? (?:i|we|my|our)\b)|"
+    r"remember(?: that)?|i checked|update|btw|by the way|not \w+|in fact|and|but|also|now|finally)[\s,.:]+)*",
     re.IGNORECASE,
 )
 _OWNED = re.compile(
@@ -323,6 +323,8 @@ _ONE_AT_A_TIME = frozenset(
 """Kinds of things that a subject tells one of at a time."""
 _OWN_ONE = frozenset(["weigh", "drive", "home"])
 """The same, of what a person tells of themselves: the other things one has or does several of."""
+_HAS = re.compile(r"\b(?:has|have)\b(?! been)", re.IGNORECASE)
+"""What one has one has several of, but for how many."""
 _ENDS = re.compile(
     r"\b(?:no longer|any ?more|instead|switched|changed|moved|gave up|given up|quit|stopped|sold|renamed|closed)\b",
     re.IGNORECASE,
@@ -437,7 +439,7 @@ def _is_of_another_thing(old: Clause, new: Clause) -> bool:
 
 
 def _denies(old: Clause, new: Clause) -> bool:
-    if old.denied == new.denied or not contradict(old.text, new.text):
+    if old.denied == new.denied or not contradict(old.text, new.text) or at_other_times(old.text, new.text):
         return False
     one, other = old.said - _NEW, new.said - _NEW
     return bool(one and other) and len(one & other) >= _ALIKE * min(len(one), len(other))
@@ -451,9 +453,15 @@ def _replaces(old: Clause, new: Clause, *, own: bool) -> bool:
         return new.changes
     if old.verb != new.verb or old.verb not in _ONE_AT_A_TIME or not old.said or not new.said:
         return False
-    if not new.changes and _kind_of(old.text).isdisjoint(_kind_of(new.text)):
-        return False  # where a thing is and how old it is are both so
+    if not new.changes and not _tell_alike(old.text, new.text):
+        return False
     return len(old.said & new.said) < max(len(old.said), len(new.said))
+
+
+def _tell_alike(one: str, other: str) -> bool:
+    """Return whether two clauses tell a thing of the same kind: where a thing is and how old it is are both so."""
+    kinds = _kind_of(one) & _kind_of(other)
+    return "number" in kinds if _HAS.search(one) and _HAS.search(other) else bool(kinds)
 
 
 _TELLS = {

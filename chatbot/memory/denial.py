@@ -19,7 +19,7 @@ _WORDS = (
     r"not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|\w+n['’]t|"
     r"(?:do|does|did|is|are|was|were|have|has|had|would|should|could|ca|wo|must|need)nt|"
     r"stopped|stop|quit|quits|gave up|given up|used to|ceased|former(?:ly)?|ex|"
-    r"false|untrue|wrong|hardly|unable|refus\w+|denie[sd]|deny|lack\w*|"
+    r"instead of|rather than|false|untrue|wrong|hardly|unable|refus\w+|denie[sd]|deny|lack\w*|"
     r"nicht|kein|keine[mnrs]?|nie|niemals|nirgends|ohne|weder|"
     r"ne|pas|jamais|aucune?|rien|sans|plus|"
     r"nunca|jam[aá]s|ning[uú]n[ao]?|nada|sin|tampoco|"
@@ -34,6 +34,12 @@ _CLAUSE = re.compile(
 )
 _BEHIND = re.compile(r"ない|ません|なかった|않|\b(?:nicht|niet|false|untrue|wrong)\b", re.IGNORECASE)
 """Negations that stand behind what they are about, in part."""
+
+_WHEN = re.compile(
+    r"\b(?:today|tonight|yesterday|tomorrow|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|"
+    r"(?:this|last|next) \w+|(?:19|20)\d\d)\b",
+    re.IGNORECASE,
+)
 
 Denials = frozenset[str]
 
@@ -57,3 +63,9 @@ def contradict(one: str, other: str) -> bool:
     if denied == also:
         return False
     return not (denied ^ also).isdisjoint({*terms(one)} & {*terms(other)} | {""})
+
+
+def at_other_times(one: str, other: str) -> bool:
+    """Return whether both name a time, and no time that the other names."""
+    first, second = ({each.casefold() for each in _WHEN.findall(text)} for text in (one, other))
+    return bool(first and second) and first.isdisjoint(second)

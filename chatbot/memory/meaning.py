@@ -29,6 +29,7 @@ from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
+from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
@@ -148,7 +149,7 @@ class Meaning(AsyncResource):
         """Embed what is missing in the background, unless that is going on. Returns at once, never raises."""
         self._has_gaps = self._has_written = True
         with self._beginning:
-            if not self._is_under_way() and not self._is_paused():
+            if not self.is_under_way and not self._is_paused():
                 self._under_way = asyncio.create_task(self._embed_quietly())
                 self._under_way.add_done_callback(self._ended)
 
@@ -200,7 +201,8 @@ class Meaning(AsyncResource):
                 await self.embed_missing()
         except TimeoutError:
             with suppress(ChatbotError, StoreError):
-                self._notice(f"{await self.missing()} memories are not embedded yet: `chatbot memory reindex --embed`")
+                left = how_many(await self.missing(), "memory")
+                self._notice(f"{left} not embedded yet: `chatbot memory reindex --embed`")
         except (ChatbotError, StoreError) as error:
             self.pause(error)
 
@@ -248,7 +250,8 @@ class Meaning(AsyncResource):
                 self._among_others = self._among_others or bool(found)
         return self._among_others
 
-    def _is_under_way(self) -> bool:
+    @property
+    def is_under_way(self) -> bool:
         """Return whether rows are being embedded; not in a loop that was closed before it ended."""
         task = self._under_way
         return task is not None and not task.done() and not task.get_loop().is_closed()

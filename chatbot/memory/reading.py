@@ -236,6 +236,7 @@ class MemoryReads(ScopedOperations):
             latest_first,
             left_out,
             rows_about,
+            telling_first,
             unasked,
         )
 
@@ -247,6 +248,7 @@ class MemoryReads(ScopedOperations):
         weighed, exclude = scope.profiles[asked.profile], frozenset(asked.exclude)
         view, limit = scope.view(asked.ask), check_limit(asked.limit)
         texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
+        message = texts[-1] if texts else ""
         wanted = await self._filter(asked)
         at = moment(asked.as_of, asked.known_at, view.now)
         past: dict[str, Observation] = {}
@@ -255,9 +257,9 @@ class MemoryReads(ScopedOperations):
             wanted = until(wanted, at)
         found = await rows_about(scope, view, texts, wanted, profile=weighed, limit=limit + len(exclude))
         if past:
-            before = scored_past(list(past.values()), texts[-1] if texts else "", weighed, view.now)
+            before = scored_past(list(past.values()), message, weighed, view.now)
             found = sorted([*found, *before], key=lambda row: -row.score)
-        verdicts = judged(found, weighed, limit, exclude, texts[-1] if texts else "")
+        verdicts = judged(found, weighed, limit, exclude, message)
         choice, most = eligible(verdicts)
         near, more = await later_near(scope, view, choice, wanted, most=most, exclude=exclude)
         choice += unasked(more, found, weighed, view.now)
@@ -266,6 +268,7 @@ class MemoryReads(ScopedOperations):
         if asked.known_at is not None:
             written = await known(scope, view, list(rows.values()), asked.known_at)
             rows = {each: row for each, row in rows.items() if each in written}
+        choice = telling_first(choice, rows, message, most)
         changed = changed_sources(await slot_rows(scope)) if choice else {}
         changed |= changes_told(rows.values(), view.now)
         if at is not None:

@@ -9,7 +9,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Any
 
-from chatbot.memory.asking import asks_about_oneself, parted, vectors_of
+from chatbot.memory.asking import asks_about_oneself, only_asks, parted, vectors_of
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -243,6 +243,26 @@ def unasked(more: Sequence[Match], found: Sequence[RowScore], profile: ScoringPr
     known = {row.match.id: row for row in found} if more else {}
     rest = {match.id: match._replace(score=0.0) for match in more if match.id not in known}
     return [*(known[match.id] for match in more if match.id in known), *scored(Candidates(rest), profile, now)]
+
+
+def telling_first(
+    choice: Sequence[RowScore], observations: Mapping[str, Observation], asked: str, limit: int
+) -> list[RowScore]:
+    """Return the rows to choose from; for those who ask about themselves, what they told stands before what they asked.
+
+    A question is alike to other questions, and tells little of who asked it. One that holds a word of this one, or its
+    date, keeps its place.
+    """
+    if not asks_about_oneself(asked):
+        return list(choice)
+    end = limit + _COMPARED
+    asking = [each for each in choice[:end] if _asks_something_else(each, observations.get(each.match.id))]
+    return [each for each in choice[:end] if each not in asking] + asking + list(choice[end:])
+
+
+def _asks_something_else(row: RowScore, observation: Observation | None) -> bool:
+    is_found = row.raised.lexical > 0 or row.dated > 0
+    return observation is not None and not is_found and only_asks(observation.user_text)
 
 
 def latest_first(

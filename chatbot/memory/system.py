@@ -599,6 +599,11 @@ class MemorySystem(Closable, Memory):
             await store.aclose()
         await self._catalog.aclose()
 
+    @property
+    def is_embedding(self) -> bool:
+        """Return whether memories are being embedded in the background."""
+        return any(meaning.is_under_way for meaning in self._meanings.values())
+
     def check_open(self) -> None:
         """Raise `ClosedResource` after `aclose`, also of the memory that this one is a lesser view of."""
         super().check_open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from chatbot.models.weights import SMOLLM2
 
 PREFIX = "local/"
 EMBEDDED = "smollm2-135m"
-_BRING = "pip install cyllama && chatbot models get smollm2; or choose another model with chatbot setup"
+_ENGINE = "pip install cyllama"
+_WEIGHTS = "chatbot models get smollm2"
+_OR = "; or choose another model with chatbot setup"
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")
@@ -51,7 +54,18 @@ def check_gguf(path: Path) -> None:
 
 def missing_engine() -> MissingModel:
     """The error for a machine without llama.cpp."""
-    return MissingModel(f"the engine for local models is not installed: {_BRING}")
+    bring = _ENGINE if _has_weights() else f"{_ENGINE} && {_WEIGHTS}"
+    return MissingModel(f"the engine for local models is not installed: {bring}{_OR}")
+
+
+def has_engine() -> bool:
+    """Return whether llama.cpp is installed."""
+    return importlib.util.find_spec("cyllama") is not None
+
+
+def _has_weights() -> bool:
+    folder = SMOLLM2.folder()
+    return folder is not None and any(folder.glob("*.gguf"))
 
 
 def _embedded() -> Path:
@@ -59,5 +73,6 @@ def _embedded() -> Path:
     folder = SMOLLM2.folder()
     files = list(folder.glob("*.gguf")) if folder else []
     if not files:
-        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {_BRING}")
+        bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
+        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
     return files[0]

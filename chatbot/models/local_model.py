@@ -6,7 +6,6 @@ Its name is that of the file without folders, because receipts, bills and metric
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import PurePath
@@ -19,7 +18,7 @@ from chatbot.messages import CallOptions, Message, ToolSpec
 from chatbot.models import litellm_import
 from chatbot.models.engine import ENGINES
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.gguf import PREFIX, find_model, missing_engine
+from chatbot.models.gguf import PREFIX, find_model, has_engine, missing_engine
 from chatbot.models.model import JsonMode, Price
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class LocalModel(LiteLLMModel):
     async def check(self) -> None:
         """Raise an error if the weights or the engine are missing."""
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
-        if importlib.util.find_spec("cyllama") is None:
+        if not has_engine():
             raise missing_engine()
 
     async def sees_images(self) -> bool:

@@ -29,6 +29,7 @@ from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invali
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
 from chatbot.server.native import routers
+from chatbot.server.open_runtimes import KeptOpen
 from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
@@ -64,6 +65,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         app.include_router(router_for(identities.telemetry))
     _tell_of_errors(app)
     # The last one added is the first one asked.
+    app.add_middleware(KeptOpen, runtimes=identities.runtimes)
     app.add_middleware(
         Idempotency,
         at_work=identities.at_work,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable
-from contextvars import Context
 from dataclasses import replace
 from typing import Self
 
@@ -20,6 +18,7 @@ from chatbot.server.callers import Caller
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.followers import Followers
 from chatbot.server.identity_access import Chats, IdentityAccess
+from chatbot.server.open_runtimes import OpenRuntimes
 from chatbot.server.rates import SharedRates
 from chatbot.server.siblings import Siblings
 from chatbot.server.storage_probe import StorageProbe
@@ -68,8 +67,9 @@ class Identities(AsyncResource):
         """Requests that go on though their client may have left."""
         self._backend = open_backend(self.setup.home)
         self.storage = StorageProbe(self._backend.is_there)
-        self._runtimes: dict[str, Runtime] = {}
-        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.runtimes = OpenRuntimes(
+            self._open, is_busy=lambda identity: bool(self.turns.of_identity(identity)), leave=self._leave
+        )
         self._chats = Chats()
         self._tidying: asyncio.Task[None] | None = None
 
@@ -113,12 +113,7 @@ class Identities(AsyncResource):
 
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `access` makes that."""
-        if identity not in self._runtimes:
-            async with self._opening[identity]:
-                if identity not in self._runtimes:
-                    # The identity outlives the first request, so it must not be part of its trace.
-                    self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
-        return self._runtimes[identity]
+        return await self.runtimes.get(identity)
 
     async def check_at_rest(self, identity: str) -> None:
         """Raise `ConflictingChange` while the identity is answering, here or in another worker."""
@@ -131,17 +126,8 @@ class Identities(AsyncResource):
         Raises `ConflictingChange` while it is answering. Other workers follow.
         """
         await self.check_at_rest(identity)
-        await self._reopen(identity)
+        await self.runtimes.reopen(identity)
         await self.siblings.reopen(identity)
-
-    async def _reopen(self, identity: str) -> None:
-        async with self._opening[identity]:
-            new = await asyncio.create_task(self._open(identity), context=Context())
-            former = self._runtimes.pop(identity, None)
-            self._runtimes[identity] = new
-        self._chats.drop(identity)
-        if former is not None:
-            await former.aclose()
 
     async def warm(self) -> None:
         """Get the usual identity ready, so that its first turn is as fast as the second.
@@ -160,9 +146,7 @@ class Identities(AsyncResource):
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()
-        while self._runtimes:
-            _, runtime = self._runtimes.popitem()
-            await runtime.aclose()
+        await self.runtimes.aclose()
         await self.storage.aclose()
         self._backend.close()
         if self._own_telemetry is not None:
@@ -179,13 +163,19 @@ class Identities(AsyncResource):
         return not self._only and is_name(name) and (self.setup.identities / name / FILE_NAME).is_file()
 
     async def _tidy(self) -> None:
-        """Close idle sessions periodically."""
+        """Close idle sessions and identities periodically."""
         while True:
             await asyncio.sleep(_TIDIED_EVERY_S)
             try:
                 await self._chats.let_go(lambda *place: bool(self.turns.under_way(place)))
+                await self.runtimes.close_unused()
             except (ChatbotError, StoreError) as error:
-                logger.warning("a session could not be left: %s", error)
+                logger.warning("a session or an identity could not be left: %s", error)
+
+    async def _leave(self, identity: str) -> None:
+        """Forget what refers to a runtime that is closed next."""
+        self._chats.drop(identity)
+        await self.turns.leave(identity)
 
     async def _is_listed(self, call: ToolCall) -> bool:
         """Consent over HTTP, where no user can be asked: the caller may be a program, or have left."""
@@ -203,8 +193,8 @@ class Identities(AsyncResource):
         return self
 
     async def _reopen_if_open(self, identity: str) -> None:
-        if identity in self._runtimes:
-            await self._reopen(identity)
+        if identity in self.runtimes:
+            await self.runtimes.reopen(identity)
 
     async def _check_apart(self, backend: Backend) -> None:
         if reason := await asyncio.to_thread(backend.why_not_apart):

@@ -221,6 +221,11 @@ class Turns(AsyncResource):
             )
         return self._elsewhere[identity]
 
+    async def leave(self, identity: str) -> None:
+        """Let go of the backend of an identity, which is closed next; turns and requests that come open another."""
+        if (elsewhere := self._elsewhere.pop(identity, None)) is not None:
+            await elsewhere.aclose()
+
     def begin(self, place: SessionKey, chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
         turn = RunningTurn(chat, saying, then=then)

@@ -18,6 +18,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import StoreError, UnsafePath
+from chatbot.stores.fields import how_many
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
@@ -287,13 +288,13 @@ def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: boo
 
     flaws = list(bad_lines("memory", path, count, lock=log.LOCK_NAME, verify=verify))
     if not flaws:
-        flaws.append(Flaw("memory", "ok", f"{added} memories added in total, all readable"))
+        flaws.append(Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable"))
     return [*flaws, _index(cache, added, reindex)] if added else flaws
 
 
 def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     def again() -> str:
-        return f"indexed {reindex():,} memories"
+        return f"indexed {how_many(reindex(), 'memory')}"
 
     def renew() -> str:
         aside = cache.move_away()
@@ -310,6 +311,6 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     known = manifest.read(FolderShelf.of(cache, search.NAME)).entries
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
-        what = f"the index in {cache.folder} holds {covered:,} of {rows:,} rows" if known else "no index yet"
+        what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"
         return Flaw("index", "note", f"{what}: the next search builds it", _REINDEX, again)
     return Flaw("index", "ok", f"in {cache.folder}")

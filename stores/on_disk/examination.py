@@ -22,6 +22,7 @@ from uuid import UUID
 from chatbot.stores import key_value_file, transcript, transcript_file
 from chatbot.stores.backend import ATTACHMENTS, Examination, blob_name, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
+from chatbot.stores.fields import how_many
 from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import damage_of, encode, has_sum, is_blank, record_of
@@ -155,7 +156,8 @@ def _folders(home: Path) -> Iterator[Flaw]:
     """Look at every file and folder below `home`."""
     found = dict(_there([home, *sorted(below(home))]))
     open_ones = list(_modes(found))
-    yield from open_ones or [Flaw("permissions", "ok", f"{len(found)} files and folders are private")]
+    whole = how_many(len(found), "file or folder", "files and folders")
+    yield from open_ones or [Flaw("permissions", "ok", f"{whole}, all private")]
     yield from _links(found)
     for path in found:
         if ".damaged-" in path.name or path.parent == home / ASIDE:
@@ -231,7 +233,7 @@ def _sessions(home: Path, sessions: FolderSessions, wish: Examination) -> Iterat
     yield Flaw(
         "sessions",
         "ok" if sound == total else "note",
-        f"all {total} sessions are valid" if sound == total else f"{sound} of {total} sessions are valid",
+        f"{how_many(total, 'session')}, {'all' if sound == total else sound} valid",
     )
 
 

@@ -24,6 +24,7 @@ from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.moment import Failed, Moment, may_wait, present_moment, present_moments
 from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.clock_watch import ClockWatch
 from chatbot.stores.postgres.database_connection import (
     PatientConnection,
     Row,
@@ -34,6 +35,7 @@ from chatbot.stores.postgres.database_connection import (
     is_read_only,
     prepared,
     settings_of,
+    skew_of,
 )
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
 from chatbot.stores.postgres.hints import Hints
@@ -128,8 +130,9 @@ class Database:
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
         self._opening = threading.Lock()
         self._is_away = False
-        """Whether the last operation found no database."""
+        """Whether the last operation found no database, or one whose clock differs."""
         self._looking = threading.Lock()
+        self._clock = ClockWatch(url.partition("#")[0], self.shown, self._refuse)
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
         self.hints = Hints(self)
@@ -285,6 +288,7 @@ class Database:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._opened()
         self._look_again()
+        self._clock.look()
         try:
             connection = pool.getconn()
         except PoolTimeout as error:
@@ -408,6 +412,15 @@ class Database:
                 if self._is_away:
                     self._try()
                     self._is_away = False
+
+    def _refuse(self) -> None:
+        """Have the next operation look whether the database may be used."""
+        self._is_away = True
+
+    def clock_skew(self) -> float:
+        """Return by how many seconds the clock here is ahead of that of the database, or behind where negative."""
+        with self._translated(), self.connection() as connection:
+            return skew_of(connection)
 
     def _why_none(self) -> StoreError:
         try:

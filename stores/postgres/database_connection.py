@@ -57,13 +57,18 @@ class PatientConnection(psycopg.Connection[Row]):
             raise psycopg.OperationalError(f"the database gave no answer for {LONGEST_S:g} s") from error
 
 
-def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
-    """Raise `StoreFailed` if the clock of this machine is wrong by that of the database."""
+def skew_of(connection: psycopg.Connection[Row]) -> float:
+    """Return by how many seconds the clock here is ahead of that of the database, at least; negative if behind."""
     begun = datetime.now(UTC)
     [(there,)] = connection.execute(statements.WITHOUT_IDENTITY["clock"]).fetchall()
     ended = datetime.now(UTC)
     ahead = (begun - there) if begun > there else (ended - there) if ended < there else timedelta()
-    seconds = ahead.total_seconds()
+    return ahead.total_seconds()
+
+
+def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
+    """Raise `StoreFailed` if the clock of this machine is wrong by that of the database."""
+    seconds = skew_of(connection)
     if abs(seconds) > MOST_SKEW_S:
         raise StoreFailed(
             f"the clock here is {abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} that of {where}: "

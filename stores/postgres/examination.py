@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.stores.backend import Examination
 from chatbot.stores.errors import StoreError
+from chatbot.stores.fields import how_many
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
@@ -25,10 +26,12 @@ def examine(backend: PostgresBackend, wish: Examination) -> Iterator[Flaw]:
     try:
         reason = backend.why_not_apart()
         ids = backend.sessions.ids()
+        skew = backend.database.clock_skew()
     except StoreError as error:
         yield Flaw("storage", "bad", str(error))
         return
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
+    yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
     yield _sessions(backend, ids)
     for name, (subject, understand) in wish.subjects.items():
         yield _lines(subject, _texts(backend, name), understand, verify=wish.verify)
@@ -53,7 +56,7 @@ def _sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
     damaged = sorted(set(ids) - readable)
     if damaged:
         return Flaw("sessions", "bad", f"{len(damaged)} of {len(ids)} cannot be read: {', '.join(damaged[:_NAMED])}")
-    return Flaw("sessions", "ok", f"all {len(ids)} sessions are valid" if ids else "no sessions yet")
+    return Flaw("sessions", "ok", f"{how_many(len(ids), 'session')}, all valid" if ids else "no sessions yet")
 
 
 def _texts(backend: PostgresBackend, name: str) -> Iterator[bytes]:
@@ -75,5 +78,5 @@ def _lines(subject: str, lines: Iterable[bytes], understand: Callable[[bytes], o
         if problem:
             wrong.append(problem)
     if wrong:
-        return Flaw(subject, "bad", f"{len(wrong)} of {count} lines are damaged: {'; '.join(wrong[:_NAMED])}")
-    return Flaw(subject, "ok", f"all {count} lines are valid" if count else "empty")
+        return Flaw(subject, "bad", f"{len(wrong)} of {how_many(count, 'line')} damaged: {'; '.join(wrong[:_NAMED])}")
+    return Flaw(subject, "ok", f"{how_many(count, 'line')}, all valid" if count else "empty")

@@ -1,6 +1,7 @@
 """Titles of sessions: by rule, by the model when asked, and never against the user's word."""
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -77,6 +78,22 @@ async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path, gr
         assert await _title(chat) == "Where is Uji?"
         await chat.turn("And Kyoto?")
         assert await _title(chat) == "Where is Uji?"
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+async def test_a_session_has_its_title_before_the_reply(memory_home: Path, *, by_model: bool) -> None:
+    class Watching(ScriptedModel):
+        titles: ClassVar[list[str]] = []
+
+        def _next_reply(self, messages: Any) -> Any:
+            self.titles.append(chat.session.record.title if chat.session else "")
+            return super()._next_reply(messages)
+
+    async with MemorySystem(memory_home) as memory:
+        chat = await _chat(memory, memory_home, Watching(["Near Kyoto.", "A town of tea"]), by_model=by_model)
+        await chat.turn("Where is Uji?")
+        assert Watching.titles[0] == "Where is Uji?"
+        assert await _title(chat) == ("A town of tea" if by_model else "Where is Uji?")
 
 
 async def test_a_title_that_somebody_gave_is_never_replaced(memory_home: Path) -> None:

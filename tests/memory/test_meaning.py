@@ -230,7 +230,7 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
             meaning.begin()
             await embedder.asked.wait()
         await meaning.aclose()
-    assert told == ["1 memories are not embedded yet: `chatbot memory reindex --embed`"]
+    assert told == ["1 memory not embedded yet: `chatbot memory reindex --embed`"]
 
 
 async def test_with_minilm_a_question_finds_what_shares_no_word_with_it(tmp_path: Path) -> None:

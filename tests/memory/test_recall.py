@@ -226,6 +226,17 @@ async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_emb
         ]
 
 
+async def test_who_asks_about_themselves_is_told_what_they_said_and_not_what_they_asked(memory_home: Path) -> None:
+    asked = [f"Which book about {what} would you recommend?" for what in ("bees", "comets", "maps", "fonts")]
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        await told(memory, *asked, "Middlemarch is on the bedside table.")
+        assert await recalled(memory, "Which novel am I reading?", limit=1) == ["Middlemarch is on the bedside table."]
+        (found,) = await recalled(memory, "Which novel does the queen read?", limit=1)
+        assert found in asked
+        (found,) = await recalled(memory, "Did I ask for books about comets?", limit=1)
+        assert found == asked[1]
+
+
 async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: MemorySystem) -> None:
     """Neighbours and the session raise talk; they must not put a note about somebody else before the exact one."""
     people = ("Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gil")

@@ -115,3 +115,19 @@ def test_facts_that_a_model_tells_of_the_user_fill_the_same_slots_and_no_wrong_o
             for slot, value in filled(in_first_person(fact)).items()
         }
         assert found <= {each.removeprefix("?") for each in wanted}, said
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_changed"),
+    [
+        ("My bike has a basket.", "My bike has a bell.", False),
+        ("My bike has three gears.", "My bike has seven gears.", True),
+        ("My parcel arrived yesterday.", "My parcel did not arrive today.", False),
+        ("Anna comes on Friday.", "Anna does not come on Friday.", True),
+        ("I row on the canal.", "Since May I row on the lake instead of the canal.", True),
+    ],
+)
+def test_what_is_had_besides_or_denied_of_another_time_changes_nothing(
+    first: str, second: str, *, is_changed: bool
+) -> None:
+    assert changes(statement(first), statement(second)) is is_changed

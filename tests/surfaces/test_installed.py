@@ -140,7 +140,7 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     assert "is now called" in user.run('sessions rename "My boat Merle lies in the harbour of Kiel." boat')
     assert "### 3 user" in user.run("sessions show boat --last 2")
     assert "goes on from" in user.run("sessions fork boat --at 2 --title yacht")
-    assert "the first 2 entries are the same" in user.run("sessions compare boat yacht")
+    assert "the same so far: 2 entries" in user.run("sessions compare boat yacht")
     for name in ("boat.md", "boat.jsonl", "boat.html"):
         assert "wrote" in user.run(f"sessions export boat -o {name}")
         assert "mooring fee" in Path(name).read_text(encoding="utf-8")
@@ -212,7 +212,7 @@ def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch
     purging.type("yes\n")
     purging.ended()
     Path("CLAUDE.md").write_text("# Style\n\nTabs, not spaces.\n", encoding="utf-8")
-    assert "1 memories imported" in user.run("memory import CLAUDE.md")
+    assert "1 memory imported" in user.run("memory import CLAUDE.md")
     assert "already existed" in user.run("memory import memories.jsonl --dry-run")
     monkeypatch.setenv("CHATBOT_MODEL__SCRIPT", json.dumps([REPLIES["valid"]]))
     assert "identity added" in user.run("memory extract CLAUDE.md --add")
@@ -258,7 +258,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/new", "a new session"),
         ("/sessions", "boat.*resumes one"),
         ("/resume boat", "going on · boat"),
-        ("/sessions compare boat yacht", "entries are the same"),
+        ("/sessions compare boat yacht", "the same so far"),
         ("/tools", "memory_search"),
         ("/identity grace", "grace · scripted.*a new session"),
         ("/identity", "others: ada"),

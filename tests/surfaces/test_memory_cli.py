@@ -178,19 +178,19 @@ async def test_what_time_and_use_have_made_of_a_row_is_shown() -> None:
 def test_what_is_remembered_is_taken_to_another_identity() -> None:
     add("Tea", "--narrative", "at four")
     ok("facts", "add", "Ada", "likes", "tea")
-    assert ok("export", "--dry-run") == "would be exported: 1 memories and 1 facts\n"
-    assert ok("export", "-o", "memories.jsonl") == "wrote memories.jsonl: 1 memories and 1 facts\n"
+    assert ok("export", "--dry-run") == "would be exported: 1 memory and 1 fact\n"
+    assert ok("export", "-o", "memories.jsonl") == "wrote memories.jsonl: 1 memory and 1 fact\n"
     assert Path("memories.jsonl").stat().st_mode & 0o077 == 0
     assert ok("export") == ok("export", "-o", "-") == Path("memories.jsonl").read_text(encoding="utf-8")
     fails(2, "already exists", "export", "-o", "memories.jsonl")
     assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*discovery, 20")
-    assert "1 memories imported\n  1 facts imported" in ok("import", "memories.jsonl", "-i", "grace")
+    assert "1 memory imported\n  1 fact imported" in ok("import", "memories.jsonl", "-i", "grace")
     assert titles("list", "-i", "grace") == ["Tea"]
     left = command.run("sessions", "export", "--all", "-o", "all.zip")
     assert (left.returncode, "no sessions match" in left.stderr) == (2, True)
     command.ok("ask", "Say something of the orchard and its trees.")
     left = command.run("sessions", "export", "--all", "-o", "all.zip")
-    assert (left.returncode, "1 memories belong to no session and are not exported" in left.stderr) == (0, True)
+    assert (left.returncode, "1 memory belongs to no session and is not exported" in left.stderr) == (0, True)
 
 
 def test_looking_is_no_use() -> None:
@@ -288,7 +288,7 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
         source = (await memory.remember("source")).id
         derived = (await memory.remember("summary", derived_from=[source])).id
     asking = terminal("purge", source)
-    asking.see("summary.*1 of these go too because they were derived from the others.*type yes:")
+    asking.see("summary.*1 of these goes too because it was derived from the others.*type yes:")
     asking.type("no\n")
     asking.ended(2)
     assert from_json("purge", source, "--dry-run") == {"purged": [source, derived], "dry_run": True}
@@ -543,7 +543,7 @@ def test_the_narrative_is_edited_in_the_editor_of_the_user() -> None:
 
 def test_reindexing_shows_how_far_it_is_on_a_terminal() -> None:
     add("Tea")
-    assert "indexed 1 memories" in terminal("reindex").ended()
+    assert "indexed 1 memory" in terminal("reindex").ended()
 
 
 def test_the_profile_is_shown_set_and_looked_back_at() -> None:

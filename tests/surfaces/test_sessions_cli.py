@@ -190,7 +190,7 @@ def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
     assert fork["parent"]
     compared = from_json("compare", "fork", "source")
     assert (compared["common"], compared["left"], [entry["number"] for entry in compared["right"]]) == (2, [], [3, 4])
-    assert "the first 2 entries are the same" in ok("compare", "fork", "source")
+    assert "the same so far: 2 entries" in ok("compare", "fork", "source")
     fails(2, "has 4", "fork", "source", "--at", "5")
 
 
@@ -233,7 +233,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     with zipfile.ZipFile("export.zip", "w") as archive:
         archive.writestr("conversations.json", exports.as_bytes(value))
     told = ok("import", "export.zip")
-    assert "1 sessions imported" in told
+    assert "1 session imported" in told
     assert "skipped conversation 2: no id" in told
     assert [hit["session"]["title"] for hit in from_json("search", "timeout")] == ["Deploy timeout"]
     Path("broken.json").write_bytes(exports.as_bytes(value)[:-9])
@@ -245,7 +245,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
 
 def test_memories_come_in_by_their_own_command() -> None:
     Path("CLAUDE.md").write_text("# Style\nTabs, not spaces.", encoding="utf-8")
-    assert "1 memories imported" in command.ok("memory", "import", "CLAUDE.md")
+    assert "1 memory imported" in command.ok("memory", "import", "CLAUDE.md")
     assert [hit["title"] for hit in json.loads(command.ok("memory", "search", "tabs", "--json"))] == ["Style"]
 
 

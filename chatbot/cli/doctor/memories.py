@@ -13,6 +13,7 @@ from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backends import open_backend
 from chatbot.stores.errors import StoreError, UnsupportedOperation
+from chatbot.stores.fields import how_many
 from chatbot.stores.plugins import open_store
 
 _STORE = "observations"
@@ -64,7 +65,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
 
     async def embed() -> str:
         async with _open(setup) as memory:
-            return f"created for {await memory.memories().embed_memories():,} memories"
+            return f"created for {how_many(await memory.memories().embed_memories(), 'memory')}"
 
     try:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
@@ -83,7 +84,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
         yield Finding("vectors", "bad", what, command, embed if is_free else None)
     elif stats.missing:
         yield Finding(
-            "vectors", "note", f"{stats.missing:,} rows have no vector yet", command, embed if is_free else None
+            "vectors", "note", f"{how_many(stats.missing, 'row')} without a vector", command, embed if is_free else None
         )
     else:
         yield Finding("vectors", "ok", f"{stats.embedded:,}, of {stats.model or 'no model yet'}")

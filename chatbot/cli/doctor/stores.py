@@ -22,6 +22,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination
 from chatbot.stores.backends import open_backend, open_place
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
+from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_store
@@ -96,7 +97,7 @@ async def _asked(store: Store, sessions: list[SessionRef]) -> AsyncIterator[str]
     if isinstance(store, ObservationStore):
         everything = View("full", utc_now(), frozenset(SENSITIVITIES), None)
         stats = await store.stats(everything)
-        yield f"{sum(stats.by_status.values()):,} memories"
+        yield how_many(sum(stats.by_status.values()), "memory")
     entries = values = 0
     for ref in sessions:
         if isinstance(store, TranscriptStore):

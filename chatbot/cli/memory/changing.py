@@ -22,6 +22,7 @@ from chatbot.operation import LEFT_OUT
 from chatbot.operations import OPERATIONS, PurgeResult, add_alias
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
+from chatbot.stores.fields import how_many
 from chatbot.stores.query import EVERY, status_now
 
 
@@ -134,7 +135,7 @@ async def reindex(run: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
         done = {"observations": await run.memories.reindex(told)}
-    said = f"indexed {done['observations']:,} memories"
+    said = f"indexed {how_many(done['observations'], 'memory')}"
     if run.args.embed or run.args.all:
         with progress("embedding") as told:
             done["embedded"] = await run.memories.embed_memories(told, anew=run.args.all)
@@ -191,8 +192,9 @@ def _agree(going: Erasure) -> None:
     check_can_ask("purging")
     say_observations(going.observations)
     if going.derived:
-        say(f"{going.derived} of these go too because they were derived from the others")
+        went = "goes too because it was" if going.derived == 1 else "go too because they were"
+        say(f"{going.derived} of these {went} derived from the others")
     if going.facts:
-        say(f"{len(going.facts)} facts go with them")
+        say(f"{how_many(len(going.facts), 'fact')} {'goes' if len(going.facts) == 1 else 'go'} with them")
     if not is_sure("delete permanently?"):
         raise InvalidValue("nothing was purged")

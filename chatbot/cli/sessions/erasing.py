@@ -13,6 +13,7 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.erasure import Erasure
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.fields import how_many
 
 
 async def archive(run: VerbRun) -> None:
@@ -83,7 +84,7 @@ def _tell_memory(
     if keep_memory:
         say(f"their memories {'would be kept' if args.dry_run else 'are kept'}")
     elif memories or facts:
-        say(f"{would}deleted with them: {memories:,} memories, {facts:,} facts")
+        say(f"{would}deleted with them: {how_many(memories, 'memory')}, {how_many(facts, 'fact')}")
     if forks:
         say(f"forks keep a copy of the messages: {', '.join(forks)}")
 
@@ -102,8 +103,9 @@ def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
     """Report how much is remembered, and what forks still hold."""
     memories, facts, forks = _counted(going, keep_memory=False)
     if memories or facts:
-        what = "stay" if keep_memory else "are deleted too; --keep-memory keeps them"
-        warn(f"{memories:,} memories and {facts:,} facts of these sessions {what}")
+        stay, are = ("stays", "is") if memories + facts == 1 else ("stay", "are")
+        what = stay if keep_memory else f"{are} deleted too; --keep-memory keeps them"
+        warn(f"{how_many(memories, 'memory')} and {how_many(facts, 'fact')} of these sessions {what}")
     if forks:
         warn(f"forks keep a copy of the messages and their own memories: {', '.join(forks)}")
 
@@ -120,7 +122,7 @@ def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: st
     """Show what it is about, and ask. Raises `InvalidValue` unless the answer is yes, or nothing is to be done."""
     if args.yes or args.dry_run:
         return
-    check_can_ask(f"{doing} {len(records)} session{'s' * (len(records) > 1)}")
+    check_can_ask(f"{doing} {how_many(len(records), 'session')}")
     say_table(SESSION_HEAD, session_rows(records), aside=True)
     if not is_sure(question):
         raise InvalidValue("nothing was changed")

@@ -20,6 +20,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
+from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
@@ -187,7 +188,8 @@ async def _warn_left_out(memory: MemorySystem) -> None:
     with suppress(UnsupportedOperation):
         rows = await memory.memories().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         if left := sum(row.session_id is None for row in rows):
-            warn(f"{left:,} memories belong to no session and are not exported: use chatbot memory export")
+            belong = "belongs to no session and is" if left == 1 else "belong to no session and are"
+            warn(f"{how_many(left, 'memory')} {belong} not exported: use chatbot memory export")
 
 
 def _warn_redacted(kinds: Sequence[str]) -> None:
@@ -198,16 +200,17 @@ def _warn_redacted(kinds: Sequence[str]) -> None:
 def _say_report(report: ImportReport) -> None:
     would = "would be imported" if report.dry_run else "imported"
     say(f"{report.path}: {report.kind}")
-    for count, what in (
-        (len(report.sessions), f"sessions {would}"),
-        (report.memories, f"memories {would}"),
-        (report.exchanges, "exchanges would be remembered" if report.dry_run else "exchanges remembered"),
-        (report.facts, f"facts {would}"),
-        (report.changed, "memories changed"),
-        (report.already, "already existed"),
+    for count, what, done in (
+        (len(report.sessions), "session", would),
+        (report.memories, "memory", would),
+        (report.exchanges, "exchange", "would be remembered" if report.dry_run else "remembered"),
+        (report.facts, "fact", would),
+        (report.changed, "memory", "changed"),
     ):
         if count:
-            say(f"  {count:,} {what}")
+            say(f"  {how_many(count, what)} {done}")
+    if report.already:
+        say(f"  {report.already:,} already existed")
     for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
             say(f"  {what}: " + ", ".join(f"{printable(kind)} ({count:,})" for kind, count in kinds.items()))
@@ -232,6 +235,6 @@ async def export_memory(run: VerbRun) -> None:
     if path and not args.dry_run:
         with new_file(path, force=args.force) as file:
             file.write(render_memories(remembered, form).encode())
-    told = f"{counts['observations']:,} memories and {counts['facts']:,} facts"
+    told = f"{how_many(counts['observations'], 'memory')} and {how_many(counts['facts'], 'fact')}"
     done = f"would be exported: {told}" if args.dry_run else f"wrote {path}: {told}"
     run.tell(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chatbot.cli.output import SESSION_HEAD, age, printable, say, say_marked, say_table, session_rows
 from chatbot.memory import SessionRecord
 from chatbot.operations import Entries, SessionComparison
+from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def say_entries(read: Entries) -> None:
 
 def say_compared(compared: SessionComparison) -> None:
     """The common beginning in a line, then what follows it in each."""
-    say(f"the first {compared.common} entries are the same")
+    say(f"the same so far: {how_many(compared.common, 'entry')}")
     for mark, part in (("<", compared.left), (">", compared.right)):
         say(f"\n{mark} {part.session.id} {printable(part.session.title)}: {len(part.rows)} more")
         for number, entry in enumerate(part.rows, part.first):

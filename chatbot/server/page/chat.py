@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,8 +14,11 @@ from markupsafe import Markup
 from chatbot import operations
 from chatbot.attachments.links import split
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
+from chatbot.chat.titles import title_of
 from chatbot.errors import ChatbotError
+from chatbot.memory.record import SessionRecord
 from chatbot.messages import TextDelta
+from chatbot.redaction import redact
 from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.identity_access import IdentityAccess
@@ -82,13 +85,20 @@ async def show(
         "chat.html",
         access,
         here="session",
-        session=session.record,
+        session=_titled(session.record, part.exchanges),
         part=part,
         choices=await choices_of(session),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory, "erase") else None,
         edit=edit,
         shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
     )
+
+
+def _titled(record: SessionRecord, told: list[Exchange]) -> SessionRecord:
+    """Return the record with the title that the first message gives it, if that is just being written down."""
+    if record.title or not (told and told[0].turn):
+        return record
+    return replace(record, title=title_of(redact(told[0].question or "")[0]))
 
 
 @router.get("/c/{session_id}/earlier")

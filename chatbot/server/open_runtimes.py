@@ -1,0 +1,158 @@
+"""The runtimes that a server has open: those that nobody uses are closed, and opened again when they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from chatbot.runtime import Runtime
+from chatbot.server.identity_access import IDLE_S
+from chatbot.stores.lifecycle import AsyncResource
+
+MOST = 256
+"""Most runtimes that stay open without being used; each takes some 80 kB, and 10,000 memories a few MB."""
+SPARED_S = 60.0
+"""One that was used since then stays open, however many there are: what follows a turn may still read from it."""
+
+_opened_by_request: ContextVar[set[str] | None] = ContextVar("_opened_by_request", default=None)
+
+
+@dataclass(slots=True)
+class OpenRuntime:
+    """A runtime, and when it was last used."""
+
+    runtime: Runtime
+    used_at: float
+
+
+class OpenRuntimes(AsyncResource):
+    """The open runtimes, the longest unused first. `open_one` opens one by the name of its identity.
+
+    `is_busy` says that an identity has to stay open. `leave` is called as soon as a runtime is given up, before it is
+    closed, and lets go of what else refers to it.
+    """
+
+    def __init__(
+        self,
+        open_one: Callable[[str], Coroutine[Any, Any, Runtime]],
+        *,
+        is_busy: Callable[[str], bool],
+        leave: Callable[[str], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_one = open_one
+        self._is_busy = is_busy
+        self._leave = leave
+        self._clock = clock
+        self._all: OrderedDict[str, OpenRuntime] = OrderedDict()
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._users: Counter[str] = Counter()
+
+    def __contains__(self, identity: str) -> bool:
+        return identity in self._all
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    async def get(self, identity: str) -> Runtime:
+        """Return the runtime of an identity, which stays open until the request that asks is answered."""
+        self._note_use(identity)
+        while (opened := self._all.get(identity)) is None:
+            async with self._opening.setdefault(identity, asyncio.Lock()):
+                if identity not in self._all:
+                    await self._put(identity)
+        self._note_time(identity)
+        return opened.runtime
+
+    async def reopen(self, identity: str) -> None:
+        """Open it anew, and close the former one. Raises what opening raises, and changes nothing then."""
+        async with self._opening.setdefault(identity, asyncio.Lock()):
+            former = self._all.get(identity)
+            await self._put(identity)
+            await self._leave(identity)
+        if former is not None:
+            await former.runtime.aclose()
+
+    async def close_unused(self) -> int:
+        """Close those that nobody has used for long, and the longest unused of too many; return how many."""
+        now, surplus, closed = self._clock(), len(self._all) - MOST, 0
+        for at, (identity, opened) in enumerate(list(self._all.items())):
+            unused_s = now - opened.used_at
+            if unused_s >= SPARED_S and (unused_s >= IDLE_S or at < surplus):
+                closed += await self._close(identity, opened)
+        return closed
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Keep open what is asked for within, until its end."""
+        used: set[str] = set()
+        token = _opened_by_request.set(used)
+        try:
+            yield
+        finally:
+            _opened_by_request.reset(token)
+            for identity in used:
+                self._let_go(identity)
+
+    async def aclose(self) -> None:
+        """Close all."""
+        while self._all:
+            _, opened = self._all.popitem()
+            await opened.runtime.aclose()
+
+    async def _put(self, identity: str) -> None:
+        # It outlives the first request, so it must not be part of its trace.
+        runtime = await asyncio.create_task(self._open_one(identity), context=Context())
+        self._all[identity] = OpenRuntime(runtime, self._clock())
+
+    async def _close(self, identity: str, opened: OpenRuntime) -> bool:
+        if self._all.get(identity) is not opened or self._opening[identity].locked():
+            return False  # it was opened anew meanwhile, or is just now
+        if self._users[identity] or self._is_busy(identity) or not opened.runtime.is_at_rest:
+            self._note_time(identity)
+            return False
+        del self._all[identity]
+        del self._opening[identity]
+        await self._leave(identity)
+        await opened.runtime.aclose()
+        return True
+
+    def _note_use(self, identity: str) -> None:
+        used = _opened_by_request.get()
+        if used is not None and identity not in used:
+            used.add(identity)
+            self._users[identity] += 1
+
+    def _let_go(self, identity: str) -> None:
+        self._users[identity] -= 1
+        if not self._users[identity]:
+            del self._users[identity]
+        self._note_time(identity)
+
+    def _note_time(self, identity: str) -> None:
+        if (opened := self._all.get(identity)) is not None:
+            opened.used_at = self._clock()
+            self._all.move_to_end(identity)
+
+
+class KeptOpen:
+    """ASGI middleware, the innermost: what a request uses stays open until all of its answer is sent."""
+
+    def __init__(self, app: ASGIApp, *, runtimes: OpenRuntimes) -> None:
+        self._app = app
+        self._runtimes = runtimes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        with self._runtimes.request():
+            return await self._app(scope, receive, send)

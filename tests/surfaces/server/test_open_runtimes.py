@@ -1,0 +1,111 @@
+"""Identities that nobody uses are closed, and open again at their next request with everything that they had."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.server import open_runtimes
+from chatbot.server.callers import OWNER
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IDLE_S
+from chatbot.server.open_runtimes import SPARED_S, OpenRuntimes
+from chatbot.stores.errors import ClosedResource
+from tests.servers.http_server import Serve, wait_until
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identities]:
+    """Four identities, of which two may stay open."""
+    monkeypatch.setattr(open_runtimes, "MOST", 2)
+    Path("config.toml").write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
+    for name in ("ada", "bea", "cleo", "dora"):
+        Path("identities", name).mkdir(parents=True)
+        Path("identities", name, "identity.toml").write_text("", encoding="utf-8")
+
+    def opened(options: Options) -> Runtime:
+        return Runtime(options, model=ScriptedModel(["Noted."] * 9, delay_s=0.001))
+
+    async with Identities(Options(), open_runtime=opened) as identities:
+        yield identities
+
+
+@pytest.fixture
+def clock(identities: Identities, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(identities.runtimes, "_clock", clock)
+    return clock
+
+
+def still_open(runtimes: OpenRuntimes) -> set[str]:
+    return {name for name in ("ada", "bea", "cleo", "dora") if name in runtimes}
+
+
+async def test_the_longest_unused_are_closed_and_no_other_one(identities: Identities, clock: Clock) -> None:
+    for name in ("ada", "bea", "cleo", "dora"):
+        await identities.runtime(name)
+        clock.now += 1
+    await identities.runtime("ada")
+    assert await identities.runtimes.close_unused() == 0  # each was used within the last minute
+    clock.now += SPARED_S
+    assert await identities.runtimes.close_unused() == 2
+    assert still_open(identities.runtimes) == {"dora", "ada"}
+    clock.now += IDLE_S
+    assert await identities.runtimes.close_unused() == 2
+    assert not len(identities.runtimes)
+
+
+async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identities, clock: Clock) -> None:
+    access = await identities.access(OWNER, "ada")
+    session = await access.new_session()
+    await (await access.begin_turn(session.id, "The heron stands in the reeds.")).ended()
+    clock.now += IDLE_S
+    while not await identities.runtimes.close_unused():  # what follows the turn goes first
+        clock.now += IDLE_S
+        await asyncio.sleep(0)
+    with pytest.raises(ClosedResource):
+        await access.session(session.id)
+    again = await identities.access(OWNER, "ada")
+    await (await again.begin_turn(session.id, "And the coot swims.")).ended()
+    said = await (await again.session(session.id)).transcript_read_last(9)
+    assert [each.role for each in said] == ["user", "assistant"] * 2
+    assert await again.memories.search("heron", limit=1)
+
+
+async def test_a_running_turn_keeps_its_identity_open(identities: Identities, clock: Clock) -> None:
+    access = await identities.access(OWNER, "ada")
+    session = await access.new_session()
+    turn = await access.begin_turn(session.id, "The heron stands in the reeds.")
+    clock.now += IDLE_S
+    assert await identities.runtimes.close_unused() == 0
+    assert (await turn.ended()).reply == "Noted."
+    assert await identities.runtimes.close_unused() == 0  # it was busy just now
+
+
+def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = http()
+    runtimes, clock = served.identities.runtimes, Clock()
+    monkeypatch.setattr(runtimes, "_clock", clock)
+    with served.client() as client:
+        with client.stream("GET", "/v1/events") as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            clock.now += IDLE_S
+            assert asyncio.run(runtimes.close_unused()) == 0
+            assert "ada" in runtimes
+            clock.now += IDLE_S
+        wait_until(lambda: not runtimes._users)
+        clock.now += IDLE_S
+        assert asyncio.run(runtimes.close_unused()) == 1
+        assert client.get("/v1/memories").is_success
+        assert "ada" in runtimes
