@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _LONG = 16
+_LOCKED = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
 _SHORT = frozenset(
     [
         "curl-auth-header",
@@ -136,8 +137,9 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     },
     {
         "id": "pin",
-        "keywords": ["pin", "door code", "gate code", "alarm code", "lock code", "access code", "safe code"],
-        "regex": rf"(?i)\b(?:pin(?:\s?(?:code|number))?|(?:door|gate|alarm|lock|access|safe) code){_FOR_WHAT}"
+        "keywords": ["pin", "puk", *(f"{of} {what}" for of in _LOCKED for what in ("code", "combination"))],
+        "regex": rf"(?i)\b(?:(?:pin|puk)(?:\s?(?:code|number))?|(?:{'|'.join(_LOCKED)}) (?:code|combination))"
+        rf"{_FOR_WHAT}"
         r"\s*(?:\bis\b|\bwas\b|[:=])"
         r"(?:\snow)?\s*(\d(?:[ -]?\d){3,9})(?![\w-])",
     },

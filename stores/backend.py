@@ -46,6 +46,8 @@ class Reading:
     mark: Mark
     starts_over: bool
     """True if the records are from the beginning: the first reading, or the lines before were rewritten."""
+    may_go_on: bool = True
+    """False where it is known that there are no more."""
 
 
 class Pen(Protocol):
@@ -77,7 +79,7 @@ class Lines(ABC):
     def since(self, mark: Mark | None) -> Reading:
         """Records behind the mark; from the beginning where it is None, or no mark of what is there now.
 
-        May return only some of them: nothing new is left when there are no records in the answer.
+        May return only some of them: nothing new is left when there are no records in the answer, or it says so.
         """
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:

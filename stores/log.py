@@ -69,7 +69,7 @@ class Writing(Protocol):
         """
 
 
-class Overtaken(Exception):
+class WrittenByOthers(Exception):
     """Somebody else wrote to the log, or could have: nothing was written."""
 
 
@@ -118,7 +118,7 @@ class Log(ABC):
     def hoping(self) -> AbstractContextManager[Writing]:
         """Write without waiting for a lock, where that takes time, in the hope that nobody else writes meanwhile.
 
-        Raises `Overtaken` in `release` where somebody did, and also for what was refused on the ground of what may be
+        Raises `WrittenByOthers` in `release` where somebody did, and also for what was refused because of what may be
         out of date: then nothing was written, and all is to be done again, `locked`. Rewrites nothing.
         """
         return self.locked()

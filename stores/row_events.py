@@ -34,6 +34,7 @@ from chatbot.stores.errors import (
     ConflictingChange,
     InvalidValue,
     LaterFormat,
+    MissingRight,
     StoreError,
     UnknownObservation,
 )
@@ -612,15 +613,15 @@ def _check_change(row: Observation | Triple, view: View) -> None:
 
 def _check_line(row: Observation | Triple, view: View) -> None:
     """Refuse a change of a line of a profile by who may not speak for its person, such as a tool, which proposes."""
-    if isinstance(row, Observation) and is_line(row):
-        check_may(view, "chat", row)
+    if isinstance(row, Observation) and is_line(row) and not may(view, "chat", row):
+        raise MissingRight("the right 'chat' is needed to change a line of a profile: propose a value instead")
 
 
 def _check_replaced(old: Observation, view: View) -> None:
     """Refuse to replace what a person said, unless the caller may speak for that person."""
     _check_change(old, view)
-    if old.user_text:
-        check_may(view, "chat", old)
+    if old.user_text and not may(view, "chat", old):
+        raise MissingRight("the right 'chat' is needed to replace what a person said: remember what is new instead")
 
 
 def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:

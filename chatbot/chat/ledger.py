@@ -131,7 +131,7 @@ class Ledger:
             for call in parse_calls(reading.records):
                 for bills, key in ((self._summed, call.session), (self._by_day, _day(call.at))):
                     bills.setdefault(key, Bill()).take_in(bill_of([call]))
-            if not reading.records:
+            if not (reading.records and reading.may_go_on):
                 return
 
     def _calls_while(self, counts: Callable[[Call], bool]) -> list[Call]:

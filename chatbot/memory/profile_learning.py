@@ -29,6 +29,7 @@ from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import PRIVATE, holds_several, title_of
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.memory.writing import AddResult, Draft, keep
+from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import fold
@@ -82,7 +83,9 @@ async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]
 async def state_by_hand(
     scope: Scope, slot: str, value: str, *, since: datetime | None, sensitivity: Sensitivity | None
 ) -> AddResult:
-    """Give a slot a value that the person names. Raises `InvalidValue` for a time to come."""
+    """Give a slot a value that the person names. Raises `InvalidValue` for a time to come, and for a secret."""
+    if kinds := redact(title_of(slot, value))[1]:
+        raise InvalidValue(f"{slot!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
     said = SlotStatement(slot, value)
     return await _state(scope, said, by=_BY_PERSON, said_at=scope.clock(), since=since, sensitivity=sensitivity)
 

@@ -26,7 +26,7 @@ from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_li
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
-from chatbot.stores.log import Change, Log, Overtaken, Place, Writing
+from chatbot.stores.log import Change, Log, Place, Writing, WrittenByOthers
 from chatbot.stores.moment import Moment, carrying
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations import search, snapshot
@@ -158,7 +158,7 @@ class Keeper:
         with carrying([each.moment for each in requests if each.moment is not None]):
             try:
                 return self._commit(requests, self._log.hoping())
-            except Overtaken:
+            except WrittenByOthers:
                 return self._commit(requests, self._log.locked())
 
     def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 MOST_CONNECTIONS = 10
 """Most connections of a process, whatever the number of users."""
 _KEPT_FREE = 2
-PATIENCE_S = 30.0
+_PATIENCE_S = 30.0
 """Longest wait for a connection, and for a lock."""
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
@@ -61,7 +61,7 @@ Asked = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Returns:
     """The rows that a statement returned, and how many it touched."""
 
     rows: list[Row]
@@ -137,6 +137,11 @@ class Database:
         self._own = threading.local()
         self.hints = Hints(self)
         self._begun: set[tuple[str, str, str]] = set()
+
+    @property
+    def patience_s(self) -> float:
+        """Longest wait for the right to write."""
+        return _PATIENCE_S
 
     @classmethod
     def of(cls, url: str) -> Database:
@@ -307,7 +312,7 @@ class Database:
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
@@ -325,7 +330,7 @@ class Database:
     def _may_move(self, error: psycopg.Error) -> bool:
         return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
-    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Answer]:
+    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Returns]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         work = self.current(identity)
         if work is not None:
@@ -342,7 +347,7 @@ class Database:
 
     def _along(
         self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
-    ) -> list[Answer] | None:
+    ) -> list[Returns] | None:
         """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
 
         Then each of what waited is tried by itself, so that each is told of its own failure alone.
@@ -364,7 +369,7 @@ class Database:
                 each.try_again()
         return answers[len(waiting) :]
 
-    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Answer]:
+    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Returns]:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
@@ -383,9 +388,9 @@ class Database:
                     min_size=0,
                     connection_class=PatientConnection,
                     max_size=MOST_CONNECTIONS,
-                    timeout=PATIENCE_S,
+                    timeout=_PATIENCE_S,
                     max_idle=_IDLE_S,
-                    reconnect_timeout=PATIENCE_S,
+                    reconnect_timeout=_PATIENCE_S,
                     kwargs=settings_of(self.url),
                     check=check,
                     configure=configure,
@@ -424,7 +429,7 @@ class Database:
             self._is_away = True
             return error
         return StoreBusy(
-            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {PATIENCE_S:g} s"
+            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_PATIENCE_S:g} s"
         )
 
     @contextmanager
@@ -454,8 +459,8 @@ class Transaction(Work):
             return
         database = self._database
         database.write_waiting(self._identity)
-        if not database.holding.acquire(timeout=PATIENCE_S):
-            raise StoreBusy(f"{database.shown}: too many changes at once for {PATIENCE_S:g} s")
+        if not database.holding.acquire(timeout=_PATIENCE_S):
+            raise StoreBusy(f"{database.shown}: too many changes at once for {_PATIENCE_S:g} s")
         try:
             database.retried(lambda: self._begin(first, values), is_safe=True)
         except BaseException:
@@ -544,10 +549,10 @@ def _asked(connection: psycopg.Connection[Row], identity: str, asked: Asked) -> 
     return connection.execute(prepared(statement), values | {"identity": identity})
 
 
-def _answer(cursor: psycopg.Cursor[Row]) -> Answer:
-    return Answer(fetched(cursor), cursor.rowcount)
+def _answer(cursor: psycopg.Cursor[Row]) -> Returns:
+    return Returns(fetched(cursor), cursor.rowcount)
 
 
 def acting(identity: str, *, durable: bool) -> dict[str, str]:
     """Return the values of the first statement of a transaction."""
-    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{PATIENCE_S:g}s"}
+    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}

@@ -19,11 +19,11 @@ from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Overtaken, Place, Writing
+from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers
 from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import PATIENCE_S, Database, Look, Transaction
+from chatbot.stores.postgres.database import Database, Look, Transaction
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.row_events import Event, parse_event
@@ -206,7 +206,7 @@ class PostgresLog(Log):
             except StoreError as error:
                 if hope.is_over:
                     raise
-                raise Overtaken from error
+                raise WrittenByOthers from error
             finally:
                 self._writing = None
                 hope.end()
@@ -214,8 +214,9 @@ class PostgresLog(Log):
     @contextmanager
     def _mine(self) -> Iterator[None]:
         """Hold the right of one thread of this process to write. Raises `StoreBusy`."""
-        if not self._right.acquire(timeout=PATIENCE_S):
-            raise StoreBusy(f"{self.name} was being written for {PATIENCE_S:g} s: try again")
+        longest = self._database.patience_s
+        if not self._right.acquire(timeout=longest):
+            raise StoreBusy(f"{self.name} was being written for {longest:g} s: try again")
         try:
             yield
         finally:
@@ -227,7 +228,7 @@ class PostgresLog(Log):
         return self._unsure
 
     def append_behind(self, before: int, added: Sequence[tuple[int, bytes]]) -> None:
-        """Write these lines if the log still ends there. Raises `Overtaken` if not."""
+        """Write these lines if the log still ends there. Raises `WrittenByOthers` if not."""
         starts, lines = zip(*added, strict=True)
         head = {**_HEAD, "generation": self._generation, "before": before, "next": self._position}
         texts = [line.decode() for line in lines]
@@ -236,7 +237,7 @@ class PostgresLog(Log):
         )
         if not written:
             self._others_at = time.monotonic()
-            raise Overtaken
+            raise WrittenByOthers
 
     def was_written(self) -> bool:
         """Return whether the log has a generation."""
@@ -319,11 +320,11 @@ class _Hope:
         return place
 
     def release(self) -> None:
-        """Write the lines. Raises `Overtaken`, also where there are none: nothing shows that all was up to date."""
+        """Write the lines. Raises `WrittenByOthers`, also where there are none: nothing shows what was up to date."""
         if self.is_over:
             return
         if not self._added:
-            raise Overtaken
+            raise WrittenByOthers
         self.is_over = True
         self._log.append_behind(self._before, self._added)
         self._is_written = True
@@ -333,8 +334,8 @@ class _Hope:
         """Do nothing: `release` has made the lines durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:  # noqa: ARG002 - it does not
-        """Raise `Overtaken`: that takes the lock."""
-        raise Overtaken
+        """Raise `WrittenByOthers`: that takes the lock."""
+        raise WrittenByOthers
 
     def end(self) -> None:
         """Let others read: what we wrote, or everything anew where it was not kept."""

@@ -136,7 +136,8 @@ class PostgresLines(Lines):
         starts_over = rows[0][0] != generation
         found = [(number, text) for _, number, text in rows if number is not None]
         end = found[-1][0] if found else 0 if starts_over else n
-        return Reading([record_of(text.encode()) for _, text in found], (rows[0][0], end), starts_over)
+        records = [record_of(text.encode()) for _, text in found]
+        return Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
 
     def set_aside(self) -> str:
         """Rename the lines and return the new name; empty if there were none."""
@@ -214,7 +215,9 @@ class PostgresDocument(Document):
             before = None if found is None else bytes(found)
             value = change(before)
             if value != before:
-                self._place.run(statements.WRITE_DOCUMENT, name=self._name, value=value, version=new_generation())
+                written = {"value": value, "version": new_generation()}
+                where = {"session": self._place.session, "name": self._name}
+                transaction.commit((statements.WRITE_DOCUMENT, {**where, **written}))
         return value
 
     def set_aside(self) -> str:

@@ -18,6 +18,7 @@ from chatbot.stores.observation import STATUSES
 from chatbot.stores.vectors import vector
 
 BEGIN = datetime(2025, 10, 3, 9, tzinfo=UTC)
+SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 STORES = ("basic_session", "observations")
 
 
@@ -217,6 +218,16 @@ async def test_a_pin_is_neither_kept_nor_filled(session: SessionHandle, clock: C
     said = await say(session, clock, 0, "My PIN is 4821.")
     [row] = await session.get([said])
     assert row.user_text == "My PIN is [redacted: pin]."
+    for slot, value in (
+        ("door code", "4821"),
+        ("PUK", "1234 5678"),
+        ("locker combination", "12-34-56"),
+        ("note", SECRET),
+    ):
+        with pytest.raises(InvalidValue, match="would hold a secret"):
+            await session.profile_set(slot, value)
+    assert (await session.profile_set("locker number", "4821")).outcome == "added"
+    assert [line.slot for line in await session.profile()] == ["locker number"]
 
 
 async def test_a_key_of_ones_own_names_one_row(session: SessionHandle) -> None:

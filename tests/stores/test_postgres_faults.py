@@ -235,7 +235,7 @@ def _progress(told: list[Written]) -> None:
 def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])
     server.kill()
@@ -264,7 +264,7 @@ def _asked(backend: PostgresBackend) -> int:
 def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])
     with psycopg.connect(server.url) as other:

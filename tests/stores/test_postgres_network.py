@@ -130,7 +130,7 @@ def test_what_only_reads_is_repeated_without_a_word(backend: PostgresBackend, pr
 def test_without_a_way_to_the_database_waiting_has_a_bound_and_the_error_says_what_to_do(
     backend: PostgresBackend, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     proxy.close()
     with pytest.raises(StoreError, match=r"no PostgreSQL answers there|connection broke"):
         backend.lines("usage").append([{"n": 2}])

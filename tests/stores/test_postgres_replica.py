@@ -103,7 +103,7 @@ def test_a_commit_waits_for_a_standby_that_is_gone_no_longer_than_allowed(
     nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database_connection, "LONGEST_S", 5.0)
-    monkeypatch.setattr(database, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     primary, standby = nodes
     backend = PostgresBackend(Address(several(primary, standby), "ada"))
     backend.lines("usage").append([{"n": 1}])

