@@ -134,6 +134,7 @@ _PASSING = (
     (r"20\d\d-\d\d-\d\d[T ][\d:.]+\d", "TIME"),
     (r'nonce="\w+"', "NONCE"),
     (r"\d+\.\d+", "FLOAT"),
+    (r"just now|\d+ minutes? ago", "AGE"),
 )
 """Parts that differ between any two runs."""
 
