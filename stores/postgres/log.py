@@ -296,15 +296,12 @@ class PostgresLog(Log):
             self._lines.popitem(last=False)
 
 
-class _Hope:
-    """The right to append where nobody else does. See `Writing`."""
+class _QueuedLines:
+    """The lines of a write, which are sent together at its end and kept together or not at all. See `Writing`."""
 
-    def __init__(self, log: PostgresLog, before: int) -> None:
+    def __init__(self, log: PostgresLog) -> None:
         self._log = log
-        self._before = before
         self._added: list[tuple[int, bytes]] = []
-        self._known: threading.Event | None = None
-        self._is_written = False
         self.is_over = False
         """True once the lines were sent: then a failure is no reason to write them again."""
 
@@ -312,12 +309,29 @@ class _Hope:
         """Do nothing: a transaction leaves no torn line."""
 
     def append(self, event: Event) -> Place:
-        """Queue the line of the event. Who reads from now on waits until it is known whether it is kept."""
-        self._known = self._known or self._log.doubt()
+        """Queue the line of the event."""
         line = encode(event.as_json()).rstrip(b"\n")
         place = self._log.add(line)
         self._added.append((place[0], line))
         return place
+
+    def sync(self) -> None:
+        """Do nothing: `release` has made the lines durable."""
+
+
+class _Hope(_QueuedLines):
+    """The right to append where nobody else does."""
+
+    def __init__(self, log: PostgresLog, before: int) -> None:
+        super().__init__(log)
+        self._before = before
+        self._known: threading.Event | None = None
+        self._is_written = False
+
+    def append(self, event: Event) -> Place:
+        """Queue the line of the event. Who reads from now on waits until it is known whether it is kept."""
+        self._known = self._known or self._log.doubt()
+        return super().append(event)
 
     def release(self) -> None:
         """Write the lines. Raises `WrittenByOthers`, also where there are none: nothing shows what was up to date."""
@@ -329,9 +343,6 @@ class _Hope:
         self._log.append_behind(self._before, self._added)
         self._is_written = True
         self._log.tell()
-
-    def sync(self) -> None:
-        """Do nothing: `release` has made the lines durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:  # noqa: ARG002 - it does not
         """Raise `WrittenByOthers`: that takes the lock."""
@@ -345,27 +356,19 @@ class _Hope:
             self._log.settle(self._known)
 
 
-class PostgresWriting:
+class PostgresWriting(_QueuedLines):
     """The one transaction that may write. A process that dies takes it along, so nothing is ever torn."""
 
     def __init__(self, log: PostgresLog, transaction: Transaction) -> None:
-        self._log = log
+        super().__init__(log)
         self._transaction = transaction
-        self._added: list[tuple[int, bytes]] = []
-        self.is_over = False
-
-    def mend(self) -> None:
-        """Do nothing: a transaction leaves no torn line."""
 
     def append(self, event: Event) -> Place:
-        """Queue the line of the event; all lines are sent together at the end."""
+        """Queue the line of the event, at the end of the log as it is now."""
         if self._log._generation in {0, _LOST}:  # noqa: SLF001 - they are one
             generation, size = self._transaction.first[0]
             self._log.take_as_read(generation, size, b"")
-        line = encode(event.as_json()).rstrip(b"\n")
-        place = self._log.add(line)
-        self._added.append((place[0], line))
-        return place
+        return super().append(event)
 
     def release(self) -> None:
         """Send the lines and commit, which also makes them durable."""
@@ -379,9 +382,6 @@ class PostgresWriting:
             raise
         finally:
             self.is_over = True
-
-    def sync(self) -> None:
-        """Do nothing: `release` has made the lines durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
         """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
