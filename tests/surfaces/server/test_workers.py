@@ -30,6 +30,7 @@ from chatbot.server.workers import serve_with_workers
 from chatbot.stores.errors import ConflictingChange
 from tests.command import project, run
 from tests.patience import PATIENCE_S
+from tests.postgres import fresh_database
 from tests.servers.http_server import events, wait_until
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -255,7 +256,11 @@ def test_workers_end_with_their_supervisor() -> None:
 
 
 def _storage(name: str, request: pytest.FixtureRequest) -> str:
-    return f'[storage]\nurl = "{request.getfixturevalue("postgres")}"\n' if name == "postgres" else ""
+    """Settings of the storage: a database of its own, for tokens of other tests would be asked for."""
+    if name == "files":
+        return ""
+    request.getfixturevalue("postgres")
+    return f'[storage]\nurl = "{fresh_database("workers")}"\n'
 
 
 @contextmanager
