@@ -60,6 +60,7 @@ class Server:
     def kill(self) -> None:
         """Kill the postmaster as a crash would, and whom it has started, and wait for their end."""
         postmaster = self._running.get_postmaster_info().process
+        postmaster.suspend()  # or it would start others while we look
         everyone = [*postmaster.children(recursive=True), postmaster]
         for each in reversed(everyone):  # the postmaster first: it would start others again
             with suppress(psutil.NoSuchProcess):
