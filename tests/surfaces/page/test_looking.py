@@ -245,7 +245,7 @@ def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Ta
 def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(served: Served, tab: Tab) -> None:
     with served.client() as client:
         inside = remember(client, "The locker at the gym has the number 4711")
-        for number in range(8):
+        for number in range(12):
             remember(client, f"The gym has a locker room with a door that is painted in colour {number}")
     page = tab(served.url)
     page.goto("/i/ada")
@@ -256,9 +256,9 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
     considered = page.get_by_role("region", name="Memories considered").locator(".rows > li")
     injected = page.locator("li.in")
-    assert injected.count() == 5
+    assert injected.count() == 8
     expect(page.locator("li.out .verdict").first).to_have_text("left out: over limit")
-    assert considered.count() > 5
+    assert considered.count() > 8
     expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
     injected.first.locator("summary").click()
     expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()
