@@ -233,7 +233,8 @@ def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> di
 
 def how_many(count: int, one: str, several: str = "") -> str:
     """Return a count with its noun: "1 memory", "2,000 memories"."""
-    several = several or (f"{one[:-1]}ies" if one.endswith("y") else f"{one}s")
+    ends_in_y = one.endswith("y") and not one.endswith(("ay", "ey", "oy", "uy"))
+    several = several or (f"{one[:-1]}ies" if ends_in_y else f"{one}s")
     return f"{count:,} {one if count == 1 else several}"
 
 

@@ -34,6 +34,7 @@ from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.chat.fence import barred, fenced
 from chatbot.memory.exchanges import FENCE, INTRODUCTION
 from chatbot.stores.access import View
+from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation, unchecked
 
 if TYPE_CHECKING:
@@ -282,6 +283,5 @@ def _age(then: datetime, now: datetime) -> str:
     seconds = (now - then).total_seconds()
     for unit, size in _UNITS:
         if seconds >= size:
-            n = int(seconds // size)
-            return f"{n} {unit}{'s' * (n > 1)} ago"
+            return f"{how_many(int(seconds // size), unit)} ago"
     return "just now"

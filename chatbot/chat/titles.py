@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from chatbot.messages import Message
+from chatbot.redaction import redact
 from chatbot.words import sentences
 
 LONGEST = 60
@@ -49,6 +50,11 @@ def title_of(text: str) -> str:
     told = (_without(_GREETING, " ".join(part.split())) for part in parts)
     whole = " ".join(text.split())
     return _cut(next(filter(_says_something, told), whole))
+
+
+def title_from(message: str) -> str:
+    """Return the title by rule of a session that begins with this message, without its secrets."""
+    return title_of(redact(message)[0])
 
 
 def is_greeting(text: str) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -48,7 +48,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, tools_left_out
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
+from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_from, title_in, title_request
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed, reply_before
 from chatbot.config import AgentSettings, BudgetSettings
@@ -343,10 +343,9 @@ class Turn:
             self._receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        if calls or self._receipt.finish == "empty":
-            await self._write(*said)
-        else:
-            with soon(partial(self._note_unsaved, said)):  # it goes with the end of the turn, which comes now
+        if said:
+            is_last = not calls and self._receipt.finish != "empty"  # it goes with the end of the turn, which comes now
+            with soon(partial(self._note_unsaved, said)) if is_last else nullcontext():
                 await self._write(*said)
         return [call for call in calls if call not in clients] if may_run_tools else []
 
@@ -623,7 +622,7 @@ class Turn:
         """Title the session with the message, before the reply: a list shows the session meanwhile."""
         try:
             if self._may_title():
-                await self._title(title_of(redact(self._typed)[0]))
+                await self._title(title_from(self._typed))
         except StoreError as error:
             self._notice(f"this session could not be given a title: {error}")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from chatbot.memory.denial import at_other_times, contradict
+from chatbot.memory.denial import contradict, takes_back
 from chatbot.memory.slot_words import KIN
 from chatbot.stores.text.analysis import terms
 
@@ -188,9 +188,7 @@ def _revalues(new: Sentence, old: Sentence) -> bool:
 
 def _denies(new: Sentence, old: Sentence) -> bool:
     """Return whether it denies the other sentence and repeats most of it."""
-    if not old.topics or not contradict(old.text, new.text) or _is_of_another(new, old):
-        return False
-    if at_other_times(old.text, new.text):
+    if not old.topics or not takes_back(old.text, new.text) or _is_of_another(new, old):
         return False
     if old.names and new.names and old.names.isdisjoint(new.names):
         return False

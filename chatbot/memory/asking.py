@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from chatbot.memory.memorability import FIRST_PERSON
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit
 
@@ -25,7 +26,7 @@ _LINES = 3
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 _ONESELF = re.compile(
-    r"\b(?:i|im|me|mine|my|myself|our|ours|us|we|ich|mich|mir|mein\w*|uns\w*|wir|je|j|moi|mon|ma|mes|nous|notre|nos|yo|mi|mis"
+    rf"\b(?:{FIRST_PERSON}|myself|ich|mich|mir|mein\w*|uns\w*|wir|je|j|moi|mon|ma|mes|nous|notre|nos|yo|mi|mis"
     r"|nosotr[ao]s|nuestr[ao]s?|io|mio|mia|miei|mie|noi|nostr[aeio]|eu|meus?|minhas?|nossos?|nossas?|ik|mij|mijn|wij|ons|onze)\b|[我俺咱]",
     re.IGNORECASE,
 )

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cached_property, lru_cache
 
 from chatbot.memory.announced import announces, may_change
-from chatbot.memory.denial import at_other_times, contradict, denials
+from chatbot.memory.denial import denials, takes_back
 from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
@@ -52,7 +52,7 @@ class Clause:
     past: bool
     """True if it is about another time than its own."""
     denied: frozenset[str]
-    is_someone: bool = False
+    is_someone: bool
     """True if it is about a person, or whatever else has a name, of whom there are many things to tell."""
 
 
@@ -110,8 +110,7 @@ def outdated(
     Only rows whose ids are `among` those given are judged. Others count for the rows that they are near to. Only the
     same principal changes what was said, and nothing that is dated in the future changes anything.
     """
-    told = [row for row in rows if spoken(row) and row.created_at <= now]
-    near_ones = [row for row in others if spoken(row) and row.created_at <= now]
+    told, near_ones = _told_by(rows, now), _told_by(others, now)
     found: dict[str, Change] = {}
     for earlier in (row for row in told if row.id in among):
         near = nearness.get(earlier.id, {})
@@ -129,7 +128,7 @@ def outdated_lines(lines: Iterable[Line], rows: Sequence[Observation], now: date
 
     Such a statement fills no slot, or the line would have been replaced.
     """
-    told = [row for row in rows if spoken(row) and row.created_at <= now]
+    told = _told_by(rows, now)
     found: dict[str, datetime] = {}
     for line in lines:
         if line.valid_to is None and not line.ended:
@@ -138,6 +137,11 @@ def outdated_lines(lines: Iterable[Line], rows: Sequence[Observation], now: date
             if changed := [said_at(row) for row in later if changes(old, _statement(row))]:
                 found[line.id] = max(changed)
     return found
+
+
+def _told_by(rows: Sequence[Observation], now: datetime) -> list[Observation]:
+    """The rows that a person stated; none that is dated in the future."""
+    return [row for row in rows if spoken(row) and row.created_at <= now]
 
 
 def _in_words(line: Line) -> str:
@@ -324,7 +328,7 @@ _ONE_AT_A_TIME = frozenset(
 _OWN_ONE = frozenset(["weigh", "drive", "home"])
 """The same, of what a person tells of themselves: the other things one has or does several of."""
 _HAS = re.compile(r"\b(?:has|have)\b(?! been)", re.IGNORECASE)
-"""What one has one has several of, but for how many."""
+"""Possession: one has several things at a time, but only one number of each."""
 _ENDS = re.compile(
     r"\b(?:no longer|any ?more|instead|switched|changed|moved|gave up|given up|quit|stopped|sold|renamed|closed)\b",
     re.IGNORECASE,
@@ -439,7 +443,7 @@ def _is_of_another_thing(old: Clause, new: Clause) -> bool:
 
 
 def _denies(old: Clause, new: Clause) -> bool:
-    if old.denied == new.denied or not contradict(old.text, new.text) or at_other_times(old.text, new.text):
+    if old.denied == new.denied or not takes_back(old.text, new.text):
         return False
     one, other = old.said - _NEW, new.said - _NEW
     return bool(one and other) and len(one & other) >= _ALIKE * min(len(one), len(other))

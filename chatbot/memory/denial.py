@@ -65,7 +65,12 @@ def contradict(one: str, other: str) -> bool:
     return not (denied ^ also).isdisjoint({*terms(one)} & {*terms(other)} | {""})
 
 
-def at_other_times(one: str, other: str) -> bool:
+def takes_back(one: str, other: str) -> bool:
+    """Return whether one text may deny the other: they contradict each other, and not of different times."""
+    return contradict(one, other) and not _at_other_times(one, other)
+
+
+def _at_other_times(one: str, other: str) -> bool:
     """Return whether both name a time, and no time that the other names."""
     first, second = ({each.casefold() for each in _WHEN.findall(text)} for text in (one, other))
     return bool(first and second) and first.isdisjoint(second)

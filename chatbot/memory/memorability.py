@@ -37,7 +37,9 @@ _PLEASANTRIES = (
 _ASKED_WORDS = 2
 _WORDS = 6
 """Number of content words that make a substance of a half: of a message, and of anything else."""
-_ABOUT_ONESELF = re.compile(r"\b(?:i|i'm|i’m|im|my|mine|we|we're|we’re|our|ours|me|us)\b", re.IGNORECASE)
+FIRST_PERSON = "i|im|me|mine|my|our|ours|us|we"
+"""The words of an expression for who speaks of themselves in English."""
+_ABOUT_ONESELF = re.compile(rf"\b(?:{FIRST_PERSON})\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[\d.,:/*+^=%-]+")
 _OFFER = re.compile(
     r"\W*(?:do you (?:want|need)|would you like|shall (?:i|we)|should (?:i|we)|may i|can i|want me to|anything else"

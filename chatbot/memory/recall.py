@@ -256,8 +256,8 @@ def telling_first(
     if not asks_about_oneself(asked):
         return list(choice)
     end = limit + _COMPARED
-    asking = [each for each in choice[:end] if _asks_something_else(each, observations.get(each.match.id))]
-    return [each for each in choice[:end] if each not in asking] + asking + list(choice[end:])
+    first = sorted(choice[:end], key=lambda row: _asks_something_else(row, observations.get(row.match.id)))
+    return [*first, *choice[end:]]
 
 
 def _asks_something_else(row: RowScore, observation: Observation | None) -> bool:

@@ -135,7 +135,7 @@ ERRORS = tuple(_KINDS)
 """The classes of errors that have a problem of their own."""
 _TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
 _HARMLESS = (kept.InvalidValue, kept.UnsupportedOperation, kept.UnknownObservation, kept.ConflictingChange)
-_RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5, kept.UnknownOutcome: 5}
+_RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
 
 def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None = None) -> Problem:

@@ -130,7 +130,7 @@ class Database:
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
         self._opening = threading.Lock()
         self._is_away = False
-        """Whether the last operation found no database, or one whose clock differs."""
+        """True if the last operation found no database, or one whose clock differs."""
         self._looking = threading.Lock()
         self._clock = ClockWatch(url.partition("#")[0], self.shown, self._refuse)
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)

@@ -126,7 +126,7 @@ async def _scenario(way_in: Door, session: str) -> Answers:
 
 
 async def _of_the_profile(way_in: Door) -> Answers:
-    """What a tool proposes for the profile, and its person decides."""
+    """A tool proposes a value for the profile, and its person decides."""
     told: Answers = {"proposal": await way_in.propose("home", "Rome")}
     [(rome, title)] = await way_in.proposals()
     told |= {"proposed": title, "not yet": await way_in.profile()}

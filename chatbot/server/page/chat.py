@@ -14,11 +14,10 @@ from markupsafe import Markup
 from chatbot import operations
 from chatbot.attachments.links import split
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
-from chatbot.chat.titles import title_of
+from chatbot.chat.titles import title_from
 from chatbot.errors import ChatbotError
 from chatbot.memory.record import SessionRecord
 from chatbot.messages import TextDelta
-from chatbot.redaction import redact
 from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.identity_access import IdentityAccess
@@ -98,7 +97,7 @@ def _titled(record: SessionRecord, told: list[Exchange]) -> SessionRecord:
     """Return the record with the title that the first message gives it, if that is just being written down."""
     if record.title or not (told and told[0].turn):
         return record
-    return replace(record, title=title_of(redact(told[0].question or "")[0]))
+    return replace(record, title=title_from(told[0].question or ""))
 
 
 @router.get("/c/{session_id}/earlier")
