@@ -148,7 +148,9 @@ async def _candidates(
         return await scope.store.candidates(view, question, wanted)
     try:
         meant = replace(question, vectors=tuple(vectors), model=scope.meaning.model)
-        return await scope.store.candidates(view, meant, wanted)
+        found = await scope.store.candidates(view, meant, wanted)
+        found.similar = {each: min(1.0, scope.meaning.scale * cosine) for each, cosine in found.similar.items()}
+        return found
     except StoreError as error:
         if not vectors:
             raise
