@@ -43,7 +43,7 @@ async def test_a_text_is_judged_in_any_language() -> None:
         "Ich wohne seit März in Gent.",
         "哈哈，谢谢！",
         "What did I tell you about my sister?",
-        "¿Qué hora es en Tokio?",
+        "¿Cuánto es 12 por 7?",
     ]
     async with LocalEmbedder() as embedder:
         home, thanks, question, time = await embedder.judge(texts)
