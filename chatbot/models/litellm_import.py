@@ -23,7 +23,7 @@ from typing import Any
 
 from chatbot.errors import ProviderFailed
 
-SETTINGS = {
+_SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
@@ -65,11 +65,6 @@ def load() -> None:
                 if not loading.done():
                     loading.set_exception(error)
             _under_way = loading
-
-
-def has_begun() -> bool:
-    """Return whether the module is imported here, or is being so."""
-    return _under_way is not None
 
 
 def is_loaded() -> bool:
@@ -134,7 +129,7 @@ class _ImportThread(threading.Thread, MetaPathFinder):
 
 
 def _load() -> ModuleType:
-    for name, value in SETTINGS.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     module = importlib.import_module("litellm")
     _silence(module)
