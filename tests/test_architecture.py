@@ -233,8 +233,6 @@ MAY_TOUCH_FILES = {
     "models/minilm.py": "weights of models",
     "models/onnx.py": "weights of models",
     "models/weights.py": "weights of models",
-    "server/siblings.py": "the sockets of workers",
-    "server/workers.py": "the sockets of workers",
     "cli/doctor/command.py": "the size of the terminal",
     "cli/memory/stats.py": "the size of the terminal",
     "cli/screen.py": "the size of the terminal",

@@ -52,21 +52,6 @@ def begin(*, with_client: bool = False) -> Future[ModuleType]:
         return _under_way
 
 
-def load() -> None:
-    """Import it, and the client, on this thread: for a process that forks others and must not have threads."""
-    global _under_way  # noqa: PLW0603 - a process has one litellm
-    with _lock:
-        if _under_way is None:
-            loading: Future[ModuleType] = Future()
-            try:
-                loading.set_result(_load())
-                importlib.import_module(_CLIENT)
-            except Exception as error:  # noqa: BLE001 - raised for everyone who needs the module
-                if not loading.done():
-                    loading.set_exception(error)
-            _under_way = loading
-
-
 def is_loaded() -> bool:
     """Return True once the import has ended."""
     return _under_way is not None and _under_way.done()

@@ -27,7 +27,7 @@ from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, 
 from chatbot.server.relay import RemoteTurn
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
-from chatbot.server.turns import KeptTurn, LiveTurn
+from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry, micros, moment
 
@@ -138,7 +138,7 @@ async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], access: AccessHere, writing: WritingHere
 ) -> Response:
     """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
-    turn: LiveTurn | KeptTurn
+    turn: RunningTurn | KeptTurn
     if writing.before:
         turn = await access.kept_turn(session_id, writing.before["turn"])
     else:
@@ -191,7 +191,7 @@ async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillRe
 
 
 async def _events(
-    turn: LiveTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
+    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for event in turn.events():
@@ -203,7 +203,7 @@ async def _events(
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: LiveTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
+async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
