@@ -12,11 +12,10 @@ from pydantic import Field
 from starlette.responses import JSONResponse
 
 from chatbot.attachments.read import MOST, upload_of
-from chatbot.chat import ClientCall, Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat.events import event_as_json
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.messages import ReasoningDelta, TextDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import AccessHere
@@ -34,15 +33,18 @@ from chatbot.stores.records import TranscriptEntry, micros, moment
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
 _TEXT = sse.data(text={"type": "string"})
+_CALL = {"id": {"type": "string"}, "name": {"type": "string"}, "arguments": {"type": "string"}}
 _STREAM: dict[str, Any] = {
     "content": sse.described(
         phase=(_TEXT, "What is awaited just now."),
+        thinking=(sse.data(), "The model thinks before it replies."),
         text=(_TEXT, "A piece of the reply."),
-        tool=(sse.data(id={"type": "string"}, name={"type": "string"}, arguments={"type": "string"}), "A tool is run."),
+        tool=(sse.data(**_CALL), "A tool is run."),
         tool_result=(
-            sse.data(id={"type": "string"}, content={"type": "string"}, is_error={"type": "boolean"}),
+            sse.data(**_CALL, content={"type": "string"}, is_error={"type": "boolean"}),
             "What it answered.",
         ),
+        client_call=(sse.data(**_CALL), "A tool that the client of the turn is to run."),
         notice=(_TEXT, "Something that a person should know."),
         done=({"$ref": "#/components/schemas/Turn"}, "The end."),
         error=({"$ref": "#/components/schemas/Error"}, "The end, where the turn failed."),
@@ -195,7 +197,8 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for event in turn.events():
-            yield _event(event)
+            kind, data = event_as_json(event)
+            yield sse.event(data, kind)
         yield sse.event(await _told(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")
@@ -207,24 +210,6 @@ async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writ
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
-
-
-def _event(event: Event) -> bytes:
-    match event:
-        case Phase(text):
-            return sse.event({"text": text}, "phase")
-        case ReasoningDelta():
-            return b": thinking\n\n"  # for the client that asked for it
-        case TextDelta(text):
-            return sse.event({"text": text}, "text")
-        case ToolStarted(call) | ClientCall(call):
-            return sse.event(dataclasses.asdict(call), "tool")
-        case ToolFinished(result):
-            return sse.event(
-                {"id": result.call.id, "content": result.content, "is_error": result.is_error}, "tool_result"
-            )
-        case Notice(text):
-            return sse.event({"text": text}, "notice")
 
 
 async def _entries_before(session: SessionHandle, n: int, place: _Place | None) -> Sequence[TranscriptEntry]:

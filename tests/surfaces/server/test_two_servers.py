@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.messages import Delta, TextDelta
+from chatbot.chat import Phase, ToolFinished, ToolStarted
+from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall
 from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.app import create_app
@@ -116,6 +117,30 @@ async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
         backend = one.runtime.memory.backend
     lines = backend.place_of(backend.sessions.ref(session.id)).lines("relay")
     assert lines.all() == []  # what was written for listeners is gone with them
+
+
+async def test_another_server_tells_each_event_of_a_turn(storage: str) -> None:
+    heard = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[Delta]:
+        yield ReasoningDelta("")
+        await heard.wait()
+        yield TextDelta("last")
+
+    call = ToolCall("call_a", "memory_write", '{"title": "The cat is called Luna"}')
+    async with serving([TextDelta("first "), call], slowly) as one, serving() as other:
+        session = await one.new_session()
+        turn = await one.begin_turn(session.id, "Remember the cat.")
+        await _speaking(turn)
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        told = []
+        async for event in remote.events():
+            told.append(event)
+            if isinstance(event, TextDelta):
+                heard.set()
+        assert told == list(turn.so_far)
+        assert {type(each) for each in told} == {Phase, ReasoningDelta, TextDelta, ToolStarted, ToolFinished}
 
 
 @pytest.mark.nightly
