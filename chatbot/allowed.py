@@ -113,7 +113,7 @@ HARMLESS: Forms = {
     "identities": _is_inside,
     "model": {
         "name": _is_model,
-        **_all("temperature top_p seed max_output_tokens context_window timeout_s retries keep_warm_s script"),
+        **_all("temperature top_p seed max_output_tokens context_window timeout_s retries script"),
         **_all("api_key api_base", _nothing),
     },
     "agents": {

@@ -106,8 +106,6 @@ class ModelSettings(Section, frozen=True):
     """Longest wait for the first chunk, and between chunks."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
     """Retries after a transient failure, if no part of the reply has arrived."""
-    keep_warm_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
-    """Seconds for which a helper process keeps LiteLLM loaded after a command, so the next starts fast; 0: none."""
     input_usd_per_million: Amount | None = None
     """Price of a million input tokens; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatbot.cli.grammar import Parser, add_action, add_place
-from chatbot.cli.option_values import amount, count, days, usd, whole_days, workers
+from chatbot.cli.option_values import amount, count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:
@@ -387,7 +387,6 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     serve.add_argument("--host", metavar="ADDRESS", default=None, help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=count, metavar="N", default=None, help="port (default 8000; 0: any free port)")
-    serve.add_argument("--workers", type=workers, metavar="N", default=1, help="processes to use (default 1)")
     serve.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="model to use")
     serve.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="keep nothing of this run")
     _add_namespace(serve)

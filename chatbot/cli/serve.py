@@ -5,24 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
 import sys
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, warn
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options, Setup
+from chatbot.runtime import Options
 from chatbot.server.access_tokens import Tokens
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
 
-async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
-    """Serve until Ctrl-C or SIGTERM; with several workers, return what does so outside of the event loop."""
+async def run(args: argparse.Namespace) -> Exit:
+    """Serve until Ctrl-C or SIGTERM."""
     check_extra()
     from chatbot.server.identities import Identities
     from chatbot.server.serve import serve
@@ -38,22 +34,10 @@ async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
         port=args.port,
         namespace=args.namespace,
     )
-    if args.workers > 1:
-        await asyncio.to_thread(ask_once, Tokens.of(Setup.resolve(options).server_home))
-        return partial(_with_workers, args.workers, options)
     async with Identities(options) as identities:
         await asyncio.to_thread(ask_once, identities.tokens)
         await serve(identities, ready=_tell)
     return Exit.OK
-
-
-def _with_workers(count: int, options: Options) -> Exit:
-    if not hasattr(os, "fork"):
-        raise ConfigError("--workers needs a system with fork, such as Linux or macOS")
-    from chatbot.server.workers import serve_with_workers
-
-    ended = serve_with_workers(count, options, ready=_tell)
-    return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.TERMINATED
 
 
 def _tell(address: str) -> None:

@@ -149,12 +149,6 @@ class Provider:
         """The headers to send. Raises `KeyRefused` for a variable that is not set."""
         return {name: self._value(text, f"headers.{name}") for name, text in self._source.headers.items()}
 
-    def resolved(self) -> ProviderSettings:
-        """The settings with which this provider needs nothing of the environment. Raises as `arguments` does."""
-        kind = self.kind if self.is_custom else ""
-        key = self.key() or ""
-        return replace(self._source, kind=kind, api_key=key, api_base=self.address(), headers=self.headers())
-
     def check(self, litellm: Any) -> None:
         """Raise a `ModelError` if the provider is unknown or its key is missing. Makes no call."""
         given = self.arguments()
