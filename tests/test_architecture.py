@@ -202,7 +202,6 @@ MAY_TOUCH_FILES = {
     "allowed.py": "configuration: which files are trusted",
     "cli/config.py": "configuration",
     "cli/config_editing.py": "configuration",
-    "cli/config_migration.py": "configuration",
     "cli/doctor/stores.py": "configuration: who may read it, programs, and the folders that it names",
     "cli/init.py": "configuration",
     "cli/repl/loop.py": "configuration: that setup was offered",

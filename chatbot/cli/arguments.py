@@ -551,7 +551,7 @@ def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     config = _command(
         commands,
         "config",
-        "show, set and edit settings; trust or update a configuration file",
+        "show, set and edit settings; trust a configuration file",
         "config",
         "config set model.name openai/gpt-5-mini",
         "config edit",
@@ -577,8 +577,6 @@ def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_action(
         actions, "trust", "trust ./config.toml (or with -i an identity.toml) as it is now", "config trust -i grace"
     )
-    migrate = add_action(actions, "migrate", "move keys of older files into [providers]", "config migrate --dry-run")
-    migrate.add_argument("--dry-run", action="store_true", help="show the changes, write nothing")
 
 
 def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -157,7 +157,7 @@ class WarmModel(LiteLLMModel):
             writer.close()
 
     def _asked(self, question: str, **given: Any) -> HelperRequest:
-        settings = msgspec.structs.replace(self._settings, api_key="", api_base="", keep_warm_s=0.0)
+        settings = msgspec.structs.replace(self._settings, keep_warm_s=0.0)
         return HelperRequest(question, settings, {self.provider.name: self.provider.resolved()}, **given)
 
     def _can_be_helped(self) -> bool:

@@ -21,17 +21,17 @@ from chatbot.messages import CallOptions, Finished, Message, TextDelta, ToolCall
 from chatbot.models.helper import Helper, HelperRequest, send
 from chatbot.models.warm import WarmModel, socket_path
 from tests.patience import PATIENCE_S
+from tests.servers.providers import KEY, providers_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
-KEY = "sk-test-0123456789abcdef"
 IDLE_S = 600.0
 
 
 def model_at(url: str, behaviour: str, **settings: Any) -> WarmModel:
-    given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0, "keep_warm_s": IDLE_S}
-    return WarmModel(convert(given | settings, ModelSettings), is_loaded=lambda: False)
+    given = {"name": f"openai/{behaviour}", "retries": 0, "keep_warm_s": IDLE_S}
+    return WarmModel(convert(given | settings, ModelSettings), providers_at(url), is_loaded=lambda: False)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_replies_tools_options_and_prices_are_those_of_a_call_from_here(he
     ("name", "helped"), [("ollama_chat/x", True), ("lm_studio/x", True), ("hosted_vllm/x", True), ("bedrock/x", False)]
 )
 def test_servers_without_a_key_are_helped_and_logins_by_the_environment_are_not(name: str, *, helped: bool) -> None:
-    settings = convert({"name": name, "api_base": "", "keep_warm_s": IDLE_S}, ModelSettings)
+    settings = convert({"name": name, "keep_warm_s": IDLE_S}, ModelSettings)
     assert WarmModel(settings)._can_be_helped() is helped
 
 

@@ -122,7 +122,6 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "config unset": (3, "config unset model.seed"),
     "config edit": (2, "config edit"),
     "config trust": (0, "config trust"),
-    "config migrate": (0, "config migrate --dry-run"),
     "doctor": (0, "doctor --json"),
     "init": (0, "init --here --name kim --model scripted"),
     "completion": (0, "completion bash"),
