@@ -3,7 +3,6 @@
 if __name__ == "stores":  # a second import would make a second copy of every class
     raise ModuleNotFoundError("import chatbot.stores: the folder stores/ is a part of chatbot", name=__name__)
 
-
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
 from chatbot.stores.errors import (
