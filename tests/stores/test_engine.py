@@ -1,4 +1,4 @@
-"""The engine as a whole: journals of earlier releases open, and nothing that is read is ever unpickled."""
+"""The engine as a whole: a journal of format 1 opens, and nothing that is read is ever unpickled."""
 
 import shutil
 import subprocess
