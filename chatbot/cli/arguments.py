@@ -511,16 +511,14 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands,
         "storage",
         "create tables of a database; copy an identity",
-        "storage migrate --url postgresql://owner@db/chatbot --role server",
+        "storage create --url postgresql://owner@db/chatbot --role server",
         "storage copy identities/ada/memory env:DATABASE_URL",
     )
     actions = storage.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    migrate = add_action(actions, "migrate", "create or update the tables of [storage] url", "storage migrate")
-    migrate.add_argument(
-        "--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)"
-    )
-    migrate.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
-    migrate.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
+    create = add_action(actions, "create", "create the tables of [storage] url", "storage create --role server")
+    create.add_argument("--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)")
+    create.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
+    create.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
     copy = add_action(
         actions,
         "copy",

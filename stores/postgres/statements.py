@@ -299,7 +299,7 @@ WITHOUT_IDENTITY: dict[str, LiteralString] = {
     "process": "SELECT pg_backend_pid()",
     "clock": "SELECT clock_timestamp()",
     "plans": "SET plan_cache_mode = force_generic_plan",
-    "version": "SELECT coalesce(max(version), 0) FROM chatbot.migration",
+    "version": "SELECT number FROM chatbot.version",
     "rights": """
 SELECT r.rolsuper, r.rolbypassrls, EXISTS (
     SELECT 1 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace

@@ -84,7 +84,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "usage": (0, "usage --json"),
     "stores": (0, "stores"),
     "storage": (2, "storage"),
-    "storage migrate": (0, "storage migrate --citus"),
+    "storage create": (0, "storage create --citus"),
     "storage copy": (0, "storage copy identities/ada/memory copied"),
     "models": (0, "models --json"),
     "models list": (0, "models list"),
