@@ -214,7 +214,6 @@ MAY_TOUCH_FILES = {
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
     "secret_rules.py": "a table that ships",
     "server/page/sheets.py": "files that ship",
-    "cli/charts/page.py": "export to a file that the user names",
     "cli/memory/extracting.py": "import from a file that the user names",
     "attachments/read.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",

@@ -538,11 +538,9 @@ def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "show cost by day and by purpose",
         "usage --days 90",
         'usage "tax return"',
-        "usage --html usage.html",
     )
     usage.add_argument("session", nargs="?", help="session id, start of an id, or title (default: all)")
     usage.add_argument("--days", type=whole_days, default=30, metavar="N", help="show the last N days (default 30)")
-    usage.add_argument("--html", type=Path, metavar="FILE", help="write an HTML report that works offline")
 
 
 def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,4 +1,4 @@
-"""Charts of `usage` and `memory stats`, for the terminal and for a page. Pure."""
+"""Charts of `usage` and `memory stats` for the terminal. Pure."""
 
 from __future__ import annotations
 
