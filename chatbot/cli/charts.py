@@ -21,14 +21,6 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_EIGHTHS[part] if part else "")
 
 
-def sparks(values: Sequence[float]) -> str:
-    """Draw one character for each value, relative to the largest; a dot means 0."""
-    most = max(values, default=0)
-    if most <= 0:
-        return "·" * len(values)
-    return "".join(_SPARKS[min(7, int(value / most * 8))] if value > 0 else "·" for value in values)
-
-
 def shares_of(parts: Sequence[int], width: int) -> list[int]:
     """Divide `width` cells in proportion, exactly, with at least one cell for each part above 0.
 

@@ -232,7 +232,6 @@ LAST_EVENT = """
 SELECT start, line FROM chatbot.event
 WHERE identity = %(identity)s AND start < %(end)s ORDER BY start DESC LIMIT 1
 """
-ADD_EVENT = "INSERT INTO chatbot.event (identity, start, line) VALUES (%(identity)s, %(start)s, %(line)s)"
 ADD_EVENTS = """
 INSERT INTO chatbot.event (identity, start, line)
 SELECT %(identity)s, e.start, e.line FROM unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.cli.charts import bar, binned, columns, shares_of, sparks
+from chatbot.cli.charts import bar, binned, columns, shares_of
 from tests.command import ok, run
 
 amounts = st.lists(st.integers(0, 10**9), min_size=1, max_size=50)
@@ -37,7 +37,6 @@ def test_bins_keep_the_sum(values: list[int], most: int) -> None:
 
 def test_a_bar_is_seen_and_never_too_long() -> None:
     assert [len(bar(share, 10)) for share in (0, 0.001, 0.5, 1, 7)] == [0, 1, 5, 10, 10]
-    assert sparks([0, 1, 8]) == "·▂█"
 
 
 @pytest.fixture
