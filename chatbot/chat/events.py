@@ -162,10 +162,6 @@ class KeptExchange:
     id: str
 
 
-Kept = KeptExchange
-"""The former name, which hooks outside of this repository import."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
     """A turn is over and written. Not published for a turn that failed or was cancelled.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import sys
 from importlib.util import find_spec
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, warn
+from chatbot.cli.output import say
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options
-from chatbot.server.access_tokens import Tokens
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
@@ -35,30 +33,12 @@ async def run(args: argparse.Namespace) -> Exit:
         namespace=args.namespace,
     )
     async with Identities(options) as identities:
-        await asyncio.to_thread(ask_once, identities.tokens)
         await serve(identities, ready=_tell)
     return Exit.OK
 
 
 def _tell(address: str) -> None:
     say(f"{address} (Ctrl-C stops)")
-
-
-def ask_once(tokens: Tokens) -> None:
-    """Ask the owner whether tokens of an earlier release remember; without a terminal, say how to decide it."""
-    labels = ", ".join(token.label for token in tokens.undecided())
-    if not labels:
-        return None
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return warn(
-            f"these tokens are from an earlier release; OpenAI clients that use them are not remembered: {labels}. "
-            "Run `chatbot serve` in a terminal to decide it, or make new ones with `chatbot token add --memory on`"
-        )
-    warn(f"tokens of an earlier release: {labels}. Shall clients of OpenAI that use them be remembered? [y/N]")
-    try:
-        tokens.decide("on" if sys.stdin.readline().strip().lower() in {"y", "yes"} else "off")
-    except OSError as error:
-        warn(f"the answer could not be saved and will be asked again: {error}")
 
 
 def check_extra() -> None:
