@@ -49,8 +49,8 @@ from recall import Corpus
 
 from chatbot.memory import Draft, MemorySystem
 from chatbot.stores.home import Address
+from chatbot.stores.postgres import schema
 from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.session_record import SessionRecord
@@ -232,7 +232,7 @@ def _tell(told: dict[str, float], base: str, ours: str) -> None:
 def _database(url: str | None) -> Iterator[tuple[str, str]]:
     """URLs for the owner and for servers; a PostgreSQL of its own unless there is one."""
     if url is not None:
-        migrate(url)
+        schema.create(url)
         yield url, url
         return
     with warnings.catch_warnings():
@@ -246,7 +246,7 @@ def _database(url: str | None) -> Iterator[tuple[str, str]]:
             owner = f"postgresql://postgres@/postgres?host={socket}"
             with psycopg.connect(owner, autocommit=True) as connection:
                 connection.execute(f"CREATE ROLE {ROLE} LOGIN")
-            migrate(owner, role=ROLE)
+            schema.create(owner, role=ROLE)
             yield owner, owner.replace("//postgres@", f"//{ROLE}@")
         finally:
             server.cleanup()

@@ -113,8 +113,7 @@ HARMLESS: Forms = {
     "identities": _is_inside,
     "model": {
         "name": _is_model,
-        **_all("temperature top_p seed max_output_tokens context_window timeout_s retries keep_warm_s script"),
-        **_all("api_key api_base", _nothing),
+        **_all("temperature top_p seed max_output_tokens context_window timeout_s retries script"),
     },
     "agents": {
         "*": {
@@ -142,14 +141,12 @@ HARMLESS: Forms = {
     "embedding": {
         "model": _is_model,
         **_all("dimensions batch weight"),
-        **_all("api_key api_base", _nothing),
     },
     "rerank": {"model": _is_model, **_all("candidates")},
     "profiles": {"search": _PROFILE, "recent": _PROFILE, "inject": _PROFILE},
     "extraction": {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
-        **_all("api_key api_base", _nothing),
     },
     "storage": _all("url", _nothing),
     "sessions": _all("ttl_days ttl_keeps_memory"),

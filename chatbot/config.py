@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import fields, replace
@@ -20,7 +20,7 @@ from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
 from chatbot.errors import ConfigError
-from chatbot.providers import OURS, provider_of
+from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
@@ -92,10 +92,6 @@ class ModelSettings(Section, frozen=True):
 
     name: Text = "local/smollm2-135m"
     """`local/smollm2-135m`, `local/<path to a .gguf file>`, `scripted`, or any LiteLLM model string."""
-    api_key: str = ""
-    """Deprecated: use `[providers.<name>]`. Counts only for the provider of `name`."""
-    api_base: str = ""
-    """Deprecated in the same way."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: int | None = None
@@ -106,8 +102,6 @@ class ModelSettings(Section, frozen=True):
     """Longest wait for the first chunk, and between chunks."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
     """Retries after a transient failure, if no part of the reply has arrived."""
-    keep_warm_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
-    """Seconds for which a helper process keeps LiteLLM loaded after a command, so the next starts fast; 0: none."""
     input_usd_per_million: Amount | None = None
     """Price of a million input tokens; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
@@ -120,10 +114,6 @@ class EmbeddingSettings(Section, frozen=True):
 
     model: str = "local/auto"
     """`local/auto`: the local encoders, if installed; or any LiteLLM embedding model; empty: words only."""
-    api_key: str = ""
-    """Deprecated: use `[providers.<name>]`. Counts only for the provider of `model`."""
-    api_base: str = ""
-    """Deprecated in the same way."""
     dimensions: Count = 0
     """Shorter vectors, if the model supports it; 0: full length."""
     batch: Annotated[int, Meta(ge=1, le=1000)] = 32
@@ -182,10 +172,6 @@ class ExtractionSettings(Section, frozen=True):
     """Extract facts from each exchange that is worth remembering."""
     model: str = ""
     """LiteLLM name of the model; empty: the chat model."""
-    api_key: str = ""
-    """Deprecated: use `[providers.<name>]`. Counts only for the provider of `model`."""
-    api_base: str = ""
-    """Deprecated in the same way."""
     input_usd_per_million: Amount | None = None
     """Price of a million input tokens of `model`; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
@@ -439,27 +425,8 @@ class Config(Section, frozen=True):
 
 NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
 """Sections that name a model, with the key that does."""
-FORMER = ("api_key", "api_base")
-"""Deprecated keys of these sections, which belong into `[providers]`."""
-_OF_A_PROVIDER = (*FORMER, "input_usd_per_million", "output_usd_per_million", "usd_per_million")
+_PRICES = ("input_usd_per_million", "output_usd_per_million", "usd_per_million")
 _DEFAULT_NAMES = {"model": ModelSettings().name, "embedding": EmbeddingSettings().model, "extraction": ""}
-
-
-class FormerKeys(NamedTuple):
-    """A deprecated key or address, the model that it was set for, and the model in use."""
-
-    section: str
-    key: str
-    source: Path | str
-    set_for: str
-    in_force: str
-
-    @property
-    def counts(self) -> bool:
-        """True if it is used: both models have the same provider."""
-        return is_same_provider(self.set_for, self.in_force)
-
-
 _LIMITS = frozenset({"session_usd", "day_usd", "session_tokens", "day_tokens", "budget_usd"})
 _DEFAULTS: Table = {"agents": {"chat": {}}}
 """The lowest layer: tables with free names that exist by default."""
@@ -525,18 +492,6 @@ class Settings:
         except ValidationError as error:
             raise _explained(str(error), merged, layers) from error
 
-    def former_keys(self, identity: Table | None = None, identity_path: Path | None = None) -> list[FormerKeys]:
-        """Return the deprecated keys and addresses, with their sources."""
-        layers = self._layers(identity, identity_path)
-        return [
-            FormerKeys(section, key, _source(layers, (section, key)), owner, in_force)
-            for section, name in NAMED_BY.items()
-            for key in FORMER
-            if (owner := _owner(layers, section, name, key)) is not None
-            and provider_of(owner) not in OURS
-            and (in_force := _name_in(layers.values(), section, name))
-        ]
-
     def source(self, *place: str, identity: Table | None = None, identity_path: Path | None = None) -> Path | str:
         """Return the file or variable that sets the value at `place`; empty if none does."""
         return _source(self._layers(identity, identity_path), place)
@@ -598,7 +553,7 @@ def read_toml(path: Path) -> Table:
 def parse_toml(text: str, path: Path) -> Table:
     """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
     try:
-        return _by_own_names(tomllib.loads(text))
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
 
@@ -656,16 +611,14 @@ def is_same_provider(model: str, other: str) -> bool:
 
 
 def renamed(settings: ModelSettings, name: str) -> ModelSettings:
-    """Return the settings for another model; without key, address and prices if its provider differs."""
+    """Return the settings for another model; without prices if its provider differs."""
     if is_same_provider(settings.name, name):
         return replace(settings, name=name)
-    without: dict[str, Any] = dict.fromkeys(FORMER, "")
-    without |= dict.fromkeys(("input_usd_per_million", "output_usd_per_million"))
-    return replace(settings, name=name, **without)
+    return replace(settings, name=name, input_usd_per_million=None, output_usd_per_million=None)
 
 
 def _of_one_provider(layers: _Layers) -> Table:
-    """Merge all layers; drop keys, addresses and prices of a model if another provider is called.
+    """Merge all layers; drop the prices of a model if another provider is called.
 
     A model named by a flag or an identity takes none from the file that were set for another provider.
     """
@@ -674,7 +627,7 @@ def _of_one_provider(layers: _Layers) -> Table:
         merged = merge(merged, layer)
     for section, name in NAMED_BY.items():
         in_force = _name_in(layers.values(), section, name)
-        for key in _OF_A_PROVIDER:
+        for key in _PRICES:
             owner = _owner(layers, section, name, key)
             if owner is not None and in_force is not None and not is_same_provider(owner, in_force):
                 merged[section] = {each: value for each, value in merged[section].items() if each != key}
@@ -725,19 +678,7 @@ def _from_environment(environ: Mapping[str, str]) -> Table:
             for section in sections:
                 inner = inner.setdefault(section, {})
             inner[key] = _value(variable, text)
-    return _by_own_names(table)
-
-
-def _by_own_names(table: Table) -> Table:
-    """Merge `[memory.extraction]`, an alias, into `[extraction]`, which wins.
-
-    The checks of `[extraction]`, such as who may set its `api_base`, then cover both.
-    """
-    memory = table.get("memory")
-    if not isinstance(memory, dict) or not isinstance(memory.get("extraction"), dict):
-        return table
-    rest = {name: settings for name, settings in memory.items() if name != "extraction"}
-    return merge({"extraction": memory["extraction"]}, {**table, "memory": rest})
+    return table
 
 
 def _value(variable: str, text: str) -> Any:
@@ -764,6 +705,8 @@ def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
     name = _dotted(place)
     if unknown:
         known = ": it belongs into an identity.toml" if place[0] in OF_IDENTITY else ""
+        if place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
+            known = ": it belongs into [providers.NAME], the table of the model's provider"
         known = known or did_you_mean(place[-1], _known_beside(place))
         return _error(layers, place, f"unknown setting {name}{known}")
     value = _at(merged, place)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.foreign import ChatMessage, asked_in, spoken
@@ -40,7 +40,7 @@ from chatbot.messages import ToolCall
 from chatbot.runtime import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import InvalidValue, renamed
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry, format_time
@@ -352,9 +352,3 @@ def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResu
     replied = max(utc_now(), at)
     first = TranscriptEntry(USER, user, at)
     return [first, *(TranscriptEntry(role, text, replied) for role, text in (*calls, *answers, (ASSISTANT, assistant)))]
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of this module
-
-    def __getattr__(name: str) -> Any:
-        return renamed(__name__, {"Followed": "MemoryChange", "Recorded": "RecordResult"}, name)

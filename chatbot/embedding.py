@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from chatbot.messages import Usage
-from chatbot.stores.errors import renamed
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.vectors import Vector
 
@@ -91,9 +90,3 @@ class Embedder(AsyncResource):
     async def aclose(self) -> None:
         """Release connections and memory. May be called twice."""
         return
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of this module
-
-    def __getattr__(name: str) -> Any:
-        return renamed(__name__, {"Embedded": "EmbeddingResult"}, name)

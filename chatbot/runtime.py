@@ -11,14 +11,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import asdict
 
 from chatbot.allowed import is_harmless_model
-from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, from_variable, parse_toml, renamed
+from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml, renamed
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory import SessionHandle
@@ -27,7 +26,6 @@ from chatbot.memory.record import utc_now
 from chatbot.memory.scope import MemoryEvent, Tell
 from chatbot.memory.system import MemorySystem
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
-from chatbot.providers import provider_of
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
@@ -138,12 +136,6 @@ class Setup:
     def source(self, *place: str) -> Path | str:
         """Return the file or the variable that sets `place` in the configuration; empty where none does."""
         return self.settings.source(*place, identity=self.identity.overrides, identity_path=self.identity.file)
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """Changes to the configuration that the user should make: keys and addresses in former places."""
-        found = self.settings.former_keys(self.identity.overrides, self.identity.file)
-        return tuple(_advice(each) for each in found)
 
     @property
     def home(self) -> Home:
@@ -328,8 +320,6 @@ class Runtime(AsyncResource):
         self.setup.check_stores()
         self.setup.check_tools()
         self.setup.check_hooks()
-        for advice in self.setup.advice:
-            warn_once(advice)
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
@@ -704,26 +694,6 @@ def _check_providers(settings: Settings, config: Config) -> None:
         check_providers(config.providers)
     except ConfigError as error:
         raise settings.wrong(("providers",), str(error)) from error
-
-
-def _advice(former: FormerKeys) -> str:
-    """Return which setting should move, and whether it is used now."""
-    provider = provider_of(former.set_for) or former.set_for
-    used = (
-        f"is sent to {provider} alone"
-        if former.counts
-        else f"is for {provider} and is not used: {former.in_force} is of another provider"
-    )
-    place = f"its place is [providers.{provider}]: `chatbot config migrate` moves it there"
-    if isinstance(former.source, str):
-        place = f"use CHATBOT_PROVIDERS__{provider.upper()}__{former.key.upper()} instead of {former.source}"
-    return f"{former.key} in [{former.section}] {used}; {place}"
-
-
-@cache
-def warn_once(advice: str) -> None:
-    """Warn once: a server opens many identities by one configuration."""
-    logger.warning("%s", advice)
 
 
 def _judge(spec: ToolSpec) -> str | None:

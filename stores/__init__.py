@@ -3,8 +3,6 @@
 if __name__ == "stores":  # a second import would make a second copy of every class
     raise ModuleNotFoundError("import chatbot.stores: the folder stores/ is a part of chatbot", name=__name__)
 
-from typing import TYPE_CHECKING, Any
-
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
 from chatbot.stores.errors import (
@@ -30,7 +28,6 @@ from chatbot.stores.errors import (
     UnknownStore,
     UnsafePath,
     UnsupportedOperation,
-    renamed,
 )
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import FactFilter, Filter
@@ -75,8 +72,3 @@ __all__ = [
     "UnsupportedOperation",
     "View",
 ]
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of this module
-
-    def __getattr__(name: str) -> Any:
-        return renamed(__name__, {"Closed": "ClosedResource"}, name)

@@ -42,21 +42,21 @@ def open_place(place: Place | Home | None) -> Place:
     return place
 
 
-def migrate(address: Address, *, role: str = "") -> list[str]:
-    """Create or update the tables of a database; the names of what was applied.
+def create_tables(address: Address, *, role: str = "") -> bool:
+    """Create the tables of a database; return False if they exist.
 
     `role`, if given, may use them from now on. Raises a `StoreError`.
     """
     with _driver():
-        from chatbot.stores.postgres import migration
-    return migration.migrate(address.url, role=role)
+        from chatbot.stores.postgres import schema
+    return schema.create(address.url, role=role)
 
 
 def distribution_of_tables() -> list[str]:
     """Return the statements that distribute the tables over the servers of Citus, by identity."""
     with _driver():
-        from chatbot.stores.postgres import migration
-    return migration.distribution()
+        from chatbot.stores.postgres import schema
+    return schema.distribution()
 
 
 def _open_postgres(address: Address) -> Backend:

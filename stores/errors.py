@@ -26,8 +26,8 @@ StoreError
 A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import ClassVar, Self
 
 
 class StoreError(Exception):
@@ -152,24 +152,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
         return f": did you mean {match[0]!r}?"
     return f": choose from {', '.join(known)}" if known else ": none exist"
-
-
-def renamed(module: str, former: Mapping[str, str], name: str) -> Any:
-    """Return what the former name of a class stands for, with a `DeprecationWarning`: for `__getattr__` of a module.
-
-    Raises `AttributeError` for any other name.
-    """
-    import sys
-    import warnings
-
-    if name not in former:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    told = f"{module}.{name} is now {former[name]}: the former name will be removed"
-    warnings.warn(told, DeprecationWarning, stacklevel=3)
-    return getattr(sys.modules[module], former[name])
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one of this module
-
-    def __getattr__(name: str) -> Any:
-        return renamed(__name__, {"Closed": "ClosedResource"}, name)

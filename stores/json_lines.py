@@ -3,7 +3,7 @@
 A line that cannot be read never hides the others: it is left where it is, skipped, and reported.
 
 Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`. Reading does not check it, so a line that its owner
-edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`. Lines of earlier releases have none.
+edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`.
 """
 
 from __future__ import annotations
@@ -35,19 +35,14 @@ def plain(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def has_sum(line: bytes) -> bool:
-    """Return whether the line carries a checksum."""
-    return _SUM.search(line) is not None
-
-
 def damage_of(line: bytes) -> str:
-    """Describe how the line differs from what was written; empty where it does not, or where it has no checksum.
+    """Describe how the line differs from what was written; empty where it does not.
 
     A single wrong byte is named by its place in the line: more than that is rather an edit than damage.
     """
     found = _SUM.search(line)
     if found is None:
-        return ""
+        return "it has no checksum"
     body, stored = line[: found.start()] + b"}", int(found[1], 16)
     actual = zlib.crc32(body)
     if actual == stored:

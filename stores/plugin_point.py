@@ -77,25 +77,7 @@ class PluginPoint:
             raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
 
 
-def present_name(where: str) -> str:
-    """Return the name that loads `where` now: `stores.x:Y` of an earlier release is `chatbot.stores.x:Y`.
-
-    A project may have a package `stores` of its own, so only what `chatbot.stores` has is taken for ours.
-    """
-    if not where.startswith("stores."):
-        return where
-    try:
-        _imported(f"chatbot.{where}")
-    except (ModuleNotFoundError, AttributeError):
-        return where
-    return f"chatbot.{where}"
-
-
 def _attribute(where: str) -> object:
-    return _imported(present_name(where))
-
-
-def _imported(where: str) -> object:
     module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
     return attrgetter(names.strip())(importlib.import_module(module.strip()))
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NAME = "spoken"
-_FORMER = ("sessions.sqlite", "sessions.sqlite-journal")
-"""Files of earlier releases, which are of no use any more."""
 
 Counts = Mapping[str, int]
 """Number of entries of a session that contain each term."""
@@ -86,7 +84,7 @@ class SessionTerms:
 
     def _is_there(self) -> bool:
         """Return whether anything was ever kept."""
-        return self._cache is not None and any((self._cache.folder / name).exists() for name in (NAME, *_FORMER))
+        return self._cache is not None and (self._cache.folder / NAME).exists()
 
     def _try(self, work: Callable[[SpokenTerms], T]) -> T | None:
         """The outcome of the work; None where there can be no cache."""
@@ -105,9 +103,6 @@ class SessionTerms:
 
         assert self._cache is not None  # noqa: S101 - who has none does not ask
         if self._spoken is None:
-            for name in _FORMER:
-                if (self._cache.folder / name).exists():
-                    self._cache.remove(name)
             self._spoken = SpokenTerms(FolderShelf.of(self._cache, NAME))
         return self._spoken
 

@@ -21,7 +21,6 @@ from tempfile import TemporaryFile
 from types import ModuleType
 from typing import IO
 
-from chatbot import runtime
 from chatbot.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +39,6 @@ def run(*arguments: str, stdin: str | bytes = "", **environment: str) -> subproc
     assert threading.current_thread() is threading.main_thread(), "signals need the main thread: use process.run"
     assert not [name for name in environment if name.startswith(_OF_A_PROCESS)], "use process.run"
     with ExitStack() as stack:
-        runtime.warn_once.cache_clear()  # each process warns anew
         given = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = (stack.enter_context(TemporaryFile()) for _ in range(2))
         with _streams(given, out, err), _environment(environment), _logging(), _imports(arguments), _no_loop():

@@ -16,11 +16,11 @@ from urllib.parse import quote
 import psycopg
 
 from chatbot.stores.home import Address
+from chatbot.stores.postgres import schema
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.leases import Leases
 from chatbot.stores.postgres.log import PostgresLog
-from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.postgres.shelf import PostgresShelf
 
@@ -73,7 +73,7 @@ def fresh_database(name: str) -> str:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY")
     owner = owner_url().replace("/postgres?", f"/{name}?")
-    migrate(owner, role=ROLE)
+    schema.create(owner, role=ROLE)
     return owner.replace("//postgres@", f"//{ROLE}@")
 
 
@@ -106,7 +106,7 @@ def _prepared(owner: str) -> str:
             connection.execute("SELECT pg_reload_conf()")
         if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
             connection.execute(f"CREATE ROLE {ROLE} LOGIN")
-    migrate(owner, role=ROLE)
+    schema.create(owner, role=ROLE)
     return owner.replace("//postgres@", f"//{ROLE}@")
 
 

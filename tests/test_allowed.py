@@ -61,12 +61,7 @@ REACHING = {
     "an installed hook": "[hooks.sender]\nenabled = true",
     "a command": '[mcp.servers.files]\ncommand = "./evil"',
     "a server elsewhere": '[mcp.servers.files]\nurl = "https://example.org"',
-    "a model elsewhere": '[model]\napi_base = "https://example.org"',
-    "a key": '[model]\napi_key = "env:AWS_SECRET_ACCESS_KEY"',
     "a price": "[model]\ninput_usd_per_million = 0",
-    "an embedder elsewhere": '[embedding]\napi_base = "https://example.org"',
-    "a model for facts elsewhere": '[extraction]\napi_base = "https://example.org"',
-    "the same by its other name": '[memory.extraction]\napi_base = "https://example.org"',
     "a model whose name is an address": '[model]\nname = "oobabooga/http://example.org"',
     "a model for facts whose name is an address": '[extraction]\nmodel = "huggingface/https://example.org"',
     "an embedder whose name is an address": '[embedding]\nmodel = "triton/http://example.org"',
@@ -96,7 +91,7 @@ HARMLESS_FILES = [
     '[model]\nname = "openai/gpt-4.1-mini"\nseed = 1',
     '[model]\nname = "gpt-4o"\n[extraction]\nmodel = "fast"\n[aliases]\nfast = "claude-sonnet-4-5"',
     '[model]\nname = "openrouter/anthropic/claude-sonnet-4.5:beta"\n[extraction]\nmodel = "ollama/llama3:8b"',
-    '[model]\nname = "local/smollm2-135m"\napi_base = ""\n[embedding]\nmodel = "local/minilm"',
+    '[model]\nname = "local/smollm2-135m"\n[embedding]\nmodel = "local/minilm"',
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]\n[agents.other]\nrecall_rows = 3',
     '[telemetry]\nprometheus = true\nendpoint = ""\n[server]\nhost = "::1"\nallowed_origins = []',
     "[memory.basic_session]\nkv_cap = 7\n[hooks.memorability.type_weights]\nchange = 1",
@@ -287,14 +282,6 @@ def test_so_is_an_identity_even_beside_a_chosen_configuration(text: str, config_
     assert call("ask", "hi") == 3
 
 
-@pytest.mark.parametrize("key", ["api_key", "api_base"])
-@pytest.mark.parametrize("table", ["model", "embedding", "extraction"])
-def test_an_identity_cannot_take_away_the_owners_address_or_key(table: str, key: str) -> None:
-    project("", identity=f'[{table}]\n{key} = ""')
-    with pytest.raises(ConfigError, match=rf"identity\.toml is not trusted: it sets {table}\.{key}"):
-        load_identity(Path("identities"), "ada")
-
-
 @pytest.mark.parametrize(
     ("table", "model", "is_accepted"),
     [
@@ -385,7 +372,7 @@ def test_a_link_to_an_allowed_file_is_not_allowed_where_other_code_is_beside_it(
 
 
 def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew() -> None:
-    table = {"model": {"api_base": "https://example.org"}}
+    table = {"providers": {"openai": {"api_base": "https://example.org"}}}
     allow(Path("config.toml"), table)
     known = Path.home() / ".local" / "share" / "chatbot" / NAME
     assert known.stat().st_mode & 0o777 == 0o600
@@ -397,9 +384,7 @@ def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew()
 
 @pytest.mark.nightly
 def test_many_processes_that_allow_at_once_lose_nothing(tmp_path: Path) -> None:
-    script = (
-        "import sys, pathlib, chatbot.allowed as t; t.allow(pathlib.Path(sys.argv[1]), {'model': {'api_base': 'x'}})"
-    )
+    script = "import sys, pathlib, chatbot.allowed as t; t.allow(pathlib.Path(sys.argv[1]), {'providers': {}})"
     names = [str(tmp_path / f"{number}.toml") for number in range(6)]
     children = [subprocess.Popen([sys.executable, "-c", script, name]) for name in names]
     assert [child.wait(PATIENCE_S) for child in children] == [0] * 6

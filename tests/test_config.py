@@ -131,15 +131,6 @@ def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
     assert config.terminal.markdown is False
 
 
-def test_the_table_of_extraction_may_stand_in_that_of_memory() -> None:
-    text = '[memory.extraction]\nenabled = true\nmodel = "a/b"\n[extraction]\nmodel = "c/d"\n[memory.other]\nkv_cap = 3'
-    config = _config(text, environ={"CHATBOT_MEMORY__EXTRACTION__RECONCILE": "false"})
-    assert (config.extraction.enabled, config.extraction.model, config.extraction.reconcile) == (True, "c/d", False)
-    assert config.memory == {"other": {"kv_cap": 3}}
-    with pytest.raises(ConfigError, match=r"'enabeld' in \[extraction\]: did you mean 'enabled'"):
-        _config("[memory.extraction]\nenabeld = true")
-
-
 @pytest.mark.parametrize(("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1)])
 @pytest.mark.parametrize(
     ("section", "key"), [("budget", "session_usd"), ("budget", "day_usd"), ("extraction", "budget_usd")]
@@ -259,7 +250,7 @@ def test_an_agent_a_server_or_a_provider_of_ones_own_leaves_the_default_agent_as
 
 
 def test_a_key_is_not_shown_by_printing_the_settings() -> None:
-    assert "sk-secret" not in repr(_config('[model]\napi_key = "sk-secret"'))
+    assert "sk-secret" not in repr(_config('[providers.openai]\napi_key = "sk-secret"'))
 
 
 def _shipped_uncommented() -> dict[str, object]:

@@ -68,6 +68,7 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ("identity = 'other'", "cannot set 'identity'"),
         ("[providers.openai]\napi_key = 'env:SOME_KEY'", "cannot set 'providers'"),
         ("[providers.openai]\nmemory = true", "cannot set 'providers'"),
+        ('[model]\napi_base = "http://eve.example"', "it belongs into .providers.NAME."),
         ("persona =", "not valid TOML"),
         ("persna = 'x'", "did you mean 'persona'"),
         ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona, profiles,"),
@@ -87,11 +88,8 @@ def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) ->
         ('[memory."payload:Store"]', "payload:Store"),
         ('[agents.chat]\nmemory = ["payload:Store"]', "agents.chat.memory"),
         ('[agents.other]\ntools = ["memory", "os:system"]', "agents.other.tools"),
-        ('[model]\napi_base = "http://eve.example"', "model.api_base"),
-        ('[model]\napi_key = "env:OTHER_SECRET"', "model.api_key"),
-        ('[embedding]\napi_base = "http://eve.example"', "embedding.api_base"),
-        ('[extraction]\napi_base = "http://eve.example"', "extraction.api_base"),
-        ('[memory.extraction]\napi_base = "http://eve.example"', "extraction.api_base"),
+        ('[model]\nname = "huggingface/http://eve.example"', "model.name"),
+        ('[embedding]\nmodel = "huggingface/http://eve.example"', "embedding.model"),
     ],
 )
 def test_an_identity_from_a_stranger_runs_no_code_and_gets_no_key(tmp_path: Path, text: str, words: str) -> None:

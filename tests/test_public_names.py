@@ -36,22 +36,3 @@ def test_the_errors_of_stores_are_public() -> None:
         if isinstance(value, type) and value.__module__ == "chatbot.stores.errors"
     }
     assert errors <= set(chatbot.stores.__all__)
-
-
-@pytest.mark.parametrize(
-    ("module", "former", "now"),
-    [
-        ("chatbot.stores", "Closed", "ClosedResource"),
-        ("chatbot.stores.errors", "Closed", "ClosedResource"),
-        ("chatbot.embedding", "Embedded", "EmbeddingResult"),
-        ("chatbot.embed", "Recorded", "RecordResult"),
-        ("chatbot.embed", "Followed", "MemoryChange"),
-    ],
-)
-def test_a_former_name_is_the_same_class_and_warns(module: str, former: str, now: str) -> None:
-    home = importlib.import_module(module)
-    with pytest.warns(DeprecationWarning, match=f"{module}.{former} is now {now}") as said:
-        assert getattr(home, former) is getattr(home, now)
-    assert said[0].filename == __file__
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        _ = home.Nothing

@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
     from chatbot.chat.client import NO_CLIENT, ClientRequest
+    from chatbot.chat.events import ClientCall, Emit, Event, Notice, Phase, ToolFinished, ToolStarted
     from chatbot.chat.receipts import Receipt
-    from chatbot.chat.turn import ClientCall, Emit, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
+    from chatbot.chat.turn import Rules
     from chatbot.chat.usage import Bill
 
 _HOMES = {
     "NO_CLIENT": "chatbot.chat.client",
     "Bill": "chatbot.chat.usage",
     "Chat": "chatbot.chat.chat",
-    "ClientCall": "chatbot.chat.turn",
+    "ClientCall": "chatbot.chat.events",
     "ClientRequest": "chatbot.chat.client",
-    "Emit": "chatbot.chat.turn",
-    "Event": "chatbot.chat.turn",
-    "Notice": "chatbot.chat.turn",
-    "Phase": "chatbot.chat.turn",
+    "Emit": "chatbot.chat.events",
+    "Event": "chatbot.chat.events",
+    "Notice": "chatbot.chat.events",
+    "Phase": "chatbot.chat.events",
     "Receipt": "chatbot.chat.receipts",
     "Rules": "chatbot.chat.turn",
-    "ToolFinished": "chatbot.chat.turn",
-    "ToolStarted": "chatbot.chat.turn",
+    "ToolFinished": "chatbot.chat.events",
+    "ToolStarted": "chatbot.chat.events",
 }
 
 __all__ = [

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import USER, Window
-from chatbot.chat.events import Alone, Publisher
+from chatbot.chat.events import Alone, Emit, Phase, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Emit, Phase, Rules, Turn, TurnContext
+from chatbot.chat.turn import Rules, Turn, TurnContext
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.memory import SessionHandle

@@ -1,4 +1,6 @@
-"""Events of a conversation, and the publisher that it sends them to.
+"""Events of a turn, for those who wait for its reply, and events of a conversation, for its publisher.
+
+A turn emits each `Event` as it happens. `event_as_json` is the one form in which events leave the process.
 
 A turn recalls and keeps by itself; listeners observe and add. Each has one `Publisher`: the hooks of a runtime, or
 `Alone`, which has no listeners. Events are about sessions: a chat without stores publishes none.
@@ -7,12 +9,13 @@ A turn recalls and keeps by itself; listeners observe and add. Each has one `Pub
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chatbot.memory import SessionHandle
+from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
@@ -32,6 +35,81 @@ CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
 MEMORABILITY = "memory.memorability"
 """The capability that decides what is worth remembering."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The work that the turn is waiting for from now on, in a few words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the user should know, and that did not stop the turn."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """The model asked for a tool, which now runs."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """The answer of a tool."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCall:
+    """The model asked for a tool that the client runs: the turn ends, and the client's next request goes on from it."""
+
+    call: ToolCall
+
+
+Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
+Emit = Callable[[Event], None]
+
+
+_THINKING, _TOOL_RESULT = "thinking", "tool_result"
+_OF_TEXT: Mapping[str, type[TextDelta | Phase | Notice]] = {"text": TextDelta, "phase": Phase, "notice": Notice}
+_OF_CALL: Mapping[str, type[ToolStarted | ClientCall]] = {"tool": ToolStarted, "client_call": ClientCall}
+_KINDS: Mapping[type[Event], str] = {
+    **{each: kind for kind, each in (*_OF_TEXT.items(), *_OF_CALL.items())},
+    ReasoningDelta: _THINKING,
+    ToolFinished: _TOOL_RESULT,
+}
+
+
+def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return the kind of an event and its data. What the model thinks is left out: it is for the client that asked."""
+    kind = _KINDS[type(event)]
+    match event:
+        case ReasoningDelta():
+            return kind, {}
+        case TextDelta(text) | Phase(text) | Notice(text):
+            return kind, {"text": text}
+        case ToolStarted(call) | ClientCall(call):
+            return kind, asdict(call)
+        case ToolFinished(result):
+            return kind, {**asdict(result.call), "content": result.content, "is_error": result.is_error}
+
+
+def event_from_json(kind: str, data: Mapping[str, Any]) -> Event:
+    """Return the event that `event_as_json` gave as that kind and data."""
+    if kind == _THINKING:
+        return ReasoningDelta("")
+    if kind in _OF_TEXT:
+        return _OF_TEXT[kind](data["text"])
+    call = ToolCall(data["id"], data["name"], data["arguments"])
+    if kind in _OF_CALL:
+        return _OF_CALL[kind](call)
+    return ToolFinished(ToolResult(call, data["content"], data["is_error"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +160,6 @@ class KeptExchange:
     """The answer of a listener that remembered the exchange: the id of its observation."""
 
     id: str
-
-
-Kept = KeptExchange
-"""The former name, which hooks outside of this repository import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

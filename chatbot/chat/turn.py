@@ -37,11 +37,17 @@ from chatbot.chat.events import (
     EXCHANGE,
     INJECT,
     MEMORABILITY,
+    ClientCall,
+    Emit,
     KeptExchange,
+    Notice,
+    Phase,
     PromptSubmit,
     Publisher,
     Step,
+    ToolFinished,
     ToolPost,
+    ToolStarted,
     TurnEnd,
 )
 from chatbot.chat.ledger import Ledger
@@ -109,45 +115,6 @@ class TurnContext:
     window: Window
     memory: TurnMemory | None
     reranker: Reranker | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """The work that the turn is waiting for from now on, in a few words."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that the user should know, and that did not stop the turn."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolStarted:
-    """The model asked for a tool, which now runs."""
-
-    call: ToolCall
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
-    """The answer of a tool."""
-
-    result: ToolResult
-
-
-@dataclass(frozen=True, slots=True)
-class ClientCall:
-    """The model asked for a tool that the client runs: the turn ends, and the client's next request goes on from it."""
-
-    call: ToolCall
-
-
-Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
-Emit = Callable[[Event], None]
 
 
 class Turn:

@@ -75,10 +75,6 @@ class PromptMemory:
         return tuple(each for each in self.injected if self.block and each not in self.block.excerpts)
 
 
-Recalled = PromptMemory
-"""The former name, which hooks outside of this repository import."""
-
-
 def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     """Withhold what the provider may not be sent; the record lists it.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatbot.cli.grammar import Parser, add_action, add_place
-from chatbot.cli.option_values import amount, count, days, usd, whole_days, workers
+from chatbot.cli.option_values import amount, count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:
@@ -387,7 +387,6 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     serve.add_argument("--host", metavar="ADDRESS", default=None, help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=count, metavar="N", default=None, help="port (default 8000; 0: any free port)")
-    serve.add_argument("--workers", type=workers, metavar="N", default=1, help="processes to use (default 1)")
     serve.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="model to use")
     serve.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="keep nothing of this run")
     _add_namespace(serve)
@@ -511,16 +510,14 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands,
         "storage",
         "create tables of a database; copy an identity",
-        "storage migrate --url postgresql://owner@db/chatbot --role server",
+        "storage create --url postgresql://owner@db/chatbot --role server",
         "storage copy identities/ada/memory env:DATABASE_URL",
     )
     actions = storage.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    migrate = add_action(actions, "migrate", "create or update the tables of [storage] url", "storage migrate")
-    migrate.add_argument(
-        "--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)"
-    )
-    migrate.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
-    migrate.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
+    create = add_action(actions, "create", "create the tables of [storage] url", "storage create --role server")
+    create.add_argument("--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)")
+    create.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
+    create.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
     copy = add_action(
         actions,
         "copy",
@@ -540,18 +537,16 @@ def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "show cost by day and by purpose",
         "usage --days 90",
         'usage "tax return"',
-        "usage --html usage.html",
     )
     usage.add_argument("session", nargs="?", help="session id, start of an id, or title (default: all)")
     usage.add_argument("--days", type=whole_days, default=30, metavar="N", help="show the last N days (default 30)")
-    usage.add_argument("--html", type=Path, metavar="FILE", help="write an HTML report that works offline")
 
 
 def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     config = _command(
         commands,
         "config",
-        "show, set and edit settings; trust or update a configuration file",
+        "show, set and edit settings; trust a configuration file",
         "config",
         "config set model.name openai/gpt-5-mini",
         "config edit",
@@ -577,8 +572,6 @@ def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_action(
         actions, "trust", "trust ./config.toml (or with -i an identity.toml) as it is now", "config trust -i grace"
     )
-    migrate = add_action(actions, "migrate", "move keys of older files into [providers]", "config migrate --dry-run")
-    migrate.add_argument("--dry-run", action="store_true", help="show the changes, write nothing")
 
 
 def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

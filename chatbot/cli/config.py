@@ -1,4 +1,4 @@
-"""`chatbot config`: show, set and edit settings, trust or migrate a configuration file. Keys are never shown."""
+"""`chatbot config`: show, set and edit settings, trust a configuration file. Keys are never shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import to_builtins
 
 from chatbot.allowed import allow, is_allowed, needing_trust
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import check_can_ask, is_sure, printable, say, say_json, warn
+from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
 from chatbot.config import FILE_NAME, SECRET, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
@@ -21,7 +21,7 @@ from chatbot.stores.home import without_password
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Print the settings or their paths, or change, trust or migrate a file."""
+    """Print the settings or their paths, or change or trust a file."""
     if args.what in _CHANGES:
         return await _CHANGES[args.what](args)
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
@@ -132,33 +132,7 @@ def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     return file, allow(file, read_toml(file))
 
 
-async def _migrate(args: argparse.Namespace) -> Exit:
-    from chatbot.cli.config_migration import migrate_file
-
-    file = find_file(args.config, os.environ)
-    if file is None:
-        raise ConfigError("no configuration file found: nothing to migrate")
-    done, backup = migrate_file(file, dry_run=args.dry_run)
-    if args.json:
-        told = {"file": str(file.resolve()), "changes": done.changes, "left": done.left, "dry_run": args.dry_run}
-        say_json(told | {"backup": str(backup) if backup else None})
-        return Exit.OK
-    for change in done.changes:
-        say(printable(change))
-    for left in done.left:
-        say(printable(f"unchanged: {left}"))
-    if not done.changes:
-        say(f"{file}: nothing to migrate")
-    elif args.dry_run:
-        say("nothing was written (--dry-run)")
-    else:
-        say(f"wrote {file}; backup: {backup} (it holds the same keys: delete it once everything works)")
-        if file == Path(FILE_NAME):
-            say("[providers] in ./config.toml has no effect until you run: chatbot config trust")
-    return Exit.OK
-
-
-_CHANGES = {"set": _set, "unset": _unset, "edit": _edit, "trust": _trust, "migrate": _migrate}
+_CHANGES = {"set": _set, "unset": _unset, "edit": _edit, "trust": _trust}
 
 
 def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:

@@ -73,8 +73,7 @@ def _run(args: argparse.Namespace) -> int:
 
     _leave_to_notices("chatbot.hooks.bus")
     try:
-        done = asyncio.run(run_command(args))
-        return int(done() if callable(done) else done)
+        return int(asyncio.run(run_command(args)))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
@@ -98,7 +97,7 @@ def _leave_to_notices(name: str) -> None:
 
 
 async def run_command(args: argparse.Namespace) -> Any:
-    """Run the parsed command and return its `Exit`, or a function to call without a loop. Errors are raised."""
+    """Run the parsed command and return its `Exit`. Errors are raised."""
     run = importlib.import_module(_MODULES[args.command]).run
     if not gc.isenabled():
         gc.freeze()

@@ -41,11 +41,6 @@ def count(text: str) -> int:
     return number
 
 
-def workers(text: str) -> int:
-    """Parse a number of processes, 1 to 64."""
-    return _from_one(text, 64)
-
-
 def days(text: str) -> float:
     """Parse a number of days above 0."""
     number = float(text)
@@ -56,13 +51,9 @@ def days(text: str) -> float:
 
 def whole_days(text: str) -> int:
     """Parse a whole number of days, up to ten years."""
-    return _from_one(text, _MOST_DAYS)
-
-
-def _from_one(text: str, most: int) -> int:
     number = int(text)
-    if not 1 <= number <= most:
-        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {most}")
+    if not 1 <= number <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {_MOST_DAYS}")
     return number
 
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
-import os
-import signal
 import sys
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, warn
+from chatbot.cli.output import say
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options, Setup
-from chatbot.server.access_tokens import Tokens
+from chatbot.runtime import Options
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
 
-async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
-    """Serve until Ctrl-C or SIGTERM; with several workers, return what does so outside of the event loop."""
+async def run(args: argparse.Namespace) -> Exit:
+    """Serve until Ctrl-C or SIGTERM."""
     check_extra()
     from chatbot.server.identities import Identities
     from chatbot.server.serve import serve
@@ -38,43 +32,13 @@ async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
         port=args.port,
         namespace=args.namespace,
     )
-    if args.workers > 1:
-        await asyncio.to_thread(ask_once, Tokens.of(Setup.resolve(options).server_home))
-        return partial(_with_workers, args.workers, options)
     async with Identities(options) as identities:
-        await asyncio.to_thread(ask_once, identities.tokens)
         await serve(identities, ready=_tell)
     return Exit.OK
 
 
-def _with_workers(count: int, options: Options) -> Exit:
-    if not hasattr(os, "fork"):
-        raise ConfigError("--workers needs a system with fork, such as Linux or macOS")
-    from chatbot.server.workers import serve_with_workers
-
-    ended = serve_with_workers(count, options, ready=_tell)
-    return Exit.INTERRUPTED if ended == signal.SIGINT else Exit.TERMINATED
-
-
 def _tell(address: str) -> None:
     say(f"{address} (Ctrl-C stops)")
-
-
-def ask_once(tokens: Tokens) -> None:
-    """Ask the owner whether tokens of an earlier release remember; without a terminal, say how to decide it."""
-    labels = ", ".join(token.label for token in tokens.undecided())
-    if not labels:
-        return None
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return warn(
-            f"these tokens are from an earlier release; OpenAI clients that use them are not remembered: {labels}. "
-            "Run `chatbot serve` in a terminal to decide it, or make new ones with `chatbot token add --memory on`"
-        )
-    warn(f"tokens of an earlier release: {labels}. Shall clients of OpenAI that use them be remembered? [y/N]")
-    try:
-        tokens.decide("on" if sys.stdin.readline().strip().lower() in {"y", "yes"} else "off")
-    except OSError as error:
-        warn(f"the answer could not be saved and will be asked again: {error}")
 
 
 def check_extra() -> None:

@@ -12,24 +12,24 @@ from chatbot.cli.output import progress, say, say_json
 from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
-from chatbot.stores.backends import distribution_of_tables, migrate
+from chatbot.stores.backends import create_tables, distribution_of_tables
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, parse_address, parse_home
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Create or update the tables, print how Citus should distribute them, or copy an identity."""
+    """Create the tables, print how Citus should distribute them, or copy an identity."""
     if args.action == "copy":
         return await _copy(args)
     if args.citus:
         say("\n".join(distribution_of_tables()))
         return Exit.OK
     address = _address(args)
-    applied = await asyncio.to_thread(migrate, address, role=args.role)
+    is_new = await asyncio.to_thread(create_tables, address, role=args.role)
     if args.json:
-        say_json({"applied": applied, "role": args.role or None})
+        say_json({"created": is_new, "role": args.role or None})
         return Exit.OK
-    say("\n".join(f"applied {each}" for each in applied) or "the tables are up to date")
+    say("created the tables" if is_new else "the tables already exist")
     if args.role:
         say(f"{args.role} may use them")
     return Exit.OK

@@ -51,23 +51,14 @@ def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) ->
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     from chatbot.chat.activity import Activity
-    from chatbot.cli.charts.charts import chart_lines, spending
+    from chatbot.cli.charts import chart_lines, spending
 
     activity = Activity.of_last(args.days, utc_now())
     calls = await Ledger(setup.home).calls_since(activity.since)
     activity.add_calls(calls)
     bill = bill_of(calls)
-    title = f"{setup.identity.name}: usage of {args.days} days"
-    if args.html:
-        from chatbot.cli.charts.page import page, write_page
-
-        await write_page(
-            args.html, page(title, [_period(activity.since.date(), args)], spending(activity), _HEAD, _rows(bill))
-        )
     if args.json:
         say_json(bill.as_json() | {"days": [day.as_json() for day in activity.days]})
-    elif args.html:
-        say(f"wrote {args.html}")
     elif not bill.calls:
         say("No model calls yet")
     else:
@@ -80,10 +71,6 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
 def show_bill(bill: Bill) -> None:
     """Print the bill as a table with a line per purpose."""
     say_table(_HEAD, _rows(bill))
-
-
-def _period(since: object, args: argparse.Namespace) -> str:
-    return f"the last {args.days} days, from {since} on; days are UTC"
 
 
 def _rows(bill: Bill) -> list[list[str]]:

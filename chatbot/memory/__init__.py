@@ -84,13 +84,9 @@ __all__ = [
     "Version",
 ]
 
-_FORMER = {"Recalled": "RankedMemory", "Remembered": "AddResult"}
-"""Former names, which code outside of this repository may import."""
-
 
 def __getattr__(name: str) -> Any:
     """Import a public name's module when the name is asked for."""
-    name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'chatbot.memory' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

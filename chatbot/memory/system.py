@@ -40,7 +40,6 @@ from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
-from chatbot.stores.plugin_point import present_name
 from chatbot.stores.plugins import open_store
 from chatbot.stores.query import Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, check_text
@@ -842,7 +841,7 @@ class MemorySystem(Closable, Memory):
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
         """The stores that a session uses. Raises `UnknownStore` for one whose code is not configured."""
         for name in record.store_types:
-            if ":" in name and present_name(name) not in set(map(present_name, self._chosen)):
+            if ":" in name and name not in self._chosen:
                 raise UnknownStore(
                     f"session {record.id} uses the store {name!r}, which is not configured: "
                     "review it, then name it in memory of an [agents.<id>] table"

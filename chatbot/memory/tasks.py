@@ -182,10 +182,7 @@ def task_of(row: Observation) -> Task:
 
 
 def _written(details: dict[str, str]) -> dict[str, str | None]:
-    """The details as metadata: None takes one away. An empty `surface` says something, for without one a task surfaces.
-
-    Rows of earlier releases have none.
-    """
+    """The details as metadata: None takes one away. An empty `surface` is kept, for without one a task surfaces."""
     return {name: value if name == "surface" else value or None for name, value in details.items()}
 
 

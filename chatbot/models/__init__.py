@@ -24,8 +24,4 @@ def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings
         from chatbot.models.local_model import LocalModel
 
         return LocalModel(settings, providers)
-    if settings.keep_warm_s:
-        from chatbot.models.warm import WarmModel
-
-        return WarmModel(settings, providers)
     return LiteLLMModel(settings, providers)

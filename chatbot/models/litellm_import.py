@@ -23,7 +23,7 @@ from typing import Any
 
 from chatbot.errors import ProviderFailed
 
-SETTINGS = {
+_SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
@@ -50,26 +50,6 @@ def begin(*, with_client: bool = False) -> Future[ModuleType]:
             _under_way.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the import
             _ImportThread(_under_way, with_client=with_client).start()
         return _under_way
-
-
-def load() -> None:
-    """Import it, and the client, on this thread: for a process that forks others and must not have threads."""
-    global _under_way  # noqa: PLW0603 - a process has one litellm
-    with _lock:
-        if _under_way is None:
-            loading: Future[ModuleType] = Future()
-            try:
-                loading.set_result(_load())
-                importlib.import_module(_CLIENT)
-            except Exception as error:  # noqa: BLE001 - raised for everyone who needs the module
-                if not loading.done():
-                    loading.set_exception(error)
-            _under_way = loading
-
-
-def has_begun() -> bool:
-    """Return whether the module is imported here, or is being so."""
-    return _under_way is not None
 
 
 def is_loaded() -> bool:
@@ -134,7 +114,7 @@ class _ImportThread(threading.Thread, MetaPathFinder):
 
 
 def _load() -> ModuleType:
-    for name, value in SETTINGS.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     module = importlib.import_module("litellm")
     _silence(module)

@@ -3,10 +3,9 @@
 This is the only module that reads a key. Key, address and headers are taken together from one place that belongs to
 the called provider, so none of them reaches another provider:
 
-1. `api_key` and `api_base` next to the model's name, in older configurations;
-2. `[providers.<name>]`;
-3. the provider's usual environment variable, if it is called at its own address;
-4. the key that `chatbot keys set` stored for it, if it is called at its own address or has a name of your own.
+1. `[providers.<name>]`; for a model whose name is an address, only if `api_base` there is the same address;
+2. the provider's usual environment variable, if it is called at its own address;
+3. the key that `chatbot keys set` stored for it, if it is called at its own address or has a name of your own.
 
 LiteLLM would send OpenAI's key to about seventy other providers without a key. Therefore it always gets a key, if only
 the word `none`, except for providers with other ways to log in.
@@ -18,8 +17,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-
-from msgspec.structs import replace
 
 from chatbot.config import EmbeddingSettings, ModelSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
@@ -45,10 +42,13 @@ _NONE = ProviderSettings()
 
 
 class Provider:
-    """The provider of one model. `own` are the settings next to the model's name in the configuration."""
+    """The provider of one model. `prices` of input and output are those beside the model's name."""
 
     def __init__(
-        self, model: str, configured: Mapping[str, ProviderSettings] | None = None, own: ProviderSettings = _NONE
+        self,
+        model: str,
+        configured: Mapping[str, ProviderSettings] | None = None,
+        prices: tuple[float | None, float | None] = (None, None),
     ) -> None:
         self.configured = configured or {}
         self.model = model
@@ -57,32 +57,20 @@ class Provider:
         self.is_custom = bool(table.kind) and self.name not in known_providers()
         self.kind = table.kind if self.is_custom else self.name
         self._source = self._for_this_address(table)
-        if own.api_base:
-            self._source = own
-        elif own.api_key:  # the address and the headers stay those of the provider that the key is for
-            self._source = replace(self._source, api_key=own.api_key)
         self._place = f"[providers.{self.name}]"
-        prices = [each for each in (own, table) if each.input_usd_per_million is not None]
-        self.input_usd_per_million = prices[0].input_usd_per_million if prices else None
-        self.output_usd_per_million = prices[0].output_usd_per_million if prices else None
+        if prices[0] is None:
+            prices = (table.input_usd_per_million, table.output_usd_per_million)
+        self.input_usd_per_million, self.output_usd_per_million = prices
         self.disclosure = Disclosure(self.name, table.memory, table.sensitivity)
 
     @classmethod
     def of(
         cls, settings: ModelSettings | EmbeddingSettings, configured: Mapping[str, ProviderSettings] | None = None
     ) -> Provider:
-        """The provider of the model that these settings name; a key and an address in them are for it."""
-        key, base = settings.api_key, settings.api_base
+        """The provider of the model that these settings name."""
         if isinstance(settings, EmbeddingSettings):
-            own = ProviderSettings(api_key=key, api_base=base, input_usd_per_million=settings.usd_per_million)
-            return cls(settings.model, configured, own)
-        own = ProviderSettings(
-            api_key=key,
-            api_base=base,
-            input_usd_per_million=settings.input_usd_per_million,
-            output_usd_per_million=settings.output_usd_per_million,
-        )
-        return cls(settings.name, configured, own)
+            return cls(settings.model, configured, (settings.usd_per_million, None))
+        return cls(settings.name, configured, (settings.input_usd_per_million, settings.output_usd_per_million))
 
     def __repr__(self) -> str:
         return f"<Provider {self.name} of {self.model}>"
@@ -149,12 +137,6 @@ class Provider:
         """The headers to send. Raises `KeyRefused` for a variable that is not set."""
         return {name: self._value(text, f"headers.{name}") for name, text in self._source.headers.items()}
 
-    def resolved(self) -> ProviderSettings:
-        """The settings with which this provider needs nothing of the environment. Raises as `arguments` does."""
-        kind = self.kind if self.is_custom else ""
-        key = self.key() or ""
-        return replace(self._source, kind=kind, api_key=key, api_base=self.address(), headers=self.headers())
-
     def check(self, litellm: Any) -> None:
         """Raise a `ModelError` if the provider is unknown or its key is missing. Makes no call."""
         given = self.arguments()
@@ -199,8 +181,12 @@ class Provider:
         return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"
 
     def hint(self) -> str:
-        """Return why the key in the usual variable was not sent, to add to the provider's refusal; else empty."""
-        if self._source.api_key or self._is_at_home or self.is_custom:
+        """Return why no key was sent, to add to the provider's refusal; else empty."""
+        if self._source.api_key or self._is_at_home:
+            return ""
+        if self._address_in_name and not self._source.api_base:
+            return f' (no key was sent: set api_key and api_base = "{self._address_in_name}" in {self._place})'
+        if self.is_custom:
             return ""
         variable = next((each for each in variables_of(self.kind) if os.environ.get(each)), "")
         if not variable:

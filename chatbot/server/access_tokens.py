@@ -64,15 +64,11 @@ class Token:
     """Daily limits of the token."""
     user_quota: Quota = NO_QUOTA
     """Daily limits of each user named in its requests who has no own quota."""
-    has_chosen: bool = True
-    """False for a token of an earlier release, which could not choose that."""
 
     def as_json(self) -> dict[str, Any]:
         """The token as the file holds it."""
         lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
-        told = asdict(self) | lists | {"created_at": format_time(self.created_at)}
-        del told["has_chosen"]
-        return told if self.has_chosen else {name: value for name, value in told.items() if name != "memory"}
+        return asdict(self) | lists | {"created_at": format_time(self.created_at)}
 
     def caller(self) -> Caller:
         """Return the caller of this token."""
@@ -164,19 +160,6 @@ class Tokens:
         )
         self._change(lambda tokens: _with(tokens, token))
         return text, token
-
-    def undecided(self) -> tuple[Token, ...]:
-        """Tokens of an earlier release, not yet marked as remembering or not."""
-        return tuple(token for token in self.all() if not (token.has_chosen or token.metrics))
-
-    def decide(self, memory: Remembers) -> None:
-        """Set whether all undecided tokens remember. Durable on return."""
-        self._change(
-            lambda tokens: tuple(
-                each if each.has_chosen or each.metrics else replace(each, memory=memory, has_chosen=True)
-                for each in tokens
-            )
-        )
 
     def limit(self, text: str, change: Callable[[Token], Token]) -> Token:
         """Change the quotas of the token with that id or label, and return it. Durable on return.
@@ -284,5 +267,4 @@ def _parse_token(written: dict[str, Any]) -> Token:
         memory=memory,
         quota=quota_of(written.get("quota")),
         user_quota=quota_of(written.get("user_quota")),
-        has_chosen="memory" in written,
     )

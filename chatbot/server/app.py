@@ -70,7 +70,6 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         Idempotency,
         at_work=identities.at_work,
         requests=identities.requests,
-        siblings=identities.siblings,
         is_known=lambda scope: any(route.matches(scope)[0] is Match.FULL for route in app.routes),
     )
     app.add_middleware(

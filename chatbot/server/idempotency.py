@@ -24,7 +24,6 @@ from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
 from chatbot.server.idempotent_write import IdempotentWrite
 from chatbot.server.request_values import named_in_body
-from chatbot.server.siblings import Siblings
 from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"
@@ -33,7 +32,6 @@ _MOST_KEPT = 100
 LONGEST_KEY = 255
 KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
 _NO_CONTENT = 204
-_LOOK_EVERY_S = 0.1
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Name = tuple[str, str]
@@ -74,14 +72,12 @@ class Idempotency:
         *,
         at_work: set[asyncio.Task[None]],
         requests: Requests,
-        siblings: Siblings,
         is_known: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
         self._app = app
         self._is_known = is_known
         self._at_work = at_work
         self._requests = requests
-        self._siblings = siblings
         self._answers: OrderedDict[Name, _Answer] = OrderedDict()
         requests.when_forgotten.append(self._forget)
 
@@ -117,7 +113,7 @@ class Idempotency:
 
     async def _work(self, scope: Scope, name: Name, answer: _Answer) -> None:
         try:
-            known = await self._known(name, answer.request)
+            known = await asyncio.to_thread(self._requests.begin, *name, answer.request)
             if known is None:
                 await self._do(scope, name, answer)
             else:
@@ -130,18 +126,6 @@ class Idempotency:
         finally:
             self._let_go(name, answer)
             answer.messages.end()
-
-    async def _known(self, name: Name, request: str) -> EarlierRequest | None:
-        """Return the stored request, once no other worker is at it; store a new one, and return None."""
-        while True:
-            self._siblings.writing.add(name)  # before it is stored, so that nobody takes it for one that was cut off
-            known = await asyncio.to_thread(self._requests.begin, *name, request)
-            if known is None:
-                return None
-            self._siblings.writing.discard(name)
-            if known.status is not None or not await self._siblings.are_writing(name):
-                return known
-            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _do(self, scope: Scope, name: Name, answer: _Answer) -> None:
         """Do the work, and record its completion before the last part of the answer is sent."""
@@ -188,7 +172,6 @@ class Idempotency:
         await self._app(scope, _never_leaving(scope["state"]["body"]), send)
 
     def _let_go(self, name: Name, answer: _Answer) -> None:
-        self._siblings.writing.discard(name)
         if not answer.is_kept:
             del self._answers[name]
         for old in list(self._answers)[: max(0, len(self._answers) - _MOST_KEPT)]:

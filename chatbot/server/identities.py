@@ -20,7 +20,6 @@ from chatbot.server.followers import Followers
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
 from chatbot.server.rates import SharedRates
-from chatbot.server.siblings import Siblings
 from chatbot.server.storage_probe import StorageProbe
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
@@ -37,7 +36,7 @@ _TIDIED_EVERY_S = 30.0
 class Identities(AsyncResource):
     """Every identity, or the one that `options` names. Open with `async with`; `access` opens one for a caller.
 
-    `open_runtime` makes the runtime of an identity from its options; `siblings` are other workers of the same server.
+    `open_runtime` makes the runtime of an identity from its options.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class Identities(AsyncResource):
         options: Options | None = None,
         *,
         open_runtime: Callable[[Options], Runtime] = Runtime,
-        siblings: Siblings | None = None,
     ) -> None:
         options = options or Options()
         self._open_runtime = open_runtime
@@ -61,7 +59,6 @@ class Identities(AsyncResource):
         self.requests = Requests.of(self.setup.server_home)
         self.rates = SharedRates.of(self.setup.server_home)
         self.turns = Turns()
-        self.siblings = siblings or Siblings()
         self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
@@ -109,25 +106,24 @@ class Identities(AsyncResource):
             if not known:
                 raise IdentityError("no identity is available to you")
             name = known[0]
-        return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts, self.siblings)
+        return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
 
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `access` makes that."""
         return await self.runtimes.get(identity)
 
-    async def check_at_rest(self, identity: str) -> None:
-        """Raise `ConflictingChange` while the identity is answering, here or in another worker."""
-        if self.turns.of_identity(identity) or await self.siblings.are_busy(identity):
+    def check_at_rest(self, identity: str) -> None:
+        """Raise `ConflictingChange` while the identity is answering."""
+        if self.turns.of_identity(identity):
             raise ConflictingChange("a reply is being written: save again when it is complete")
 
     async def reopen(self, identity: str) -> None:
         """Open an identity with its settings as they are now. Raises what opening raises, and changes nothing then.
 
-        Raises `ConflictingChange` while it is answering. Other workers follow.
+        Raises `ConflictingChange` while it is answering.
         """
-        await self.check_at_rest(identity)
+        self.check_at_rest(identity)
         await self.runtimes.reopen(identity)
-        await self.siblings.reopen(identity)
 
     async def warm(self) -> None:
         """Get the usual identity ready, so that its first turn is as fast as the second.
@@ -141,7 +137,6 @@ class Identities(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
-        await self.siblings.aclose()
         self.followers.end()
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
@@ -189,12 +184,7 @@ class Identities(AsyncResource):
     async def __aenter__(self) -> Self:
         """Raise `ConfigError` where the database itself would not keep identities apart."""
         await self._check_apart(self._backend)
-        await self.siblings.listen(self.turns, self._reopen_if_open)
         return self
-
-    async def _reopen_if_open(self, identity: str) -> None:
-        if identity in self.runtimes:
-            await self.runtimes.reopen(identity)
 
     async def _check_apart(self, backend: Backend) -> None:
         if reason := await asyncio.to_thread(backend.why_not_apart):

@@ -25,8 +25,7 @@ from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.relay import RemoteTurn, write_down
-from chatbot.server.siblings import Siblings
-from chatbot.server.turns import KeptTurn, LiveTurn, RunningTurn, Saying, Then, Turns
+from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Clearance, Right, check_may, least_clearance
 from chatbot.stores.errors import UnsupportedOperation
 
@@ -99,7 +98,6 @@ class IdentityAccess:
     chats: Chats
     turns: Turns
     accounts: Accounts
-    siblings: Siblings
 
     @property
     def payers(self) -> tuple[Payer, ...]:
@@ -240,25 +238,21 @@ class IdentityAccess:
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)
             await memory.delete_session(session.id)
 
-    async def turns_under_way(self, session_id: str) -> list[LiveTurn]:
-        """The turns of a session that have not ended, in any worker, in their order. Raises like `session`."""
+    async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
+        """The turns of a session that run in this server, in their order. Raises like `session`."""
         (await self.session(session_id)).check("read")
-        place = (self.identity, session_id)
-        running: list[LiveTurn] = [*self.turns.under_way(place), *await self.siblings.turns(place)]
-        return sorted(running, key=lambda turn: turn.begun_at)
+        return self.turns.under_way((self.identity, session_id))
 
-    async def turns_lately(self, session_id: str) -> list[LiveTurn]:
-        """The turns of a session that began last, ended ones too. Raises like `session`."""
+    async def turns_lately(self, session_id: str) -> list[RunningTurn]:
+        """The turns of a session that began last here, ended ones too. Raises like `session`."""
         (await self.session(session_id)).check("read")
-        place = (self.identity, session_id)
-        return [*self.turns.lately(place), *await self.siblings.turns(place, lately=True)]
+        return self.turns.lately((self.identity, session_id))
 
-    async def is_answered(self, session_id: str) -> bool:
-        """Return whether a turn of a session is under way, in any worker."""
-        place = (self.identity, session_id)
-        return bool(self.turns.under_way(place) or await self.siblings.turns(place))
+    def is_answered(self, session_id: str) -> bool:
+        """Return whether a turn of a session runs in this server."""
+        return bool(self.turns.under_way((self.identity, session_id)))
 
-    async def listen(self, session_id: str) -> LiveTurn | RemoteTurn | None:
+    async def listen(self, session_id: str) -> RunningTurn | RemoteTurn | None:
         """The turn of a session under way, here or in another server; None if there is none. Raises like `session`."""
         for turn in await self.turns_under_way(session_id):
             return turn

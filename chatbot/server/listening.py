@@ -15,7 +15,7 @@ from chatbot.server.doors import is_loopback
 from chatbot.server.protocol import impatient
 
 _LONGEST_HEAD = 32 * 1024
-BACKLOG = 2048
+_BACKLOG = 2048
 """Connections that wait to be accepted."""
 
 
@@ -32,7 +32,7 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises `ConfigError`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise ConfigError(
             f"{host} port {port} is not available: {error.strerror or error}: choose another with --port"
@@ -49,13 +49,8 @@ def address_of(host: str, sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def uvicorn_config(
-    app: ASGIApp, settings: ServerSettings, *, farewell_s: int, backlog: int = BACKLOG
-) -> uvicorn.Config:
-    """Return uvicorn's configuration; running requests get `farewell_s` seconds at shutdown.
-
-    `backlog` is how many connections it accepts at a time.
-    """
+def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -> uvicorn.Config:
+    """Return uvicorn's configuration; running requests get `farewell_s` seconds at shutdown."""
     return uvicorn.Config(
         app,
         http=impatient(settings.request_timeout_s),
@@ -66,7 +61,7 @@ def uvicorn_config(
         proxy_headers=False,  # forwarded addresses are not trusted
         limit_concurrency=settings.connections,
         timeout_keep_alive=math.ceil(settings.request_timeout_s),
-        backlog=backlog,
+        backlog=_BACKLOG,
         timeout_graceful_shutdown=farewell_s,
         h11_max_incomplete_event_size=_LONGEST_HEAD,
     )

@@ -18,18 +18,16 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from chatbot.chat import ClientCall, Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat.events import Event, event_as_json, event_from_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
-from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.server.elsewhere import is_free
 from chatbot.server.errors import Problem, ProblemError, TurnLost, problem_of, unexpected
 from chatbot.server.turns import KeptTurn, RunningTurn, TurnResult
 from chatbot.stores.backend import Backend, Lease, Lines, Mark, Place, Record
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import format_time
-from chatbot.tools import ToolResult
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +40,6 @@ _OLD = timedelta(minutes=1)
 _LEASE_EVERY_S = 0.5
 _GRACE_S = 2.0
 """How long after the lease the end of a turn may be written."""
-
-_TEXTS: Mapping[type[TextDelta | ReasoningDelta | Phase | Notice], str] = {
-    TextDelta: "text",
-    ReasoningDelta: "thinking",
-    Phase: "phase",
-    Notice: "notice",
-}
-_CALLS: Mapping[type[ToolStarted | ClientCall], str] = {ToolStarted: "tool", ClientCall: "client_call"}
 
 
 async def write_down(place: Place, turn: RunningTurn, closing: asyncio.Event) -> None:
@@ -154,7 +144,7 @@ class RemoteTurn:
         if record["n"] <= self._read_to:  # lines are read again after others were erased
             return []
         self._read_to, self._end = record["n"], record.get("end")
-        return list(map(_event_of, record["events"]))
+        return [event_from_json(*each) for each in record["events"]]
 
 
 def _place_of(session: SessionHandle, backend: Backend) -> Place:
@@ -186,37 +176,13 @@ def _erase(lines: Lines, name: str, now: datetime) -> None:
         logger.warning("what was written for listeners of a turn stays: %s", error)
 
 
-def _as_json(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The events, with the pieces of a text in one."""
-    found: list[dict[str, Any]] = []
+def _as_json(events: Sequence[Event]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events as JSON, with the pieces of a text in one."""
+    found: list[tuple[str, dict[str, Any]]] = []
     for event in events:
-        written = _json_of(event)
-        if written["kind"] == "text" and found and found[-1]["kind"] == "text":
-            found[-1]["text"] += written["text"]
+        kind, data = event_as_json(event)
+        if kind == "text" and found and found[-1][0] == "text":
+            found[-1][1]["text"] += data["text"]
         else:
-            found.append(written)
+            found.append((kind, data))
     return found
-
-
-def _json_of(event: Event) -> dict[str, Any]:
-    match event:
-        case ReasoningDelta():
-            return {"kind": "thinking", "text": ""}  # what it says is for the client that asked for it
-        case TextDelta(text) | Phase(text) | Notice(text):
-            return {"kind": _TEXTS[type(event)], "text": text}
-        case ToolStarted(call) | ClientCall(call):
-            return {"kind": _CALLS[type(event)], "call": asdict(call)}
-        case ToolFinished(ToolResult(call, content, is_error)):
-            return {"kind": "tool_result", "call": asdict(call), "content": content, "is_error": is_error}
-
-
-def _event_of(written: Mapping[str, Any]) -> Event:
-    kind = written["kind"]
-    for event, name in _TEXTS.items():
-        if name == kind:
-            return event(written["text"])
-    call = ToolCall(**written["call"])
-    for event_of_call, name in _CALLS.items():
-        if name == kind:
-            return event_of_call(call)
-    return ToolFinished(ToolResult(call, written["content"], written["is_error"]))

@@ -9,9 +9,9 @@ import uvicorn
 
 from chatbot.server.app import create_app
 from chatbot.server.identities import Identities
-from chatbot.server.listening import BACKLOG, address_of, check_doors, listening, uvicorn_config
+from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
 
-FAREWELL_S = 10
+_FAREWELL_S = 10
 """Seconds that running requests get at shutdown."""
 
 
@@ -38,26 +38,11 @@ def server_of(identities: Identities) -> uvicorn.Server:
 class _Server(uvicorn.Server):
     """Lets go of those who follow changes when it stops: they would never end by themselves."""
 
-    def __init__(self, identities: Identities, *, backlog: int = BACKLOG) -> None:
-        super().__init__(
-            uvicorn_config(create_app(identities), identities.settings, farewell_s=FAREWELL_S, backlog=backlog)
-        )
+    def __init__(self, identities: Identities) -> None:
+        super().__init__(uvicorn_config(create_app(identities), identities.settings, farewell_s=_FAREWELL_S))
         self._identities = identities
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Override `uvicorn.Server`."""
         self._identities.followers.end()
         await super().shutdown(sockets)
-
-
-class SharingServer(_Server):
-    """A server on a socket that others listen on, too: it takes one connection at a time and leaves them the rest."""
-
-    def __init__(self, identities: Identities) -> None:
-        super().__init__(identities, backlog=1)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept; asyncio would else shorten the queue of the socket to what is taken at a time."""
-        await super().startup(sockets)
-        for each in sockets or ():
-            each.listen(BACKLOG)

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
-from uuid import uuid4
+from typing import Any
 
 from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
@@ -64,27 +63,10 @@ class Saying:
     client: ClientRequest = NO_CLIENT
 
 
-class LiveTurn(Protocol):
-    """A running turn, here or in another worker."""
-
-    text: str
-    begun_at: datetime
-
-    def events(self) -> AsyncIterator[Event]:
-        """Yield the events from the start to the end of the turn; its errors are not raised here."""
-
-    async def ended(self) -> TurnResult:
-        """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
-
-    async def stop(self) -> None:
-        """Stop the model; the text so far is kept."""
-
-
 class RunningTurn:
     """One running turn, independent of its listeners."""
 
     def __init__(self, chat: Chat, saying: Saying, *, then: Then | None = None) -> None:
-        self.name = uuid4().hex
         self.text = saying.text
         self.begun_at = utc_now()
         self._feed: Feed[Event] = Feed()
@@ -241,11 +223,6 @@ class Turns(AsyncResource):
     def lately(self, place: SessionKey) -> list[RunningTurn]:
         """The turns of that session that began last, ended ones too, for a listener that comes just too late."""
         return [turn for where, turn in self._begun if where == place]
-
-    def named(self, name: str) -> RunningTurn | None:
-        """The turn of that name that has not ended, or ended lately; None if there is none."""
-        known = [*self._running, *(turn for _, turn in self._begun)]
-        return next((turn for turn in known if turn.name == name), None)
 
     def of_identity(self, identity: str) -> list[RunningTurn]:
         """The turns of all sessions of an identity that have not ended."""

@@ -40,7 +40,7 @@ def telemetry_of(settings: TelemetrySettings, *, serves: bool) -> Telemetry:
         {
             "service.name": settings.service,
             "service.version": version("chatbot-runtime"),
-            "service.instance.id": str(uuid4()),  # a server may have several processes
+            "service.instance.id": str(uuid4()),  # several servers may send to one collector
         }
     )
     registry = CollectorRegistry() if serves and settings.prometheus else None

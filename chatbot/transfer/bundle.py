@@ -35,9 +35,7 @@ from chatbot.transfer.session_export import SessionExport
 from chatbot.transfer.untrusted import ZipFile, decoded
 
 FORMAT = "chatbot-bundle"
-VERSION = 2
-_WITHOUT_ATTACHMENTS = 1
-"""The version of a bundle that holds none, which earlier releases read too."""
+VERSION = 1
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 64 << 20
 _LARGEST_AMOUNT = 1e12
@@ -82,7 +80,7 @@ class BundleWriter:
         """Write the manifest, which completes the bundle."""
         manifest = {
             "format": FORMAT,
-            "version": VERSION if any(_is_attachment(name) for name in self._files) else _WITHOUT_ATTACHMENTS,
+            "version": VERSION,
             "exported_at": format_time(self._now),
             "sessions": self._sessions,
             "files": self._files,
@@ -211,12 +209,7 @@ def _manifest(archive: ZipFile) -> tuple[dict[str, Any], list[str]]:
             f"{archive.path} was written by a later release (format {version}): upgrade chatbot to read it"
         )
     is_listed = isinstance(sessions, list) and all(isinstance(each, str) and is_session_id(each) for each in sessions)
-    if (
-        version not in {_WITHOUT_ATTACHMENTS, VERSION}
-        or not isinstance(files, dict)
-        or not is_listed
-        or len(set(sessions)) != len(sessions)
-    ):
+    if version != VERSION or not isinstance(files, dict) or not is_listed or len(set(sessions)) != len(sessions):
         raise DamagedFile(f"{archive.path}: the manifest is invalid")
     return files, sessions
 

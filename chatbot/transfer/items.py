@@ -49,7 +49,6 @@ class MemoryItem:
     def digest(self) -> str:
         """Return a hash of the content."""
         said = {found.name: getattr(self.draft, found.name) for found in fields(Draft)}
-        said["metadata"] = said["metadata"] or None  # as in the digests of earlier imports
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 

@@ -7,7 +7,7 @@ ids        from rows to their ids, and back         labels     from labels to ro
 search     rows by their words: what is indexed when, over
 index      the segments that count and what is in memory only (overlay), ranked by `ranking` over what is `visible`
 segments   the arrays of one segment                manifest   which segments count
-codec      Whoosh, which writes and reads segments  arrays     the format of every cache, with checksums
+codec      Whoosh, which writes segments            arrays     the format of every cache, with checksums
 columns    questions over whole columns             parts      arrays of which later parts win, over which are
 vectors    vectors of meaning                       spoken     what sessions speak of
 folder_shelf  the folder that all of these are kept in

@@ -1,30 +1,25 @@
-"""Whoosh over segments: its own `SegmentWriter` writes them and its own `Searcher` reads them, through this codec.
+"""Writing of segments by Whoosh's own `SegmentWriter`, through a codec.
 
 A codec is where Whoosh lets others decide how postings are kept. With this one it writes no file of its own: no table
-of contents, no pickle. Imported for writing only; a search needs none of it.
+of contents, no pickle. Searches need none of it: they read the arrays.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from whoosh.codec import base
 from whoosh.fields import FieldType, Schema
 from whoosh.filedb.filestore import RamStorage
 from whoosh.formats import Frequency
-from whoosh.matching import ListMatcher
-from whoosh.reading import SegmentReader, TermInfo, TermNotFound
 from whoosh.writing import SegmentWriter
 
 from chatbot.stores.observations.arrays import joined
 from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
-from chatbot.stores.text.bm25 import FIELDS, LENGTHS, MAX_FREQUENCY, length_to_byte
+from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
 _FIELD, _DOCUMENT, _TERM = 16, 20, 36
@@ -163,9 +158,6 @@ class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
         """Keep the length of one of its fields."""
         self.codes[NUMBERS[fieldname], self._document] = length_to_byte(length)
 
-    def cancel_doc(self) -> None:
-        """Nothing of a document is kept before it is whole."""
-
     def close(self) -> None:
         """Whoosh's end."""
         self.is_closed = True
@@ -189,34 +181,10 @@ class _Fields(base.FieldWriter):  # type: ignore[misc]
 
 
 class _New(base.Segment):  # type: ignore[misc]
-    """A segment while Whoosh writes or reads it."""
-
-    def __init__(self, codec: Codec, rows: int) -> None:
-        super().__init__("rows")
-        self._codec = codec
-        self._rows = rows
-
-    def codec(self) -> Codec:
-        """The codec."""
-        return self._codec
+    """A segment while Whoosh writes it."""
 
     def set_doc_count(self, count: int) -> None:
-        """Take how many there are."""
-        self._rows = count
-
-    def doc_count_all(self) -> int:
-        """Return the number of documents."""
-        return self._rows
-
-    doc_count = doc_count_all
-
-    def deleted_count(self) -> int:
-        """None: what is deleted is not visible."""
-        return 0
-
-    def is_deleted(self, docnum: int) -> bool:  # noqa: ARG002
-        """Never."""
-        return False
+        """Nobody asks for it."""
 
     def should_assemble(self) -> bool:
         """Never: there are no files."""
@@ -224,18 +192,16 @@ class _New(base.Segment):  # type: ignore[misc]
 
 
 class Codec(base.Codec):  # type: ignore[misc]
-    """Codec of a segment that is built for so many rows, or of an existing one."""
+    """Codec of a segment that is written for so many rows."""
 
     length_stats = False
 
-    def __init__(self, rows: int = 0, segment: Segment | None = None) -> None:
-        self._rows = rows
-        self._segment = segment
+    def __init__(self, rows: int) -> None:
         self._documents = _Documents(rows)
 
     def new_segment(self, storage: object, indexname: str) -> _New:  # noqa: ARG002
         """A segment for Whoosh."""
-        return _New(self, self._rows)
+        return _New(indexname)
 
     def per_document_writer(self, storage: object, segment: object) -> _Documents:  # noqa: ARG002
         """For lengths."""
@@ -244,19 +210,6 @@ class Codec(base.Codec):  # type: ignore[misc]
     def field_writer(self, storage: object, segment: object) -> _Fields:  # noqa: ARG002
         """For postings."""
         return _Fields(self._documents)
-
-    def terms_reader(self, storage: object, segment: object) -> _Terms:  # noqa: ARG002
-        """Return the terms of the existing segment."""
-        return _Terms(self._there())
-
-    def per_document_reader(self, storage: object, segment: object) -> _Lengths:  # noqa: ARG002
-        """Return the lengths of the existing segment."""
-        return _Lengths(self._there())
-
-    def _there(self) -> Segment:
-        if self._segment is None:
-            raise ValueError("there is no segment to be read")
-        return self._segment
 
 
 class RowWriter(SegmentWriter):  # type: ignore[misc]
@@ -347,112 +300,3 @@ def build(
     for segment in segments:
         writer.add_segment(segment)
     return writer.finish()
-
-
-def reader(segment: Segment) -> SegmentReader:
-    """The segment as Whoosh reads it, for its `Searcher`."""
-    schema = Schema(**{name: _CountField(Frequency(), None, scorable=True) for name in FIELDS})
-    codec = Codec(segment=segment)
-    return SegmentReader(RamStorage(), schema, _New(codec, len(segment)), generation=0, codec=codec)
-
-
-class _Lengths(base.PerDocumentReader):  # type: ignore[misc]
-    def __init__(self, segment: Segment) -> None:
-        self._rows = len(segment)
-        self._codes = segment.codes
-
-    def doc_count(self) -> int:
-        return self._rows
-
-    doc_count_all = doc_count
-
-    def has_deletions(self) -> bool:
-        return False
-
-    def is_deleted(self, docnum: int) -> bool:  # noqa: ARG002
-        """Never."""
-        return False
-
-    def deleted_docs(self) -> Iterator[int]:
-        return iter(())
-
-    def stored_fields(self, docnum: int) -> dict[str, Any]:  # noqa: ARG002
-        return {}
-
-    def doc_field_length(self, docnum: int, fieldname: str, default: int = 0) -> int:  # noqa: ARG002
-        return LENGTHS[int(self._codes[NUMBERS[fieldname], docnum])]
-
-    def lengths(self, fieldname: str) -> list[int]:
-        return [LENGTHS[code] for code in self._codes[NUMBERS[fieldname]].tolist()]
-
-    def field_length(self, fieldname: str) -> int:
-        return sum(self.lengths(fieldname))
-
-    def min_field_length(self, fieldname: str) -> int:
-        return min(self.lengths(fieldname))
-
-    def max_field_length(self, fieldname: str) -> int:
-        return max(self.lengths(fieldname))
-
-
-class _Terms(base.TermsReader):  # type: ignore[misc]
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-        self._lengths = _Lengths(segment)
-        self._texts = segment.terms()
-
-    def __contains__(self, term: tuple[str, bytes]) -> bool:
-        return bool(self._held(*term))
-
-    def terms(self) -> Iterator[tuple[str, bytes]]:
-        return chain.from_iterable(self.terms_from(name, b"") for name in sorted(FIELDS))
-
-    def terms_from(self, fieldname: str, prefix: bytes) -> Iterator[tuple[str, bytes]]:
-        texts = self._texts[bisect_left(self._texts, prefix) :]
-        return ((fieldname, text) for text in texts if self._held(fieldname, text))
-
-    def items(self) -> Iterator[tuple[tuple[str, bytes], TermInfo]]:
-        return ((term, self.term_info(*term)) for term in self.terms())
-
-    def items_from(self, fieldname: str, prefix: bytes) -> Iterator[tuple[tuple[str, bytes], TermInfo]]:
-        return ((term, self.term_info(*term)) for term in self.terms_from(fieldname, prefix))
-
-    def frequency(self, fieldname: str, text: bytes) -> int:
-        return sum(self._held(fieldname, text).values())
-
-    def doc_frequency(self, fieldname: str, text: bytes) -> int:
-        return len(self._held(fieldname, text))
-
-    def term_info(self, fieldname: str, text: bytes) -> TermInfo:
-        held = self._held(fieldname, text)
-        if not held:
-            raise TermNotFound(f"{fieldname}:{text!r}")
-        lengths = [self._lengths.doc_field_length(row, fieldname) for row in held]
-        return TermInfo(
-            weight=float(sum(held.values())),
-            df=len(held),
-            minlength=min(lengths),
-            maxlength=max(lengths),
-            maxweight=float(max(held.values())),
-            minid=min(held),
-            maxid=max(held),
-        )
-
-    def matcher(self, fieldname: str, text: bytes, format_: object, scorer: object = None) -> ListMatcher:
-        held, info = self._held(fieldname, text), self.term_info(fieldname, text)
-        weights = list(map(float, held.values()))
-        return ListMatcher(list(held), weights, [b""] * len(held), format_, scorer=scorer, terminfo=info)
-
-    def indexed_field_names(self) -> list[str]:
-        return [name for name, total in zip(FIELDS, self._segment.entry.totals, strict=True) if total]
-
-    def _held(self, fieldname: str, text: bytes) -> dict[int, int]:
-        """From each document that has the term in the field to how often."""
-        for number, begin, end in self._segment.runs(text.decode()):
-            if number == NUMBERS[fieldname]:
-                postings = self._segment.postings[begin:end]
-                counts = (postings & MANY).tolist()
-                for place, count in self._segment.many(begin, end):
-                    counts[place - begin] = count
-                return dict(zip((postings >> 16).tolist(), counts, strict=True))
-        return {}

@@ -75,10 +75,6 @@ class Ids:
             self._look_up_all()
         return self._numbers
 
-    def is_erased(self, each: str) -> bool:
-        """Return whether the row was erased and its id was not used again."""
-        return each in self.erased and self.number(each) is None
-
     def text(self) -> str:
         """All of them, one behind the other."""
         return str(self._written, "ascii") + "".join(self._added)

@@ -91,8 +91,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMER_VECTORS = "vectors"
-"""The file of vectors of earlier releases: erased with the first change, for it is of no use any more."""
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
 """Lines of the journal that are worth a new snapshot, for each process that begins reads them."""
@@ -313,14 +311,12 @@ class Keeper:
                 and not vectors_.has(number, digest)
             }
             if kept:
-                self._cache.remove(FORMER_VECTORS)
                 vectors_.add(model, dimension, kept.values(), texts)
         return len(kept)
 
     def forget_vectors(self) -> None:
         """Delete the vector files of this identity."""
         with self._alone():
-            self._cache.remove(FORMER_VECTORS)
             self._vectors().remove()
 
     def vector_stats(self, view: View) -> VectorStats:
@@ -425,7 +421,6 @@ class Keeper:
             self._snapshots.remove()
             numbers = {self._table.numbers[each] for each in gone}
             self.search.erase(numbers)
-            self._cache.remove(FORMER_VECTORS)
             self._vectors().erase(numbers)
             begun = {self._table.starts[number]: (number, self._table.ids[number]) for number in numbers}
             change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.ids.erased)

@@ -178,11 +178,6 @@ class Segment:
             for number, total in enumerate(self.entry.totals)
         ]
 
-    def runs(self, term: str) -> Sequence[TermRun]:
-        """The runs of a term, by field; what is in them is checked."""
-        self.find((term,))
-        return self._known[term]
-
     def runs_of(self, terms: Sequence[str]) -> list[tuple[int, TermRun]]:
         """The runs of several terms, in their order, each with the number of its term."""
         self.find(terms)

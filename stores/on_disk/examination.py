@@ -25,7 +25,7 @@ from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
 from chatbot.stores.flaws import Flaw
-from chatbot.stores.json_lines import damage_of, encode, has_sum, is_blank, record_of
+from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
 from chatbot.stores.on_disk.sessions import FolderSessions
@@ -99,17 +99,11 @@ def bad_lines(
 
 def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], lock: str) -> Iterator[Flaw]:
     """Name the lines that are not as they were written."""
-    changed: list[str] = []
-    summed = False
-    for number, line in enumerate(lines, 1):
-        if not line or is_blank(line):
-            continue
-        damage = damage_of(line)
-        if not damage and summed and not has_sum(line) and number not in bad:
-            damage = "it has no checksum, though lines before it have"
-        summed = summed or has_sum(line)
-        if damage:
-            changed.append(f"line {number}: {damage}{' (it cannot be read)' if number in bad else ''}")
+    changed = [
+        f"line {number}: {damage}{' (it cannot be read)' if number in bad else ''}"
+        for number, line in enumerate(lines, 1)
+        if not is_blank(line) and (damage := damage_of(line))
+    ]
     if changed:
         others = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         what = f"{path} was changed after it was written, {'; '.join(changed[:_NAMED])}{others}: look at it, it is kept"

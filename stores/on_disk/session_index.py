@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 NAME = "sessions.json"
 JOURNAL_NAME = "sessions.journal.jsonl"
 SESSION_NAME = "session.json"
-_SUMMED = {"sums": True}
 _HEAD_BYTES = 200
 _ATTEMPTS = 4
 _PAUSE_S = 0.001
@@ -217,7 +216,7 @@ class SessionIndex:
 
     def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None, *, durable: bool) -> None:
         lines = ",\n".join(json.dumps(_summed(record.as_json()), ensure_ascii=False) for record in records)
-        head = json.dumps({"version": VERSION, "folders": marker, **_SUMMED})[:-1]
+        head = json.dumps({"version": VERSION, "folders": marker})[:-1]
         folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode(), durable=durable)
         folder.remove(JOURNAL_NAME)
         if durable:
@@ -249,17 +248,11 @@ def _summed(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "sum": _sum(fields)}
 
 
-def _check_sum(fields: dict[str, Any], *, needs_sum: bool) -> dict[str, Any]:
-    """The fields without their checksum. Lines of earlier releases have none."""
-    found = fields.pop("sum", None)
-    if found != _sum(fields) and (found is not None or needs_sum):
+def _check_sum(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields without their checksum."""
+    if fields.pop("sum", None) != _sum(fields):
         raise _DamagedIndexError(f"the checksum of {json.dumps(fields)[:80]} is wrong")
     return fields
-
-
-def _has_sums(folder: Folder) -> bool:
-    """Return whether each line has a checksum."""
-    return _head(folder).items() >= _SUMMED.items()
 
 
 def _head(folder: Folder) -> dict[str, Any]:
@@ -301,7 +294,7 @@ def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterato
 
 
 def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, Any]]:
-    for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME)), folder):
+    for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
         if line.get("op") == "drop":
             dropped.add(str(line.get("id")))
         elif isinstance(line.get("session"), dict):
@@ -313,11 +306,10 @@ def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
     lines = (line for line in lines if line and not line.endswith(b'"sessions": ['))
     if next(lines, b"") != b"]}":
         raise _DamagedIndexError("it has no end")
-    yield from _decoded(lines, folder)
+    yield from _decoded(lines)
 
 
-def _decoded(lines: Iterable[bytes], folder: Folder) -> Iterator[dict[str, Any]]:
-    needs_sum = _has_sums(folder)
+def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             fields = json.loads(line)
@@ -325,7 +317,7 @@ def _decoded(lines: Iterable[bytes], folder: Folder) -> Iterator[dict[str, Any]]
             raise _DamagedIndexError(f"{line[:80]!r} is not valid JSON: {error}") from error
         if not isinstance(fields, dict):
             raise _DamagedIndexError(f"{line[:80]!r} is not a record")
-        yield _check_sum(fields, needs_sum=needs_sum)
+        yield _check_sum(fields)
 
 
 def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:

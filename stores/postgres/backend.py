@@ -66,7 +66,7 @@ class PostgresBackend(PostgresPlace, Backend):
         reason = self.database.may_see_all()
         return reason and (
             f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
-            "use a role that `chatbot storage migrate --role NAME` was run for"
+            "use a role that `chatbot storage create --role NAME` was run for"
         )
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:

@@ -39,7 +39,7 @@ from chatbot.stores.postgres.database_connection import (
 )
 from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
 from chatbot.stores.postgres.hints import Hints
-from chatbot.stores.postgres.migration import check_version
+from chatbot.stores.postgres.schema import check_version
 from chatbot.stores.span import count
 
 logger = logging.getLogger(__name__)

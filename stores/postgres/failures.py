@@ -9,7 +9,7 @@ from psycopg import errors
 
 from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
 
-MIGRATE = "chatbot storage migrate"
+CREATE = "chatbot storage create"
 _PASSING = (errors.SerializationFailure, errors.DeadlockDetected)
 _TOO_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.TooManyConnections)
 _OF_CONNECTIONS = "08"
@@ -92,11 +92,11 @@ _ABSENCES = {
 def _fault(error: psycopg.Error) -> str:
     """Return what somebody has to mend; empty for what may pass by itself, or nobody foresaw."""
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
-        return f" has no tables of chatbot: run `{MIGRATE}`"
+        return f" has no tables of chatbot: run `{CREATE}`"
     if isinstance(error, errors.InsufficientPrivilege):
         whole = "for database" in str(error)
         remedy = "--url` with the owner of the database" if whole else "--role NAME` as the owner of the tables"
-        return f": {_short(error)}: run `{MIGRATE} {remedy}"
+        return f": {_short(error)}: run `{CREATE} {remedy}"
     hint = _hint(error)
     return hint and f": {hint}"
 

@@ -232,7 +232,6 @@ LAST_EVENT = """
 SELECT start, line FROM chatbot.event
 WHERE identity = %(identity)s AND start < %(end)s ORDER BY start DESC LIMIT 1
 """
-ADD_EVENT = "INSERT INTO chatbot.event (identity, start, line) VALUES (%(identity)s, %(start)s, %(line)s)"
 ADD_EVENTS = """
 INSERT INTO chatbot.event (identity, start, line)
 SELECT %(identity)s, e.start, e.line FROM unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)
@@ -299,7 +298,7 @@ WITHOUT_IDENTITY: dict[str, LiteralString] = {
     "process": "SELECT pg_backend_pid()",
     "clock": "SELECT clock_timestamp()",
     "plans": "SET plan_cache_mode = force_generic_plan",
-    "version": "SELECT coalesce(max(version), 0) FROM chatbot.migration",
+    "version": "SELECT number FROM chatbot.version",
     "rights": """
 SELECT r.rolsuper, r.rolbypassrls, EXISTS (
     SELECT 1 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace

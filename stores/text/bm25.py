@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 
 Document = Mapping[str, Sequence[str]]
@@ -33,8 +33,6 @@ MAX_FREQUENCY = 65_535
 
 LENGTHS: tuple[int, ...] = tuple(round((1.033**code - 1) * 27) for code in range(256))
 """Length for each byte: exact up to ten, then in steps of about 3 %."""
-
-byte_to_length: Callable[[int], int] = LENGTHS.__getitem__
 
 
 def length_to_byte(length: int) -> int:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat import Chat, Rules
+from chatbot.chat import Chat, Event, Notice, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Event, Notice
 from chatbot.config import AgentSettings, BudgetSettings, ProviderSettings, RerankSettings
 from chatbot.errors import ConfigError, ModelError, ProviderFailed
 from chatbot.memory import MemorySystem, SessionHandle

@@ -12,13 +12,12 @@ from chatbot.hooks.extraction.extraction_model import calls_for_extraction
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.model import Model
-
-KEY = "sk-test-0123456789abcdef"
+from tests.servers.providers import providers_at
 
 
 def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
-    given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0} | settings
-    return LiteLLMModel(convert(given, ModelSettings), first_pause_s=0.01)
+    given = {"name": f"openai/{behaviour}", "retries": 0} | settings
+    return LiteLLMModel(convert(given, ModelSettings), providers_at(url), first_pause_s=0.01)
 
 
 def settings_of(**settings: object) -> ExtractionSettings:

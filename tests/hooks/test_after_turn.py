@@ -37,10 +37,9 @@ def configure(openai_url: str) -> Configure:
 
     def write(behaviour: str = "takes-facts", *, window: int = 20, more: str = "", **settings: object) -> None:
         lines = [f"{name} = {json.dumps(value)}" for name, value in ({"enabled": True} | settings).items()]
-        own = [f'model = "openai/{behaviour}"', f'api_base = "{openai_url}"', 'api_key = "sk-test-0123456789"']
-        text = "\n".join(
-            ["[extraction]", *lines, *(own if behaviour else []), more, "[model]\nretries = 0", "[agents.chat]"]
-        )
+        own = [f'model = "openai/{behaviour}"'] if behaviour else []
+        provider = ["[providers.openai]", f'api_base = "{openai_url}"']
+        text = "\n".join(["[extraction]", *lines, *own, more, *provider, "[model]\nretries = 0", "[agents.chat]"])
         stores = 'memory = ["basic_session", "observations"]\ntools = []'
         Path("config.toml").write_text(f"{text}\n{stores}\nwindow_entries = {window}\n", encoding="utf-8")
 

@@ -76,9 +76,11 @@ class Answers(Hook):
     def __init__(self, context, *, early: bool = False):
         super().__init__(context)
     async def handle(self, event):
-        from chatbot.chat.events import Kept
-        from chatbot.chat.turn_memory import Recalled
-        return Kept("by a plug-in") if event.topic == "turn:end" else Recalled(record={"injected": ["by a plug-in"]})
+        from chatbot.chat.events import KeptExchange
+        from chatbot.chat.turn_memory import PromptMemory
+        if event.topic == "turn:end":
+            return KeptExchange("by a plug-in")
+        return PromptMemory(record={"injected": ["by a plug-in"]})
 
 not_a_hook = 5
 """
@@ -274,15 +276,6 @@ async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() 
         assert receipt.reply == "Noted."
         assert receipt.memory == {}
         assert receipt.notices == ["the hook 'inject' failed, and was passed over: it did not finish within 0.05 s"]
-
-
-async def test_a_hook_that_imports_from_the_former_place_still_loads() -> None:
-    text = Path("own_hooks.py").read_text(encoding="utf-8")
-    Path("own_hooks.py").write_text(text.replace("from chatbot.hooks import", "from chatbot.pipeline import"), "utf-8")
-    configure('[hooks."own_hooks:Listener"]\n')
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
-    assert ("own", "turn:end") in heard()
 
 
 async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.config import Settings
 from chatbot.memory import MemorySystem
-from chatbot.models.provider import Provider
 from chatbot.stores.errors import AccessDenied, UnsafePath
 from tests.command import ok, project, run
 
@@ -84,14 +82,6 @@ async def test_a_fact_goes_with_its_person_whatever_became_of_its_source(
         else:
             await memories.supersede(source.id, (await memories.remember("Zed moved again")).id)
         assert fact.id in await memories.purge(person="Zedperson")
-
-
-def test_a_key_beside_a_name_leaves_the_address_of_its_provider() -> None:
-    text = '[model]\nname = "a/m"\napi_key = "k"\n[providers.a]\nkind = "openai"\napi_base = "http://127.0.0.1:1/v1"\n'
-    Path("own.toml").write_text(text, encoding="utf-8")
-    config = Settings.read(Path("own.toml")).combined()
-    given = Provider.of(config.model, config.providers).arguments()
-    assert (given["api_base"], given["api_key"]) == ("http://127.0.0.1:1/v1", "k")
 
 
 @pytest.mark.parametrize("own", ["'0'", "'1000'", "0", "-1", "'nan'"])

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -313,11 +312,3 @@ async def test_no_flipped_byte_of_the_index_hides_or_changes_a_session(
 def _by_id(records: list[SessionRecord]) -> dict[str, SessionRecord]:
     """The records; when they were used the folders know less exactly than the index."""
     return {record.id: replace(record, used_at=record.created_at) for record in records}
-
-
-async def test_an_index_of_an_earlier_release_without_checksums_is_read(memory_home: Path) -> None:
-    ids = await _make(memory_home)
-    index = memory_home / "sessions.json"
-    index.write_text(re.sub(r', "sums?": ("\w+"|true)', "", index.read_text(encoding="utf-8")), encoding="utf-8")
-    assert SessionIndex(memory_home, memory_home / "sessions").problem() is None
-    assert await _listed(memory_home) == ids

@@ -26,6 +26,7 @@ from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_rows import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import vector
 from tests.patience import PATIENCE_S
+from tests.servers.providers import providers_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -248,7 +249,7 @@ async def test_with_minilm_a_question_finds_what_shares_no_word_with_it(tmp_path
 
 
 async def test_with_a_server_what_it_took_is_billed(tmp_path: Path, openai_url: str) -> None:
-    settings = EmbeddingSettings(model="openai/embeds", api_base=openai_url, api_key="sk-test-0123", usd_per_million=1)
+    settings = EmbeddingSettings(model="openai/embeds", usd_per_million=1)
     costs: list[float | None] = []
 
     async def bill(_model: str, usage: Usage, _seconds: float) -> None:
@@ -256,7 +257,7 @@ async def test_with_a_server_what_it_took_is_billed(tmp_path: Path, openai_url: 
 
     async with (
         InMemoryStore(tmp_path) as store,
-        LiteLLMEmbedder(settings) as embedder,
+        LiteLLMEmbedder(settings, providers_at(openai_url)) as embedder,
         Meaning(embedder, store, bill=bill, timeout_s=30) as meaning,
     ):
         await store.commit(OWNER, adding(note(0, "aaaa"), note(1, "bbbb")))

@@ -134,18 +134,6 @@ async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem, name: str) ->
         assert await _found(second, "giraffe") == ["zoo"]
 
 
-async def test_the_index_of_earlier_releases_is_erased(memory: MemorySystem) -> None:
-    session = await _said(memory, "a giraffe", title="zoo")
-    _settle(memory)
-    await memory.search_sessions("giraffe")
-    [cache] = _caches()
-    former = cache.with_name("sessions.sqlite")
-    former.write_bytes(session.id.encode())
-    async with MemorySystem(memory.home) as second:
-        await second.delete_session(session.id)
-    assert not former.exists()
-
-
 async def test_without_a_cache_folder_the_search_works_all_the_same(
     memory: MemorySystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

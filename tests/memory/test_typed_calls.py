@@ -16,10 +16,10 @@ _ROOT = Path(__file__).parents[2]
 _HOLDERS = ("MemorySystem", "SessionHandle", "Memory")
 _HEAD = """
 from datetime import UTC, datetime
-from chatbot.memory import Draft, Hit, Memory, MemorySystem, Observation, Page, Remembered, SessionHandle, Triple
+from chatbot.memory import AddResult, Draft, Hit, Memory, MemorySystem, Observation, Page, SessionHandle, Triple
 """
 _RIGHT = """
-    became: Remembered = await memory.remember("tea", narrative="green", tags=["a"], facts=("one", "two"))
+    became: AddResult = await memory.remember("tea", narrative="green", tags=["a"], facts=("one", "two"))
     await memory.remember(title="tea", type="preference", importance=0.9, visibility="shared", metadata={"kind": 1})
     await memory.remember_all([Draft("tea", expires_at=datetime(2030, 1, 1, tzinfo=UTC))])
     became = await memory.update("id", title="t", people=["Ada"], metadata={"kind": None}, sensitivity="private")

@@ -15,20 +15,19 @@ from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import MiniLMEmbedder
 from tests.patience import PATIENCE_S
+from tests.servers.providers import KEY, providers_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
-KEY = "sk-test-0123456789abcdef"
+
+def embedder_at(url: str, behaviour: str, *, key: str = KEY, **settings: object) -> LiteLLMEmbedder:
+    given = {"model": f"openai/{behaviour}"} | settings
+    return LiteLLMEmbedder(convert(given, EmbeddingSettings), providers_at(url, key), first_pause_s=0.01)
 
 
-def embedder_at(url: str, behaviour: str, **settings: object) -> LiteLLMEmbedder:
-    given = {"model": f"openai/{behaviour}", "api_base": url, "api_key": KEY} | settings
-    return LiteLLMEmbedder(convert(given, EmbeddingSettings), first_pause_s=0.01)
-
-
-async def embedded(url: str, behaviour: str, *texts: str, **settings: object) -> EmbeddingResult:
-    async with embedder_at(url, behaviour, **settings) as embedder:
+async def embedded(url: str, behaviour: str, *texts: str, key: str = KEY, **settings: object) -> EmbeddingResult:
+    async with embedder_at(url, behaviour, key=key, **settings) as embedder:
         return await embedder.embed(texts or ("tea",))
 
 
@@ -56,11 +55,11 @@ async def test_no_texts_are_no_call(openai_url: str) -> None:
 
 async def test_the_key_may_stand_in_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_EMBEDDING_KEY", KEY)
-    await embedded(openai_url, "embeds", api_key="env:MY_EMBEDDING_KEY")
+    await embedded(openai_url, "embeds", key="env:MY_EMBEDDING_KEY")
     [call] = await requests_at(openai_url)
     assert call["headers"]["Authorization"] == f"Bearer {KEY}"
     with pytest.raises(KeyRefused, match="NO_SUCH_VARIABLE, which is not set"):
-        await embedded(openai_url, "embeds", api_key="env:NO_SUCH_VARIABLE")
+        await embedded(openai_url, "embeds", key="env:NO_SUCH_VARIABLE")
 
 
 async def test_vectors_can_be_asked_to_be_shorter(openai_url: str) -> None:

@@ -27,19 +27,19 @@ from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, Tool
 from chatbot.models import Price, open_model
 from chatbot.models.gateway import LiteLLMModel
 from tests.patience import PATIENCE_S
+from tests.servers.providers import KEY, providers_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 # LiteLLM uses pydantic in a way that pydantic deprecates; it hides that itself, which pytest undoes for each test.
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
-KEY = "sk-test-0123456789abcdef"
 HELLO = [Message("user", "hello")]
 REPLY = "Hello, wörld 🎉."
 
 
-def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
-    given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0, "timeout_s": 20} | settings
-    return LiteLLMModel(convert(given, ModelSettings), first_pause_s=0.01)
+def model_at(url: str, behaviour: str, *, key: str = KEY, **settings: object) -> LiteLLMModel:
+    given = {"name": f"openai/{behaviour}", "retries": 0, "timeout_s": 20} | settings
+    return LiteLLMModel(convert(given, ModelSettings), providers_at(url, key), first_pause_s=0.01)
 
 
 async def reply_of(
@@ -133,13 +133,13 @@ WITH_TOOLS = """
 import asyncio, sys
 if {hides_mcp}:
     sys.modules["mcp"] = None
-from chatbot.config import ModelSettings
+from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.messages import Message, ToolSpec
 from chatbot.models import open_model
 
 async def main():
-    settings = ModelSettings(name="openai/calls-tools", api_base={url!r}, api_key="k", retries=0)
-    async with open_model(settings) as model:
+    providers = {{"openai": ProviderSettings(api_base={url!r})}}
+    async with open_model(ModelSettings(name="openai/calls-tools", retries=0), providers) as model:
         stream = model.stream([Message("user", "hi")], tools=[ToolSpec("search", "Search.")])
         print([delta async for delta in stream][-1].reason, bool(sys.modules.get("mcp")))
 
@@ -224,14 +224,14 @@ async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: 
 async def test_a_key_may_come_from_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_OWN_VARIABLE", "any-form-of-key-at-all")
     with pytest.raises(KeyRefused) as caught:
-        await reply_of(model_at(openai_url, "denies", api_key="env:MY_OWN_VARIABLE"))
+        await reply_of(model_at(openai_url, "denies", key="env:MY_OWN_VARIABLE"))
     assert "any-form-of-key-at-all" not in str(caught.value)
     [request] = await get_json(f"{openai_url}/requests")
     assert request["headers"]["Authorization"] == "Bearer any-form-of-key-at-all"
 
 
 async def test_a_missing_variable_is_named_before_anyone_is_called(openai_url: str) -> None:
-    model = model_at(openai_url, "says", api_key="env:NOT_SET_ANYWHERE")
+    model = model_at(openai_url, "says", key="env:NOT_SET_ANYWHERE")
     with pytest.raises(KeyRefused, match="NOT_SET_ANYWHERE, which is not set"):
         await reply_of(model)
     with pytest.raises(KeyRefused, match="NOT_SET_ANYWHERE"):
@@ -240,7 +240,7 @@ async def test_a_missing_variable_is_named_before_anyone_is_called(openai_url: s
 
 
 async def test_a_server_of_one_s_own_needs_no_key(openai_url: str) -> None:
-    assert text_of(await reply_of(model_at(openai_url, "says", api_key=""))) == REPLY
+    assert text_of(await reply_of(model_at(openai_url, "says", key=""))) == REPLY
 
 
 async def test_a_provider_without_its_key_is_refused_by_name() -> None:
@@ -396,14 +396,14 @@ async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url
 def test_nothing_is_printed_and_nothing_left_open(openai_url: str) -> None:
     program = f"""
 import asyncio
-from chatbot.config import ModelSettings
+from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError
 from chatbot.messages import Message
 from chatbot.models import open_model
 
 async def ask(name):
-    settings = ModelSettings(name=name, api_base={openai_url!r}, api_key={KEY!r}, retries=0, timeout_s=20)
-    async with open_model(settings) as model:
+    providers = {{"openai": ProviderSettings(api_base={openai_url!r}, api_key={KEY!r})}}
+    async with open_model(ModelSettings(name=name, retries=0, timeout_s=20), providers) as model:
         try:
             return [delta async for delta in model.stream([Message("user", "hello")])]
         except ModelError as error:

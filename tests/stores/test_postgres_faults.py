@@ -25,9 +25,8 @@ import pytest
 
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import database, migration
+from chatbot.stores.postgres import database, schema
 from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.migration import migrate, migrations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
@@ -79,7 +78,7 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    migrate(server.url)
+    schema.create(server.url)
     yield server
     database.Database.close_all()
     server.stop()
@@ -187,7 +186,7 @@ def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path
     data, ballast = small_disk / "data", small_disk / "ballast"
     data.mkdir()
     server = Server(data)
-    migrate(server.url)
+    schema.create(server.url)
     backend = PostgresBackend(Address(server.url, "ada"))
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
@@ -301,22 +300,21 @@ def write_and_wait(backend: PostgresBackend) -> None:
 _SLOW = "CREATE TABLE chatbot.half (n integer); SELECT pg_sleep(600)"
 
 
-def test_a_migration_that_is_killed_leaves_nothing_of_it_and_is_repeated(server: Server) -> None:
+def test_a_creation_that_is_killed_leaves_nothing_of_it_and_is_repeated(server: Server) -> None:
     with psycopg.connect(server.url, autocommit=True) as owner:
         owner.execute("DROP SCHEMA chatbot CASCADE")
-        worker = start("tests.stores.test_postgres_faults:migrate_slowly", "builtins:str", Path(), server.url)
+        worker = start("tests.stores.test_postgres_faults:create_slowly", "builtins:str", Path(), server.url)
         while not owner.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall():
             assert worker.poll() is None
             time.sleep(0.05)
         os.kill(worker.pid, signal.SIGKILL)
         worker.communicate(timeout=PATIENCE_S)
-        assert len(migrate(server.url)) == len(migrations())
+        assert schema.create(server.url)
         assert owner.execute("SELECT to_regclass('chatbot.half')").fetchall() == [(None,)]
 
 
-def migrate_slowly(_: str, url: str) -> None:
-    """Migrate to a version whose last step takes for ever."""
-    slow = migration.Migration(9_999, "slow", _SLOW)
-    released = migrations()
-    migration.migrations = lambda: [*released, slow]
-    migrate(url)
+def create_slowly(_: str, url: str) -> None:
+    """Create tables whose last step takes for ever."""
+    whole = schema.text()
+    schema.text = lambda: f"{whole};{_SLOW}"
+    schema.create(url)

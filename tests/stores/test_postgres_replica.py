@@ -12,9 +12,8 @@ import pytest
 
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import database, database_connection
+from chatbot.stores.postgres import database, database_connection, schema
 from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
@@ -28,7 +27,7 @@ WRITERS = 4
 @pytest.fixture
 def nodes() -> Iterator[tuple[Node, Node]]:
     with pair() as (primary, standby):
-        migrate(primary.url)
+        schema.create(primary.url)
         yield primary, standby
         database.Database.close_all()
 

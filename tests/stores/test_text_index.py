@@ -8,11 +8,8 @@ import resource
 import subprocess
 import sys
 from array import array
-from collections import Counter
 from collections.abc import Iterator
-from math import log
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -208,38 +205,6 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     visible.flags.append(1)
     index.put(300, *texts[300])
     assert index.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
-
-
-def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
-    from whoosh import scoring
-    from whoosh.query.compound import Or
-    from whoosh.query.terms import Term
-    from whoosh.searching import Searcher
-
-    from chatbot.stores.observations.codec import build, reader
-    from chatbot.stores.text.bm25 import BOOSTS, BS, K1
-
-    (tmp_path / "index").mkdir()
-    counted = ((row, seq, {name: Counter(terms) for name, terms in text.items()}) for row, (seq, text) in texts.items())
-    shelf = FolderShelf(tmp_path / "index")
-    with shelf.alone() as hands:
-        segment = build(0, 300, counted).save(shelf, hands)
-    ours = rank({row: document for row, (_, document) in texts.items()}, WORDS[:5])
-    words = [Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
-    lengths = {f"{name}_B": b for name, b in zip(FIELDS, BS, strict=True)}
-
-    class ByDocument(scoring.BM25F):  # type: ignore[misc]
-        def idf(self, searcher: Any, _field: str, term: Any) -> float:
-            reader = searcher.reader()
-            fields = [name for name in FIELDS if (name, term) in reader]
-            held = {row for name in fields for row in reader.postings(name, term).all_ids()}
-            return log(searcher.doc_count_all() / (len(held) + 1)) + 1
-
-    with Searcher(reader(segment), weighting=ByDocument(K1=K1, **lengths)) as searcher:
-        theirs = {hit.docnum: hit.score for hit in searcher.search(Or(words), limit=None)}
-    assert theirs == pytest.approx(ours, abs=1e-9)
-    unique = [row for row in theirs if sum(abs(score - theirs[row]) < 1e-9 for score in theirs.values()) == 1]
-    assert [row for row in sorted(ours, key=lambda row: -ours[row]) if row in unique] == unique
 
 
 class Hostile:

@@ -269,15 +269,6 @@ async def test_a_process_killed_while_it_writes_leaves_only_sound_vectors(tmp_pa
             assert (best.id, best.score) == (observation(number).id, 1.0)
 
 
-async def test_the_file_of_earlier_releases_is_erased_with_the_first_change(tmp_path: Path) -> None:
-    path = await fill(tmp_path)
-    former = path.parent.parent / "vectors"
-    former.write_bytes(b"what was embedded once")
-    async with open_store(tmp_path) as store:
-        await store.purge(OWNER, [ALL[2]])
-    assert not former.exists()
-
-
 async def test_many_small_additions_leave_few_parts(tmp_path: Path) -> None:
     rows = [observation(number) for number in range(40)]
     async with open_store(tmp_path) as store:

@@ -142,12 +142,11 @@ def test_stores_beside_the_configuration_are_listed() -> None:
 
 
 KEYS = """
-[model]
+[providers.openai]
 api_key = "sk-secret"
-[embedding]
-api_key = "env:EMBEDDING_KEY"
-[extraction]
-api_key = "sk-secret"
+headers = { X-Team = "sk-secret" }
+[providers.mistral]
+api_key = "env:MISTRAL_KEY"
 [mcp.servers.here]
 command = "x"
 env = { TOKEN = "sk-secret" }
@@ -163,13 +162,13 @@ def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
     shown = ok("config", "--config", "config.toml", *flags)
     assert "sk-secret" not in shown
     assert shown.count("(set)") == 4
-    assert "env:EMBEDDING_KEY" in shown
+    assert "env:MISTRAL_KEY" in shown
 
 
 def test_the_settings_in_force_are_shown_without_the_key() -> None:
-    shown = ok("config", CHATBOT_MODEL__API_KEY="sk-very-secret")
+    shown = ok("config", CHATBOT_PROVIDERS__OPENAI__API_KEY="sk-very-secret")
     assert "model.name = 'scripted'" in shown
-    assert "sk-very-secret" not in shown + ok("config", "--json", CHATBOT_MODEL__API_KEY="sk-very-secret")
+    assert "sk-very-secret" not in shown + ok("config", "--json", CHATBOT_PROVIDERS__OPENAI__API_KEY="sk-very-secret")
     assert from_json("config", "path")["file"] == str(Path("config.toml").resolve())
 
 

@@ -45,7 +45,7 @@ def test_bash_completes_commands_actions_options_and_values(script: None) -> Non
     assert completed("chatbot", "--json", "doctor", "--f") == {"--fix"}
     assert completed("chatbot", "completion", "") >= {"bash", "zsh", "fish"}
     assert completed("chatbot", "memory", "add", "x", "--visibility", "") == {"private", "shared", "social"}
-    assert completed("chatbot", "usage", "--html", "chat") == {"chatbot.bash"}
+    assert completed("chatbot", "sessions", "export", "x", "-o", "chat") == {"chatbot.bash"}
     assert completed("chatbot", "usage", "--days", "") == set()
     assert completed("chatbot", "nonsense", "mem") == {"memory"}
 
@@ -76,7 +76,6 @@ def test_fish_completes_commands_actions_options_and_values() -> None:
     assert offered("chatbot --json doctor --f") == {"--fix"}
     assert offered("chatbot completion ") >= {"bash", "zsh", "fish"}
     assert offered("chatbot memory add x --visibility ") == {"private", "shared", "social"}
-    assert offered("chatbot usage --html chat") == {"chatbot.fish"}
     assert offered("chatbot sessions export x -o chat") == {"chatbot.fish"}
     assert offered("chatbot usage --days ") == set()
     assert offered("chatbot -i grace sessions li") == {"list"}
@@ -101,7 +100,6 @@ def test_zsh_completes_at_the_first_tab_what_bash_does(zsh: Terminal) -> None:
         ("chatbot --json doctor --f", "chatbot --json doctor --fix "),
         ("chatbot completion z", "chatbot completion zsh "),
         ("chatbot memory add x --visibility so", "chatbot memory add x --visibility social "),
-        ("chatbot usage --html func", "chatbot usage --html functions/"),
         ("chatbot sessions export x -o func", "chatbot sessions export x -o functions/"),
         ("chatbot sessions import func", "chatbot sessions import functions/"),
         ("chatbot -i grace sessions li", "chatbot -i grace sessions list "),

@@ -1,4 +1,4 @@
-"""One import package: `chatbot.stores` in a checkout, a wheel and an sdist, for outside plug-ins, and by old names."""
+"""One import package: `chatbot.stores` in a checkout, a wheel and an sdist, and for outside plug-ins."""
 
 import os
 import re
@@ -12,11 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.memory import MemorySystem
-from chatbot.stores import UnknownStore
-from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.plugins import load
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +80,7 @@ def python(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "outside/test_outside.py").write_text(CONTRACT, encoding="utf-8")
     info = place / "outside/outside.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
-    points = "[chatbot.stores]\nnotes = outside:Notes\nearlier = stores.in_memory:InMemoryStore\n"
+    points = "[chatbot.stores]\nnotes = outside:Notes\n"
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     venv.create(place / "venv", symlinks=True)
     python = place / "venv/bin/python"
@@ -131,8 +126,8 @@ def test_a_wheel_leaves_the_name_stores_to_others(python: Path, tmp_path: Path) 
     assert "['stores', 'stores.basic_session']" in told
 
 
-def test_outside_plug_ins_and_old_names_work_with_a_wheel(python: Path, tmp_path: Path) -> None:
-    names = ("notes", "outside:Notes", "earlier", "stores.basic_session:BasicSessionStore")
+def test_outside_plug_ins_work_with_a_wheel(python: Path, tmp_path: Path) -> None:
+    names = ("notes", "outside:Notes", "chatbot.stores.basic_session:BasicSessionStore")
     told = _run(python, "-c", USE, *names, cwd=tmp_path)
     assert told.splitlines() == [*(f"{name} ['hello']" for name in names), "[]"]
 
@@ -160,24 +155,3 @@ def test_a_checkout_has_one_copy_of_each_module() -> None:
     told = _run(sys.executable, "-c", "import stores.in_memory", cwd=ROOT)
     assert "ModuleNotFoundError: import chatbot.stores" in told
     assert (ROOT / "chatbot/stores").resolve() == ROOT / "stores"
-
-
-def test_old_names_load_the_same_classes() -> None:
-    assert load("stores.basic_session:BasicSessionStore") is BasicSessionStore
-    assert load("stores.in_memory:InMemoryStore") is InMemoryStore
-    assert not [name for name in sys.modules if name.partition(".")[0] == "stores"]
-
-
-async def test_a_session_kept_under_an_old_name_opens_under_the_present_one(tmp_path: Path) -> None:
-    old, present = (f"{package}.basic_session:BasicSessionStore" for package in ("stores", "chatbot.stores"))
-    async with MemorySystem(tmp_path, plugins=[old]) as memory:
-        session = await memory.create_session([old], "chat")
-        await session.transcript_append("user", "hello")
-    async with MemorySystem(tmp_path, plugins=[present]) as memory:
-        found = await memory.load_session(session.id, "chat")
-        assert [entry.content for entry in await found.transcript_read_last(1)] == ["hello"]
-
-
-def test_a_package_stores_beside_the_configuration_is_looked_for_there(tmp_path: Path) -> None:
-    with pytest.raises(UnknownStore, match=r"module 'stores\.no_such' not found"):
-        load("stores.no_such:Store", beside=tmp_path)

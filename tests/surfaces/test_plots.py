@@ -1,15 +1,13 @@
-"""Plots: as wide as asked for, as large as their figures, and a page that needs nothing else."""
+"""Plots: as wide as asked for, and as large as their figures."""
 
 import json
-import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.cli.charts.charts import bar, binned, columns, shares_of, sparks
+from chatbot.cli.charts import bar, binned, columns, shares_of
 from tests.command import ok, run
 
 amounts = st.lists(st.integers(0, 10**9), min_size=1, max_size=50)
@@ -39,7 +37,6 @@ def test_bins_keep_the_sum(values: list[int], most: int) -> None:
 
 def test_a_bar_is_seen_and_never_too_long() -> None:
     assert [len(bar(share, 10)) for share in (0, 0.001, 0.5, 1, 7)] == [0, 1, 5, 10, 10]
-    assert sparks([0, 1, 8]) == "·▂█"
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def _spent() -> None:
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     ok("ask", "I like big red trains from Norway and from Sweden")
     ok("ask", "Which trains do I like, from Norway?")
-    ok("memory", "add", "<script>alert(1)</script>", "--type", "decision")
+    ok("memory", "add", "We take the train", "--type", "decision")
 
 
 @pytest.mark.usefixtures("_spent")
@@ -64,28 +61,4 @@ def test_the_days_are_counted_and_drawn_in_eighty_columns() -> None:
         assert "\x1b" not in shown
         assert max(map(len, shown.splitlines())) <= 80
     assert json.loads(ok("usage", "--json", "--days", "2"))["days"][-1]["calls"] == 2
-
-
-@pytest.mark.usefixtures("_spent")
-def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
-    for command in (["usage"], ["memory", "stats"]):
-        assert ok(*command, "--html", "page.html") == "wrote page.html\n"
-        text = Path("page.html").read_text(encoding="utf-8")
-        HTMLParser().feed(text)
-        assert "<svg" in text
-        assert re.search(r'<line x1[^>]*/><text [^>]*text-anchor="end">\$?0(?:\.0+)?<', text), (
-            "an axis begins at nought"
-        )
-        assert len(re.findall(r"<text [^>]*>\d{4}-\d\d-\d\d</text>", text)) >= 2
-        assert "prefers-color-scheme: dark" in text
-        assert not re.findall(r"(?:src|href|url)\s*[=(]", text)
-        assert "<script" not in text
-        assert Path("page.html").stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.usefixtures("_spent")
-def test_a_page_replaces_no_other_file() -> None:
-    Path("mine.txt").write_text("mine", encoding="utf-8")
-    done = run("usage", "--html", "mine.txt")
-    assert (done.returncode, Path("mine.txt").read_text(encoding="utf-8")) == (2, "mine")
     assert run("usage", "--days", "0").returncode == 2

@@ -11,7 +11,7 @@ from chatbot.server.identities import Identities
 from chatbot.stores.home import parse_address
 from chatbot.transfer.storage_copy import copy_storage
 from tests.command import ok, project, run
-from tests.postgres import address, owner_url
+from tests.postgres import ROLE, address, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -73,12 +73,13 @@ async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) 
             pass
 
 
-def test_migrating_is_a_command(name: str) -> None:
-    assert ok("storage", "migrate", "--url", owner_url()) == "the tables are up to date\n"
-    assert "run `chatbot storage migrate --url` with the owner of the database" in run("storage", "migrate").stderr
-    assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "migrate", "--citus")
+def test_creating_the_tables_is_a_command(name: str) -> None:
+    assert ok("storage", "create", "--url", owner_url()) == "the tables already exist\n"
+    told = run("storage", "create", "--role", ROLE).stderr
+    assert "run `chatbot storage create --role NAME` as the owner of the tables" in told
+    assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "create", "--citus")
     Path("config.toml").write_text("")
-    assert "memory is stored in files, which need no tables" in run("storage", "migrate").stderr
+    assert "memory is stored in files, which need no tables" in run("storage", "create").stderr
 
 
 async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: Path, postgres: str) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import zipfile
+import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,6 @@ def test_pages_can_be_asked_for_one_by_one() -> None:
     after = first.rpartition("--page-after ")[2].strip()
     following = titles("list", "--limit", "2", "--page-after", after)
     assert len(following) == 2
-    assert titles("list", "--limit", "2", "--after-id", after) == following  # as it was called at first
     assert "no more results" in ok("list", "--page-after", from_json("list")[-1]["id"])
     fails(4, "no session", "list", "--page-after", "nothing")
 
@@ -304,14 +304,18 @@ def test_the_first_search_shows_how_far_it_is_on_a_terminal_alone() -> None:
     assert "talk" in ok("search", "giraffe")
 
 
+def _sum_of(record: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(record, sort_keys=True).encode()):08x}"
+
+
 def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
     make("first")
     index = HOME / "sessions.json"
     with index.open() as file:
         told = json.load(file)
-    record = {name: value for name, value in told["sessions"][0].items() if name != "sum"}  # as of earlier releases
+    record = {name: value for name, value in told["sessions"][0].items() if name != "sum"}
     crowd = [record | {"id": f"{number:08x}{record['id'][8:]}", "title": f"s{number}"} for number in range(10_000)]
-    lines = ",\n".join(json.dumps(each) for each in [*crowd, record])
+    lines = ",\n".join(json.dumps(each | {"sum": _sum_of(each)}) for each in [*crowd, record])
     index.write_text(f'{{"version": 1, "folders": "{told["folders"]}", "sessions": [\n{lines}\n]}}\n', encoding="utf-8")
     assert titles("list", "--limit", "3") == ["first", "s9999", "s9998"]
 

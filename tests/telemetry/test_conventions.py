@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec import convert
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as published
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
@@ -12,6 +11,7 @@ from chatbot.config import ModelSettings
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.gateway import LiteLLMModel
+from tests.servers.providers import providers_at
 from tests.telemetry.conftest import Talking, Watched
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -39,8 +39,8 @@ def _own(attributes: Any) -> set[str]:
 async def test_spans_have_the_names_and_what_the_conventions_require(
     watched: Watched, talking: Talking, openai_url: str
 ) -> None:
-    model = convert({"name": "openai/says", "api_base": openai_url, "api_key": "sk-test"}, ModelSettings)
-    async with talking(LiteLLMModel(model)) as (runtime, session):
+    model = LiteLLMModel(ModelSettings(name="openai/says"), providers_at(openai_url))
+    async with talking(model) as (runtime, session):
         await runtime.chat(session).turn("hello")
     asks = ScriptedModel([ToolCall("1", "session_search", "{}"), "Done."])
     async with talking(asks, identity="bob") as (runtime, session):

@@ -2,14 +2,12 @@
 
 import asyncio
 import json
-import tomllib
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import convert
 from opentelemetry.trace import SpanKind, StatusCode
 
 from chatbot.config import ModelSettings
@@ -23,6 +21,7 @@ from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import UnknownObservation
 from tests.patience import PATIENCE_S
+from tests.servers.providers import providers_at
 from tests.telemetry.conftest import Talking, Watched
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -105,10 +104,8 @@ async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talkin
 
 
 async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: Talking, openai_url: str) -> None:
-    settings = f'[model]\nname = "openai/says"\napi_base = "{openai_url}"\napi_key = "sk-test-0123456789"\n'
-    settings += "input_usd_per_million = 10\noutput_usd_per_million = 100\n"
-    model = convert(tomllib.loads(settings)["model"], ModelSettings)
-    async with talking(LiteLLMModel(model), settings) as (runtime, session):
+    model = ModelSettings(name="openai/says", input_usd_per_million=10, output_usd_per_million=100)
+    async with talking(LiteLLMModel(model, providers_at(openai_url))) as (runtime, session):
         await runtime.chat(session).turn("hello")
     call = watched.one("chat says")
     told = dict(call.attributes or {})
@@ -136,7 +133,7 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
 async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_store(
     watched: Watched, talking: Talking, openai_url: str
 ) -> None:
-    settings = f'[embedding]\nmodel = "openai/embeds"\napi_base = "{openai_url}"\napi_key = "sk-test"\n'
+    settings = f'[embedding]\nmodel = "openai/embeds"\n[providers.openai]\napi_base = "{openai_url}"\n'
     await litellm_import.litellm()  # else it is imported within the time that a question may take
     async with talking(ScriptedModel(), settings) as (runtime, session):
         await session.remember("tea is green")

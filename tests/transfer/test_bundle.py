@@ -392,7 +392,6 @@ async def test_attachments_go_out_and_come_in_with_their_session(
     [name] = await session.attach([(b"\x89PNG photo", ".png")])
     await session.transcript_append("user", f"look\n\n[photo.png](attachments/{name})")
     path = await _bundle(memory, tmp_path / "b.zip", session.id)
-    assert json.loads(_files(path)["manifest.json"])["version"] == 2
     await _import(other, path)
     copy = await other.load_session(session.id, "chat")
     assert await copy.attachment(name) == b"\x89PNG photo"

@@ -28,8 +28,6 @@ async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
     for finding in (await _extractor(setup), await _embedder(setup)):
         if finding is not None:
             yield finding
-    for advice in setup.advice:
-        yield Finding("keys", "note", advice, "chatbot config migrate")
 
 
 async def _extractor(setup: Setup) -> Finding | None:

@@ -73,10 +73,8 @@ def _add_upkeep(verbs: Verbs) -> None:
         "stats",
         "show how much is remembered, how often it helped, its size",
         "stats --days 90",
-        "stats --html memory.html",
     )
     stats.add_argument("--days", type=whole_days, default=30, metavar="N", help="draw the last N days (default 30)")
-    stats.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
     reindex.add_argument("--embed", action="store_true", help="also embed memories that have no vector yet")
     reindex.add_argument("--all", action="store_true", help="also embed every memory anew")

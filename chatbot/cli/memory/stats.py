@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
-from chatbot.cli.charts.charts import chart_lines, hit_rate_line, remembering
+from chatbot.cli.charts import chart_lines, hit_rate_line, remembering
 from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
@@ -20,18 +20,8 @@ async def stats(run: VerbRun) -> None:
     activity = Activity.of_last(run.args.days, utc_now())
     await count_remembered(activity, run.memories)
     await count_turns(activity, run.system)
-    if run.args.html:
-        from chatbot.cli.charts.page import page, write_page
-
-        period = f"the last {run.args.days} days, from {activity.since.date()} on; days are UTC"
-        remarks = [period, hit_rate_line(activity)]
-        await write_page(
-            run.args.html, page("what is remembered", remarks, remembering(activity), _HEAD, _rows(counted))
-        )
     if run.args.json:
         say_json(_as_json(counted, activity))
-    elif run.args.html:
-        say(f"wrote {run.args.html}")
     else:
         say_table(_HEAD, _rows(counted))
         _draw(activity)

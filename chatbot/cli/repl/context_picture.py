@@ -6,7 +6,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from chatbot.chat.prompt import PromptBundle
-from chatbot.cli.charts.charts import bar, shares_of
+from chatbot.cli.charts import bar, shares_of
 from chatbot.cli.output import printable
 
 _STYLES = {

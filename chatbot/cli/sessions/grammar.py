@@ -24,8 +24,7 @@ def add_sessions(sessions: argparse.ArgumentParser) -> None:
     """Fill in `chatbot sessions`."""
     sessions.set_defaults(namespace=None, all_namespaces=False, ask=[])
     grammar = Verbs(sessions, "sessions", dest="action", required=True)
-    parsers = add_operations(grammar, "sessions")
-    parsers["list_sessions"].add_argument("--after-id", dest="cursor", help=argparse.SUPPRESS)  # its first name
+    add_operations(grammar, "sessions")
     _add_moving(grammar)
     _add_erasing(grammar)
 

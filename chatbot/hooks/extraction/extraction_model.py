@@ -31,8 +31,6 @@ def settings_of_model(chat: ModelSettings, settings: ExtractionSettings) -> Mode
         return None
     return ModelSettings(
         name=settings.model,
-        api_key=settings.api_key,
-        api_base=settings.api_base,
         temperature=0.0,
         max_output_tokens=settings.max_output_tokens,
         timeout_s=settings.timeout_s,

@@ -12,11 +12,10 @@ from pydantic import Field
 from starlette.responses import JSONResponse
 
 from chatbot.attachments.read import MOST, upload_of
-from chatbot.chat import ClientCall, Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat.events import event_as_json
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.messages import ReasoningDelta, TextDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import AccessHere
@@ -27,22 +26,25 @@ from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, 
 from chatbot.server.relay import RemoteTurn
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
-from chatbot.server.turns import KeptTurn, LiveTurn
+from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry, micros, moment
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
 _TEXT = sse.data(text={"type": "string"})
+_CALL = {"id": {"type": "string"}, "name": {"type": "string"}, "arguments": {"type": "string"}}
 _STREAM: dict[str, Any] = {
     "content": sse.described(
         phase=(_TEXT, "What is awaited just now."),
+        thinking=(sse.data(), "The model thinks before it replies."),
         text=(_TEXT, "A piece of the reply."),
-        tool=(sse.data(id={"type": "string"}, name={"type": "string"}, arguments={"type": "string"}), "A tool is run."),
+        tool=(sse.data(**_CALL), "A tool is run."),
         tool_result=(
-            sse.data(id={"type": "string"}, content={"type": "string"}, is_error={"type": "boolean"}),
+            sse.data(**_CALL, content={"type": "string"}, is_error={"type": "boolean"}),
             "What it answered.",
         ),
+        client_call=(sse.data(**_CALL), "A tool that the client of the turn is to run."),
         notice=(_TEXT, "Something that a person should know."),
         done=({"$ref": "#/components/schemas/Turn"}, "The end."),
         error=({"$ref": "#/components/schemas/Error"}, "The end, where the turn failed."),
@@ -138,7 +140,7 @@ async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], access: AccessHere, writing: WritingHere
 ) -> Response:
     """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
-    turn: LiveTurn | KeptTurn
+    turn: RunningTurn | KeptTurn
     if writing.before:
         turn = await access.kept_turn(session_id, writing.before["turn"])
     else:
@@ -191,11 +193,12 @@ async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillRe
 
 
 async def _events(
-    turn: LiveTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
+    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for event in turn.events():
-            yield _event(event)
+            kind, data = event_as_json(event)
+            yield sse.event(data, kind)
         yield sse.event(await _told(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")
@@ -203,28 +206,10 @@ async def _events(
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: LiveTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
+async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
-
-
-def _event(event: Event) -> bytes:
-    match event:
-        case Phase(text):
-            return sse.event({"text": text}, "phase")
-        case ReasoningDelta():
-            return b": thinking\n\n"  # for the client that asked for it
-        case TextDelta(text):
-            return sse.event({"text": text}, "text")
-        case ToolStarted(call) | ClientCall(call):
-            return sse.event(dataclasses.asdict(call), "tool")
-        case ToolFinished(result):
-            return sse.event(
-                {"id": result.call.id, "content": result.content, "is_error": result.is_error}, "tool_result"
-            )
-        case Notice(text):
-            return sse.event({"text": text}, "notice")
 
 
 async def _entries_before(session: SessionHandle, n: int, place: _Place | None) -> Sequence[TranscriptEntry]:

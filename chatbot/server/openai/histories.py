@@ -89,11 +89,11 @@ async def _fit(access: IdentityAccess, record: SessionRecord, history: Sequence[
     """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
     session = await access.session(record.id)
     entries = await session.transcript_read_all()
-    if record.history == mark(history, len(entries)) and not await access.is_answered(record.id):
+    if record.history == mark(history, len(entries)) and not access.is_answered(record.id):
         return len(entries), True
     shared, exchanges = _shared(entries, history)
     is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
-    return shared, is_all and not await access.is_answered(record.id)
+    return shared, is_all and not access.is_answered(record.id)
 
 
 def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:

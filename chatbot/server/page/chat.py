@@ -27,7 +27,7 @@ from chatbot.server.page.exchanges import Exchange
 from chatbot.server.page.markdown import Growing
 from chatbot.server.page.routes import AccessHere, PageRoute, SessionId, beside
 from chatbot.server.page.sheets import base, fragment, piece, sheet
-from chatbot.server.turns import LiveTurn
+from chatbot.server.turns import RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import parse_time
@@ -143,7 +143,7 @@ async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> 
 
 
 async def _pieces(
-    access: IdentityAccess, session_id: str, name: str, turn: LiveTurn | None
+    access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | None
 ) -> AsyncGenerator[bytes, None]:
     problem, at, text = "", "", ""
     if turn is not None:
@@ -182,7 +182,7 @@ def _exchange_of(told: list[Exchange], turn: str, at: str, text: str) -> Exchang
     return of_turn[0] if of_turn else None
 
 
-async def _growing(turn: LiveTurn) -> AsyncGenerator[bytes, None]:
+async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:
     """Collect chunks for a moment, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
@@ -226,7 +226,7 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _result(access: IdentityAccess, turn: LiveTurn) -> tuple[str, str]:
+async def _result(access: IdentityAccess, turn: RunningTurn) -> tuple[str, str]:
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])

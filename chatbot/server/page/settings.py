@@ -169,7 +169,7 @@ async def _write(file: Path, before: str | None, text: str, identities: Identiti
         await asyncio.to_thread(access.runtime.setup.with_file, text)
     except ChatbotError as error:
         raise InvalidValue(f"not saved: {error}") from error
-    await identities.check_at_rest(access.identity)
+    identities.check_at_rest(access.identity)
     await asyncio.to_thread(_replace, file, before, text)
     try:
         await identities.reopen(access.identity)

@@ -11,7 +11,7 @@ from chatbot.chat.dialogue import USER
 from chatbot.memory import SessionHandle
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.exchanges import Exchange, exchanges, with_receipts
-from chatbot.server.turns import LiveTurn
+from chatbot.server.turns import RunningTurn
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry, format_time
@@ -87,18 +87,18 @@ async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange
         told.append(waiting(turn))
 
 
-def waiting(turn: LiveTurn) -> Exchange:
+def waiting(turn: RunningTurn) -> Exchange:
     """Return the exchange of a turn whose message is not written down yet."""
     text, files = split(turn.text)
     return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn))
 
 
-def _is_of(exchange: Exchange, turn: LiveTurn) -> bool:
+def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
     """Return whether an exchange on disk belongs to the turn; its files are named in the transcript alone."""
     return exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0]
 
 
-def name_of(turn: LiveTurn) -> str:
+def name_of(turn: RunningTurn) -> str:
     """Return the name of a running turn within its session."""
     return format_time(turn.begun_at)
 

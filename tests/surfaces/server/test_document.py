@@ -176,7 +176,7 @@ def test_it_tells_of_tokens_keys_and_events(document: dict[str, Any]) -> None:
     stream = document["paths"]["/v1/sessions/{session_id}/chat"]["post"]["responses"]["200"]["content"]
     events = stream["text/event-stream"]["itemSchema"]["oneOf"]
     assert [each["properties"]["event"]["const"] for each in events] == [
-        *("phase", "text", "tool", "tool_result", "notice", "done", "error")
+        *("phase", "thinking", "text", "tool", "tool_result", "client_call", "notice", "done", "error")
     ]
 
 

@@ -114,7 +114,7 @@ def test_keys_and_headers_are_shown_by_no_command(openai_url: str) -> None:
         Path("asked.toml").read_text("utf-8") + '[providers.mistral]\napi_key = "env:MY_VARIABLE"\n', encoding="utf-8"
     )
     for command in (["config"], ["config", "--json"], ["config", "trust"], ["doctor"], ["doctor", "--json"],
-                    ["config", "migrate", "--json"], ["doctor", "--network"], ["hooks"], ["usage"]):  # fmt: skip
+                    ["doctor", "--network"], ["hooks"], ["usage"]):  # fmt: skip
         done = run(*command, "--config", "asked.toml", MY_VARIABLE="the-value-of-it")
         told = done.stdout + done.stderr
         assert _keys_in(told) == [], command

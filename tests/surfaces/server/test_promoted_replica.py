@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from chatbot.stores.postgres.migration import migrate
+from chatbot.stores.postgres import schema
 from tests.command import project
 from tests.postgres import ROLE
 from tests.postgres_pair import pair, several
@@ -34,7 +34,7 @@ def test_users_are_answered_whole_while_a_standby_takes_the_place_of_a_killed_pr
     monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
     with pair() as (primary, standby):
         primary.tell(f"CREATE ROLE {ROLE} LOGIN")
-        migrate(primary.url, role=ROLE)
+        schema.create(primary.url, role=ROLE)
         project(CONFIG.format(url=several(primary, standby, role=ROLE)))
         token = new_token("crowd", rate=1_000_000)
         servers = [ServerProcess(tmp_path, tmp_path / f"cache-{number}") for number in range(2)]

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from chatbot.messages import Delta, TextDelta
+from chatbot.chat import Phase, ToolFinished, ToolStarted
+from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall
 from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.server.app import create_app
 from chatbot.server.callers import OWNER
 from chatbot.server.errors import ProblemError, TurnStopped
 from chatbot.server.identities import Identities
@@ -43,15 +47,26 @@ def address_of(folder: Path) -> str:
     return f"t{abs(hash(str(folder))):x}"
 
 
-@asynccontextmanager
-async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
-    """A server, entered by its owner."""
+def opening(*replies: Reply, delay_s: float = 0.0) -> Identities:
+    """The identities of a server."""
 
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel(replies, delay_s=delay_s))
 
-    async with Identities(Options(), open_runtime=opened) as identities:
+    return Identities(Options(), open_runtime=opened)
+
+
+@asynccontextmanager
+async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
+    """A server, entered by its owner."""
+    async with opening(*replies, delay_s=delay_s) as identities:
         yield await identities.access(OWNER)
+
+
+def client(identities: Identities) -> httpx.AsyncClient:
+    """A client of a server in this process."""
+    transport = httpx.ASGITransport(create_app(identities), client=("127.0.0.1", 1))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
@@ -104,6 +119,30 @@ async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
     assert lines.all() == []  # what was written for listeners is gone with them
 
 
+async def test_another_server_tells_each_event_of_a_turn(storage: str) -> None:
+    heard = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[Delta]:
+        yield ReasoningDelta("")
+        await heard.wait()
+        yield TextDelta("last")
+
+    call = ToolCall("call_a", "memory_write", '{"title": "The cat is called Luna"}')
+    async with serving([TextDelta("first "), call], slowly) as one, serving() as other:
+        session = await one.new_session()
+        turn = await one.begin_turn(session.id, "Remember the cat.")
+        await _speaking(turn)
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        told = []
+        async for event in remote.events():
+            told.append(event)
+            if isinstance(event, TextDelta):
+                heard.set()
+        assert told == list(turn.so_far)
+        assert {type(each) for each in told} == {Phase, ReasoningDelta, TextDelta, ToolStarted, ToolFinished}
+
+
 @pytest.mark.nightly
 async def test_a_turn_that_fails_tells_listeners_of_another_server_why(storage: str) -> None:
     async with serving(WORDS, delay_s=0.005) as one, serving() as other:
@@ -140,6 +179,29 @@ async def test_two_servers_pass_no_budget_together(storage: str) -> None:
         spent = await one.runtime.ledger.total()
     assert 0 < spent.input_tokens + spent.output_tokens <= 4000
     assert any(isinstance(each, Exception) for each in ended)
+
+
+async def test_a_request_with_a_key_is_done_once_by_two_servers(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[Delta]:
+        begun.set()
+        await may_end.wait()
+        yield TextDelta("once")
+
+    if "postgres" in storage:  # tokens of other tests would be asked for
+        monkeypatch.setenv("CHATBOT_STORAGE__URL", await asyncio.to_thread(fresh_database, "keys"))
+    async with opening(slowly, "twice") as one, opening("twice") as other, client(one) as here, client(other) as there:
+        session = (await here.post("/v1/sessions", json={})).json()["id"]
+        request: dict[str, Any] = {"json": {"text": "Hi", "stream": False}, "headers": {"Idempotency-Key": "mine"}}
+        first = asyncio.create_task(here.post(f"/v1/sessions/{session}/chat", **request))
+        await begun.wait()
+        meanwhile = await there.post(f"/v1/sessions/{session}/chat", **request)
+        assert (meanwhile.status_code, meanwhile.json()["error"]["code"]) == (409, "idempotency_cut_off")
+        may_end.set()
+        assert (await first).json()["reply"] == "once"
+        after = await there.post(f"/v1/sessions/{session}/chat", **request)
+        assert (after.json()["reply"], "idempotency-replayed" in after.headers) == ("once", True)
 
 
 async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str) -> None:

@@ -1,4 +1,4 @@
-"""Charts of `usage` and `memory stats`, for the terminal and for a page. Pure."""
+"""Charts of `usage` and `memory stats` for the terminal. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ def bar(share: float, width: int) -> str:
     eighths = max(eighths, 1) if share > 0 and width > 0 else eighths
     whole, part = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[part] if part else "")
-
-
-def sparks(values: Sequence[float]) -> str:
-    """Draw one character for each value, relative to the largest; a dot means 0."""
-    most = max(values, default=0)
-    if most <= 0:
-        return "·" * len(values)
-    return "".join(_SPARKS[min(7, int(value / most * 8))] if value > 0 else "·" for value in values)
 
 
 def shares_of(parts: Sequence[int], width: int) -> list[int]:

@@ -1,7 +1,9 @@
-"""Two users of one token never meet, whatever one of them sends, and whichever worker answers."""
+"""Two users of one token never meet, whatever one of them sends, and whichever of two servers answers."""
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import httpx
 import pytest
 
 from tests.command import ok, project
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import events
-from tests.surfaces.server.test_workers import http_of, serving_workers
+from tests.servers.server_process import ServerProcess
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.nightly
@@ -34,15 +37,14 @@ api_base = "{}"
 
 
 class Door:
-    """One user's way in: each request comes over a connection of its own, so that both workers get some."""
+    """One user's way in: requests go to the servers in turn."""
 
-    def __init__(self, url: str, token: str, user: str) -> None:
-        self._url = url
+    def __init__(self, servers: list[httpx.Client], token: str, user: str) -> None:
+        self._servers = cycle(servers)
         self._headers = {"Authorization": f"Bearer {token}", "X-Chatbot-User": user}
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> httpx.Response:
-        with http_of(self._url) as client:
-            return client.request(method, path, json=body, headers={**self._headers, **(headers or {})})
+        return next(self._servers).request(method, path, json=body, headers={**self._headers, **(headers or {})})
 
     def make(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
         answer = self.ask("PUT" if "by-key" in path else "POST", path, body, headers)
@@ -54,7 +56,7 @@ class Door:
         return self._headers
 
 
-def test_users_of_one_token_never_meet_through_either_worker(
+def test_users_of_one_token_never_meet_through_either_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openai_url: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -63,17 +65,19 @@ def test_users_of_one_token_never_meet_through_either_worker(
         file.write('\n[model]\nname = "openai/stalls-later"\n')
     opened = "--for ada --for grace --clearance full --rights all --memory on --rate 100000"
     token = json.loads(ok("token", "add", "shop", *opened.split(), "--config", "config.toml", "--json"))["token"]
-    with serving_workers() as (_, url):
-        alice, bob = Door(url, token, "alice"), Door(url, token, "bob")
+    with ExitStack() as stack:
+        processes = [ServerProcess(tmp_path, tmp_path / f"cache-{number}") for number in range(2)]
+        for each in processes:
+            stack.callback(each.kill)
+        servers = [stack.enter_context(httpx.Client(base_url=each.url, timeout=PATIENCE_S)) for each in processes]
+        alice = Door(servers, token, "alice")
         hers = _fill(alice)
         turn = alice.make("/v1/sessions?identity=grace", {})["id"]
         running = f"/v1/sessions/{turn}/chat?identity=grace"
-        with (
-            http_of(url) as client,
-            client.stream("POST", running, json={"text": SAID}, headers=alice.headers) as response,
-        ):
+        with servers[0].stream("POST", running, json={"text": SAID}, headers=alice.headers) as response:
             next(events(response))
-            for _ in range(4):  # so that either worker is tried
+            for server in servers:
+                bob = Door([server], token, "bob")
                 for method in ("GET", "POST", "DELETE"):
                     answer = bob.ask(method, running, {"text": "hi"} if method == "POST" else None)
                     assert (answer.status_code, SECRET in answer.text) == (404, False)

@@ -1,1 +1,0 @@
-"""Charts: on the terminal, and as one self-contained page."""

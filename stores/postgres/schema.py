@@ -1,0 +1,112 @@
+"""The tables: one SQL file, run whole or not at all. Blocking.
+
+Only `create` makes tables, with a role that owns them. Everyone else looks at the version, and refuses to work with
+tables of another one.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+
+from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreFailed
+from chatbot.stores.home import without_password
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.failures import CREATE, explained
+
+VERSION = 1
+TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
+"""Every table that has rows of identities, and is distributed by them."""
+_BOUNDS = """
+SET LOCAL lock_timeout = '30s';
+SET LOCAL client_connection_check_interval = '2s'
+"""
+"""Longest wait for others. Once its process was killed, the work ends soon, not with its step."""
+
+
+def create(url: str, *, role: str = "") -> bool:
+    """Create the tables, whole or not at all; return False if they exist.
+
+    `role` is given the right to use them. Two at once create everything once. Raises a `StoreError`, also for tables of
+    another version.
+    """
+    where = without_password(url)
+    try:
+        try:
+            return _create(url, role, where)
+        except (errors.UniqueViolation, errors.DuplicateTable):  # another process created them at the same time
+            return _create(url, role, where)
+    except errors.UndefinedObject as error:
+        raise InvalidSettings(f"{where}: {error}".strip()) from error
+    except psycopg.Error as error:
+        raise explained(error, where) from error
+
+
+def text() -> str:
+    """Return the SQL that makes the tables."""
+    return files("chatbot.stores.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
+
+
+def distribution() -> list[str]:
+    """Return the statements that distribute the tables with Citus, so that an identity is on one server."""
+    first, *others = TABLES
+    return [
+        f"SELECT create_distributed_table('chatbot.{first}', 'identity');",
+        *(
+            f"SELECT create_distributed_table('chatbot.{each}', 'identity', colocate_with => 'chatbot.{first}');"
+            for each in others
+        ),
+    ]
+
+
+def check_version(connection: psycopg.Connection[Any], where: str) -> None:
+    """Raise a `StoreError` unless the tables are of the version that this release works with."""
+    try:
+        row = connection.execute(statements.WITHOUT_IDENTITY["version"]).fetchone()
+    except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
+        raise StoreFailed(f"{where} has no tables of chatbot yet: run `{CREATE}`") from error
+    except errors.UndefinedColumn as error:
+        raise BrokenStore(
+            f"{where}: the schema `chatbot` there belongs to another program: use another database"
+        ) from error
+    if row != (VERSION,):
+        raise LaterFormat(
+            f"{where}: the tables are of another release (version {row and row[0]}, this one knows {VERSION}): "
+            "use that release, or another database"
+        )
+
+
+def _create(url: str, role: str, where: str) -> bool:
+    with psycopg.connect(url.partition("#")[0], connect_timeout=10) as connection:
+        connection.execute(_BOUNDS)
+        is_new = connection.execute("SELECT to_regclass('chatbot.version')").fetchone() == (None,)
+        if is_new:
+            connection.execute(sql.SQL(text()))
+            connection.execute("INSERT INTO chatbot.version (number) VALUES (%s)", (VERSION,))
+        check_version(connection, where)
+        _grant(connection, role)
+        return is_new
+
+
+def _grant(connection: psycopg.Connection[Any], role: str) -> None:
+    if not role:
+        return
+    name = sql.Identifier(role)
+    for statement in (
+        "GRANT USAGE ON SCHEMA chatbot TO {}",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA chatbot TO {}",
+        "REVOKE INSERT, UPDATE, DELETE ON chatbot.version FROM {}",
+    ):
+        connection.execute(sql.SQL(statement).format(name))
+    for part in _parts(connection):  # rows are only reached through the tables that have the policy
+        connection.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(sql.Identifier("chatbot", part), name))
+
+
+def _parts(connection: psycopg.Connection[Any]) -> list[str]:
+    rows = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'chatbot'::regnamespace AND relispartition AND relkind = 'r'"
+    )
+    return [name for (name,) in rows]

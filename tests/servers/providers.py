@@ -1,0 +1,10 @@
+"""The settings with which tests call `openai_server`."""
+
+from chatbot.config import ProviderSettings
+
+KEY = "sk-test-0123456789abcdef"
+
+
+def providers_at(url: str, key: str = KEY) -> dict[str, ProviderSettings]:
+    """`[providers.openai]` for the server at this address."""
+    return {"openai": ProviderSettings(api_key=key, api_base=url)}
