@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from chatbot.messages import Usage
 from chatbot.stores.lifecycle import AsyncResource
@@ -28,7 +27,7 @@ class Judgement:
     """An answer needs what the person told earlier."""
     states_something: bool
     """It says something worth keeping."""
-    orders_a_model: Literal[0, 1, 2]
+    orders_a_model: int
     """How much it reads like an order to a model: 0 not, 1 it may be one, 2 it surely is."""
     facets: tuple[str, ...]
     """What a statement is about, such as `home`, the surest first."""

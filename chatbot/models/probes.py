@@ -68,7 +68,7 @@ def judge(part: Vector) -> Judgement:
     return Judgement(
         needs_memory=reached["needs_memory"] > 0,
         states_something=reached["states_something"] > 0,
-        orders_a_model=min(reached["orders_a_model"], 2),  # type: ignore[arg-type] - 0, 1 or 2
+        orders_a_model=reached["orders_a_model"],
         facets=tuple(name.removeprefix(FACET) for name in facets),
         scores={name: round(score, 2) for name, score in scores.items()},
     )
