@@ -6,14 +6,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from chatbot.memory.exchanges import EXCHANGE
+from chatbot.memory.origins import PLACES
 from chatbot.memory.writing import Draft
 from chatbot.stores.fields import one_line
-from chatbot.stores.records import TranscriptEntry, check_time, format_time
+from chatbot.stores.records import TranscriptEntry, check_time
 
 LONGEST_KEY = 200
 
@@ -49,7 +49,6 @@ class MemoryItem:
     def digest(self) -> str:
         """Return a hash of the content."""
         said = {found.name: getattr(self.draft, found.name) for found in fields(Draft)}
-        said["metadata"] = said["metadata"] or None  # as in the digests of earlier imports
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
@@ -85,29 +84,14 @@ class ImportReport:
     """Parts of conversations that are not imported, such as tool calls."""
     redacted: Counter[str] = field(default_factory=Counter)
 
-    def add(self, draft: Draft) -> None:
-        """Count a new memory."""
-        if draft.type == EXCHANGE:
-            self.exchanges += 1
-        else:
-            self.memories += 1
+    def skip(self, what: str, why: str) -> None:
+        """Report an item that is not imported."""
+        self.skipped.append(Skip(what, why))
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {
-            "kind": self.kind,
-            "path": self.path,
-            "dry_run": self.dry_run,
-            "sessions": self.sessions,
-            "memories": self.memories,
-            "exchanges": self.exchanges,
-            "facts": self.facts,
-            "changed": self.changed,
-            "already": self.already,
-            "skipped": [{"what": each.what, "why": each.why} for each in self.skipped],
-            "left_out": dict(self.left_out),
-            "redacted": dict(self.redacted),
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"skipped": [asdict(each) for each in self.skipped]}
 
 
 def key_of(*parts: object) -> str:
@@ -136,17 +120,6 @@ def moment_of(value: object, default: datetime) -> datetime:
     return default
 
 
-def as_json(item: Conversation) -> dict[str, Any]:
-    """Return the entry of a conversation in the report."""
-    return {
-        "key": item.key,
-        "title": item.title,
-        "used_at": format_time(item.used_at),
-        "entries": len(item.entries),
-        "left_out": dict(item.left_out),
-    }
-
-
 def branch(nodes: Mapping[str, Mapping[str, Any]], leaf: str, parent: str) -> list[str]:
     """Return the ids from the root to `leaf`; each node names its parent in the field `parent`. Stops at a cycle."""
     line: dict[str, None] = {}
@@ -155,3 +128,8 @@ def branch(nodes: Mapping[str, Mapping[str, Any]], leaf: str, parent: str) -> li
         line[at] = None
         at = nodes[at].get(parent)
     return list(line)[::-1]
+
+
+def without_places(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop source paths from metadata: they reveal this machine's folders and mean nothing on another."""
+    return {name: value for name, value in metadata.items() if name != PLACES}

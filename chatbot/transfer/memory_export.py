@@ -21,7 +21,7 @@ from chatbot.stores.errors import LaterFormat
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import format_time
-from chatbot.transfer.earlier_imports import without_places
+from chatbot.transfer.items import without_places
 
 KIND = "memories"
 FORMATS = ("jsonl", "markdown")

@@ -1,6 +1,7 @@
 """Parser of Memstore facts: a JSON list of rows, or an object with the list as `facts`.
 
-Superseded facts are skipped because their history is not in the export, and vectors because another model made them.
+Every store numbers its facts from 1, so a fact is known by its number and the time when it was made. Superseded facts
+are skipped because their history is not in the export, and vectors because another model made them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def read(value: Any, number: int) -> Iterator[Item]:
         yield Skip(what, f"{text_of(str(value['superseded_by']))} replaced it")
         return
     namespace = text_of(value.get("namespace"))
-    key = key_of(namespace, value.get("id", text_of(value["content"])))
+    own = [value.get("id"), value.get("created_at")]
+    key = key_of(namespace, *(own if all(own) else [text_of(value["content"])]))
     yield MemoryItem(key, _draft(value), "" if namespace == _USUAL_NAMESPACE else namespace)
 
 

@@ -23,7 +23,7 @@ from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
-from chatbot.transfer.earlier_imports import without_places
+from chatbot.transfer.items import without_places
 
 EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 FORMATS = ("markdown", "jsonl", "html")

@@ -13,7 +13,7 @@ from typing import Any
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 from chatbot.transfer import bundle, chatgpt, claude, markdown_notes, memory_export, memstore
 from chatbot.transfer.bundle import BundleSession
-from chatbot.transfer.items import Item, MemoryItem, Skip, text_of
+from chatbot.transfer.items import Item, Skip, text_of
 from chatbot.transfer.memory_export import MemoryExport
 from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
 
@@ -116,7 +116,7 @@ class _JsonFiles(Source):
         for name, text in self._texts():
             for value in elements(text, name):
                 number += 1
-                yield from _read(self.kind, value, number, self.path)
+                yield from _read(self.kind, value, number)
 
 
 class _MarkdownFolder(Source):
@@ -195,7 +195,7 @@ def _recognised(text: str, path: Path) -> str:
     raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
 
 
-def _read(kind: str, value: Any, number: int, path: Path) -> Iterator[Item]:
+def _read(kind: str, value: Any, number: int) -> Iterator[Item]:
     if kind == chatgpt.KIND:
         yield chatgpt.read(value, number)
     elif kind == claude.KIND:
@@ -203,8 +203,7 @@ def _read(kind: str, value: Any, number: int, path: Path) -> Iterator[Item]:
     else:
         facts = memstore.facts_of(value)
         for place, fact in enumerate([value] if facts is None else facts, number):
-            for item in memstore.read(fact, place):
-                yield replace(item, place=place_of(path)) if isinstance(item, MemoryItem) else item
+            yield from memstore.read(fact, place)
 
 
 def _check_json(path: Path, kind: str | None) -> None:
