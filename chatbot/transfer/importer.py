@@ -83,6 +83,8 @@ class Importer:
         self._origins: dict[str, SessionRecord] = {}
         self._here: dict[str, SessionRecord] = {}
         self._waiting: list[MemoryItem] = []
+        self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}
+        """Transcripts that a dry run would leave."""
 
     async def run(self, source: Source) -> ImportReport:
         """Import every item of the source. It is read completely before anything is written."""
@@ -160,16 +162,17 @@ class Importer:
 
     async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
         """Append the new entries, unless the session has diverged here."""
-        session = await self._memory.load_session(known.id, any_agent=True)
-        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        said = await self._said(known)
         new = item.entries[len(said) :]
         if not new or not all(map(is_same, said, item.entries)):
             self._report.already += 1
             return
         self._tell(known, item.key, len(new), item.left_out)
         await self._remember_said(known, item.entries, item.key, beyond=len(said))
-        if not self._dry_run:
-            await session.transcript_extend(new)
+        if self._dry_run:
+            self._foreseen[known.id] = item.entries
+        else:
+            await (await self._memory.load_session(known.id, any_agent=True)).transcript_extend(new)
 
     async def _take_bundled(self, item: BundleSession) -> None:
         origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
@@ -200,13 +203,19 @@ class Importer:
         parts = {"key_values": values, "receipts": receipts, "attachments": item.attachments}
         return await self._adopt(record, item.entries, given.id, {}, **parts)
 
+    async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
+        """Return the transcript of a session, or what a dry run would make of it."""
+        if record.id in self._foreseen:
+            return self._foreseen[record.id]
+        session = await self._memory.load_session(record.id, any_agent=True)
+        return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
+
     async def _same_here(self, item: BundleSession) -> SessionRecord | None:
         """Return the session of that id if it begins with all the entries of the bundle."""
         known = self._here.get(item.record.id)
         if known is None:
             return None
-        session = await self._memory.load_session(known.id, any_agent=True)
-        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        said = await self._said(known)
         is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
         return known if is_contained else None
 
@@ -223,7 +232,9 @@ class Importer:
         left_out: Mapping[str, int],
         **parts: Any,
     ) -> str:
-        if not self._dry_run:
+        if self._dry_run:
+            self._foreseen[record.id] = entries
+        else:
             await self._memory.adopt_session(record, entries, **parts)
         self._tell(record, key, len(entries), left_out)
         self._here[record.id] = self._origins[record.origin] = record
@@ -232,8 +243,7 @@ class Importer:
     def _tell(self, record: SessionRecord, key: str, entries: int, left_out: Mapping[str, int]) -> None:
         """Report a session that was added or extended by so many entries."""
         told = {"key": key, "title": record.title, "used_at": format_time(record.used_at), "entries": entries}
-        is_new = record.id not in self._here
-        id_ = None if self._dry_run and is_new else record.id
+        id_ = None if record.id in self._foreseen else record.id
         self._report.sessions.append(told | {"left_out": dict(left_out), "id": id_})
 
     async def _take_remembered(self, item: MemoryExport, old: str, session_id: str | None) -> None:

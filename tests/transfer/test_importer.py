@@ -128,6 +128,17 @@ async def test_a_dry_run_writes_nothing_and_says_the_same(
         assert told[0]["already"]
 
 
+async def test_a_conversation_that_a_file_has_twice_is_one_session_and_a_dry_run_says_so(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    said = [exports.chatgpt_message("user", text) for text in ("one", "two", "three")]
+    path = _file(tmp_path / "c.json", [exports.chatgpt(*said[:count]) for count in (1, 3, 2)])
+    for dry_run in (True, False):
+        report = await _import(memory, path, dry_run=dry_run)
+        assert ([each["entries"] for each in report.sessions], report.already) == ([1, 2], 1)
+    assert len(await (await _only(memory)).transcript_read_all()) == 3
+
+
 async def test_a_report_names_the_file_that_was_imported(memory: MemorySystem, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# House\nblue", "utf-8")
     assert (await _import(memory, tmp_path / "notes.md")).path == str(tmp_path / "notes.md")
