@@ -7,15 +7,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from chatbot.memory.origins import PLACES
 from chatbot.memory.writing import Draft
-from chatbot.stores.fields import one_line
-from chatbot.stores.records import TranscriptEntry, check_time
-
-LONGEST_KEY = 200
+from chatbot.stores.records import TranscriptEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,42 +89,6 @@ class ImportReport:
         """Return the report as JSON values."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {"skipped": [asdict(each) for each in self.skipped]}
-
-
-def key_of(*parts: object) -> str:
-    """Join the parts to a key on one line, shortened with a hash if it is too long."""
-    key = "/".join(text_of(str(part)) for part in parts)
-    if len(key) > LONGEST_KEY:
-        key = f"{key[:100]}…{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-    return one_line(key, "the key")
-
-
-def text_of(value: object) -> str:
-    """Return text that can be written as UTF-8; empty if the value is not text."""
-    return value.encode(errors="replace").decode() if isinstance(value, str) else ""
-
-
-def moment_of(value: object, default: datetime) -> datetime:
-    """Parse seconds since 1970 or ISO 8601 (UTC if it has no zone); return the default for anything else."""
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return check_time(datetime.fromtimestamp(value, UTC))
-        if isinstance(value, str):
-            moment = datetime.fromisoformat(value)
-            return check_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except (ValueError, OverflowError, OSError):
-        return default
-    return default
-
-
-def branch(nodes: Mapping[str, Mapping[str, Any]], leaf: str, parent: str) -> list[str]:
-    """Return the ids from the root to `leaf`; each node names its parent in the field `parent`. Stops at a cycle."""
-    line: dict[str, None] = {}
-    at: object = leaf
-    while isinstance(at, str) and at in nodes and at not in line:
-        line[at] = None
-        at = nodes[at].get(parent)
-    return list(line)[::-1]
 
 
 def without_places(metadata: Mapping[str, Any]) -> dict[str, Any]:

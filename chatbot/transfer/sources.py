@@ -8,17 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
-from chatbot.transfer import bundle, chatgpt, claude, markdown_notes, memory_export, memstore
+from chatbot.transfer import bundle, formats, memory_export
 from chatbot.transfer.bundle import BundleSession
-from chatbot.transfer.items import Item, Skip, text_of
+from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE
+from chatbot.transfer.items import Item, Skip
 from chatbot.transfer.memory_export import MemoryExport
 from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, chatgpt.KIND, claude.KIND, markdown_notes.KIND, memory_export.KIND, memstore.KIND)
+KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, memory_export.KIND, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
@@ -54,7 +54,7 @@ def open_source(path: Path, kind: str | None = None) -> Source:
 
 def place_of(path: Path) -> str:
     """Return the resolved path, which identifies a file on this machine however it was named."""
-    return text_of(str(path.resolve()))
+    return formats.text_of(str(path.resolve()))
 
 
 def _open(path: Path, kind: str | None) -> Source:
@@ -66,8 +66,8 @@ def _open(path: Path, kind: str | None) -> Source:
         raise UnsafePath(f"{path} is not a regular file")
     if _starts_with(path, _ZIP):
         return _open_zip(path, kind)
-    if path.suffix.lower() in markdown_notes.SUFFIXES or kind == markdown_notes.KIND:
-        _check_kind(path, kind, markdown_notes.KIND)
+    if path.suffix.lower() in MARKDOWN_SUFFIXES or kind == MARKDOWN:
+        _check_kind(path, kind, MARKDOWN)
         return _MarkdownFolder(path.parent, only=path)
     if kind == BUNDLE:
         raise DamagedFile(f"{path} is not a bundle: it is not a zip file")
@@ -112,16 +112,14 @@ class _JsonFiles(Source):
 
     def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
         """Yield each element of the lists."""
-        number = 0
-        for name, text in self._texts():
-            for value in elements(text, name):
-                number += 1
-                yield from _read(self.kind, value, number)
+        values = (value for name, text in self._texts() for value in elements(text, name))
+        for number, value in enumerate(values, 1):
+            yield from formats.read(self.kind, value, number)
 
 
 class _MarkdownFolder(Source):
     def __init__(self, path: Path, *, only: Path | None = None) -> None:
-        super().__init__(only or path, markdown_notes.KIND)
+        super().__init__(only or path, MARKDOWN)
         self._folder = path
         self._only = only
 
@@ -135,7 +133,7 @@ class _MarkdownFolder(Source):
                 yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
             else:
                 try:
-                    for memory in markdown_notes.read(decoded(path.read_bytes(), name), name):
+                    for memory in formats.read_markdown(decoded(path.read_bytes(), name), name):
                         yield replace(memory, place=place_of(path))
                 except (DamagedFile, OSError) as error:
                     yield Skip(name, str(error))
@@ -144,8 +142,8 @@ class _MarkdownFolder(Source):
 def _open_folder(path: Path, kind: str | None) -> Source:
     """Open a folder of notes, or a folder that holds an unpacked export."""
     exports = sorted(each for each in path.iterdir() if _CONVERSATIONS.fullmatch(each.name) and each.is_file())
-    if not exports or kind == markdown_notes.KIND:
-        _check_kind(path, kind, markdown_notes.KIND)
+    if not exports or kind == MARKDOWN:
+        _check_kind(path, kind, MARKDOWN)
         return _MarkdownFolder(path)
     _check_json(path, kind)
     remembered = path / _MEMORIES
@@ -185,29 +183,13 @@ def _recognised(text: str, path: Path) -> str:
     """Return the kind that the first element has the shape of."""
     if not text.lstrip().startswith(("[", "{")):
         raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
-    first = next(elements(text, str(path)), None)
-    if chatgpt.is_conversation(first):
-        return chatgpt.KIND
-    if claude.is_conversation(first) or claude.is_memory(first):
-        return claude.KIND
-    if memstore.is_fact(first) or memstore.facts_of(first) is not None:
-        return memstore.KIND
+    if kind := formats.kind_of(next(elements(text, str(path)), None)):
+        return kind
     raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
 
 
-def _read(kind: str, value: Any, number: int) -> Iterator[Item]:
-    if kind == chatgpt.KIND:
-        yield chatgpt.read(value, number)
-    elif kind == claude.KIND:
-        yield from claude.read_memory(value) if claude.is_memory(value) else [claude.read(value, number)]
-    else:
-        facts = memstore.facts_of(value)
-        for place, fact in enumerate([value] if facts is None else facts, number):
-            yield from memstore.read(fact, place)
-
-
 def _check_json(path: Path, kind: str | None) -> None:
-    if kind in {BUNDLE, markdown_notes.KIND, memory_export.KIND}:
+    if kind in {BUNDLE, MARKDOWN, memory_export.KIND}:
         raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if path.is_file() else ""))
 
 
@@ -221,7 +203,7 @@ def _markdown_files(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if name.lower().endswith(markdown_notes.SUFFIXES) and not name.startswith("."):
+            if name.lower().endswith(MARKDOWN_SUFFIXES) and not name.startswith("."):
                 found += 1
                 if found > MOST_FILES:
                     raise InvalidValue(
