@@ -35,11 +35,9 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
-from chatbot.transfer.bundle import BundleSession
+from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport
 from chatbot.transfer.intake import PURGED, Intake
 from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip
-from chatbot.transfer.memory_export import KIND as MEMORIES
-from chatbot.transfer.memory_export import MemoryExport
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
@@ -109,7 +107,7 @@ class Importer:
             await self._memory.reorder_sessions()
         return self._report
 
-    async def _take(self, item: Conversation | MemoryItem | Skip | BundleSession | MemoryExport) -> None:
+    async def _take(self, item: Conversation | MemoryItem | Skip | SessionExport | MemoryExport) -> None:
         if isinstance(item, Skip):
             self._report.skipped.append(item)
         elif isinstance(item, MemoryItem):
@@ -174,7 +172,7 @@ class Importer:
         else:
             await (await self._memory.load_session(known.id, any_agent=True)).transcript_extend(new)
 
-    async def _take_bundled(self, item: BundleSession) -> None:
+    async def _take_bundled(self, item: SessionExport) -> None:
         origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
         here = self._origins.get(origin) or await self._same_here(item)
         if here is None and self._intake.is_barred([("origin", origin), ("session", item.record.id)]):
@@ -183,10 +181,9 @@ class Importer:
         if here is not None:
             self._report.already += 1
         session_id = await self._adopt_bundled(item, origin) if here is None else here.id
-        remembered = MemoryExport(item.observations, item.facts, item.broken)
-        await self._take_remembered(remembered, item.record.id, session_id)
+        await self._take_remembered(item.remembered, item.record.id, session_id)
 
-    async def _adopt_bundled(self, item: BundleSession, origin: str) -> str:
+    async def _adopt_bundled(self, item: SessionExport, origin: str) -> str:
         """Create the session under its own id, or a new one if that is taken."""
         given = item.record
         agent = given.agent_id if given.agent_id in self._agents else self._agent
@@ -194,13 +191,14 @@ class Importer:
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
         free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
         record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
-        if not item.observations:
+        if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
-        receipts = [receipt | {"session": record.id} for receipt in item.receipts]
+        receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         values = item.key_values if self._trust else tuple(map(_without_orders, item.key_values))
         if values != item.key_values:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
-        parts = {"key_values": values, "receipts": receipts, "attachments": item.attachments}
+        attachments = [(data, name[32:]) for name, data in item.attachments]
+        parts = {"key_values": values, "receipts": receipts, "attachments": attachments}
         return await self._adopt(record, item.entries, given.id, {}, **parts)
 
     async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
@@ -210,7 +208,7 @@ class Importer:
         session = await self._memory.load_session(record.id, any_agent=True)
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
 
-    async def _same_here(self, item: BundleSession) -> SessionRecord | None:
+    async def _same_here(self, item: SessionExport) -> SessionRecord | None:
         """Return the session of that id if it begins with all the entries of the bundle."""
         known = self._here.get(item.record.id)
         if known is None:

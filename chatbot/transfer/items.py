@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.origins import PLACES
 from chatbot.memory.writing import Draft
 from chatbot.stores.records import TranscriptEntry
 
@@ -89,8 +88,3 @@ class ImportReport:
         """Return the report as JSON values."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {"skipped": [asdict(each) for each in self.skipped]}
-
-
-def without_places(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop source paths from metadata: they reveal this machine's folders and mean nothing on another."""
-    return {name: value for name, value in metadata.items() if name != PLACES}

@@ -10,20 +10,19 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
-from chatbot.transfer import bundle, formats, memory_export
-from chatbot.transfer.bundle import BundleSession
+from chatbot.transfer import bundle, formats
+from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport, is_memory_export, read_memories
 from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE
 from chatbot.transfer.items import Item, Skip
-from chatbot.transfer.memory_export import MemoryExport
 from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, memory_export.KIND, MEMSTORE)
+KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMORIES, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
-_MEMORIES = "memories.json"
+_CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
 _NOT_RECOGNISED = f"has an unknown format: name it with --from ({', '.join(KINDS)})"
 
@@ -36,7 +35,7 @@ class Source(ABC):
         self.kind = kind
 
     @abstractmethod
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
         """Yield every item in file order; an item that cannot be imported is a `Skip`."""
 
 
@@ -72,13 +71,13 @@ def _open(path: Path, kind: str | None) -> Source:
     if kind == BUNDLE:
         raise DamagedFile(f"{path} is not a bundle: it is not a zip file")
     text = _read_text(path)
-    if kind == memory_export.KIND or (kind is None and memory_export.is_memory_export(text)):
-        return _MemoriesFile(path, memory_export.KIND)
+    if kind == MEMORIES or (kind is None and is_memory_export(text)):
+        return _MemoriesFile(path, MEMORIES)
     return _JsonFiles(path, kind or _recognised(text, path), lambda: iter([(path.name, text)]))
 
 
 class _BundleFile(Source):
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
         """Yield the sessions; the whole bundle is verified before the first one."""
         with open_zip(self.path) as archive:
             for session in bundle.verify(archive):
@@ -86,21 +85,21 @@ class _BundleFile(Source):
 
 
 class _MemoriesFile(Source):
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
         """Yield all the memories as one item."""
-        yield memory_export.read(_read_text(self.path))
+        yield read_memories(_read_text(self.path))
 
 
 class MemoriesText(Source):
     """The text of an export of memories, such as the body of a request."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(Path("text"), memory_export.KIND)
+        super().__init__(Path("text"), MEMORIES)
         self._text = text
 
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
         """Yield all the memories as one item."""
-        yield memory_export.read(self._text)
+        yield read_memories(self._text)
 
 
 class _JsonFiles(Source):
@@ -110,7 +109,7 @@ class _JsonFiles(Source):
         super().__init__(path, kind)
         self._texts = texts
 
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
         """Yield each element of the lists."""
         values = (value for name, text in self._texts() for value in elements(text, name))
         for number, value in enumerate(values, 1):
@@ -123,7 +122,7 @@ class _MarkdownFolder(Source):
         self._folder = path
         self._only = only
 
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
         """Yield the notes of each file. Links and hidden folders are not followed."""
         for path in [self._only] if self._only else _markdown_files(self._folder):
             name = PurePosixPath(path.relative_to(self._folder)).as_posix()
@@ -146,7 +145,7 @@ def _open_folder(path: Path, kind: str | None) -> Source:
         _check_kind(path, kind, MARKDOWN)
         return _MarkdownFolder(path)
     _check_json(path, kind)
-    remembered = path / _MEMORIES
+    remembered = path / _CLAUDE_MEMORIES
     files = [*exports, *([remembered] if remembered.is_file() else [])]
     kind = kind or _recognised(_read_text(exports[0]), exports[0])
     return _JsonFiles(path, kind, lambda: ((file.name, _read_text(file)) for file in files))
@@ -176,7 +175,7 @@ def _export_names(archive: ZipFile) -> list[str]:
     """Return the files to read, conversations first, at any depth of the zip."""
     last = {name: PurePosixPath(name).name for name in archive.names}
     conversations = sorted(name for name, end in last.items() if _CONVERSATIONS.fullmatch(end))
-    return [*conversations, *(name for name, end in last.items() if end == _MEMORIES and conversations)]
+    return [*conversations, *(name for name, end in last.items() if end == _CLAUDE_MEMORIES and conversations)]
 
 
 def _recognised(text: str, path: Path) -> str:
@@ -189,7 +188,7 @@ def _recognised(text: str, path: Path) -> str:
 
 
 def _check_json(path: Path, kind: str | None) -> None:
-    if kind in {BUNDLE, MARKDOWN, memory_export.KIND}:
+    if kind in {BUNDLE, MARKDOWN, MEMORIES}:
         raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if path.is_file() else ""))
 
 

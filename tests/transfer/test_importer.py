@@ -13,8 +13,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
 from chatbot.transfer import Importer, ImportReport, export_memories, open_source
-from chatbot.transfer.memory_export import render
-from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES
+from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
 from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
@@ -313,7 +312,7 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     exported = await export_memories(mine.within(across=True), EXPORTED_SENSITIVITIES)
     assert (len(exported.observations), len(exported.facts)) == (4, 2)
     file = tmp_path / "memories.jsonl"
-    file.write_text(render(exported, "jsonl"), encoding="utf-8")
+    file.write_text(render_memories(exported, "jsonl"), encoding="utf-8")
     assert (await _import(memory, file)).already == 4
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await _import(other, file, dry_run=True, keep_users=True)).memories == 4
@@ -336,7 +335,7 @@ async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: Memo
     await mine.remember("Tea", narrative="at four\n# not a title\nwith milk", facts=["it is green"])
     await mine.remember("Coffee")
     file = tmp_path / "notes.md"
-    file.write_text(render(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
+    file.write_text(render_memories(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await _import(other, file)).memories == 2
         [hit] = await other.memories("chat").search("milk")
@@ -348,7 +347,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
         theirs = other.memories("chat")
         await theirs.remember("for everybody", visibility="social")
         await theirs.remember("of unknown class")
-        text = render(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
+        text = render_memories(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
     rows = [json.loads(line) for line in text.splitlines()]
     del rows[2]["sensitivity"]
     lines = [*(json.dumps(row) for row in rows), "{", '{"kind": "observation"}', '{"kind": "nonsense"}', "[1]"]

@@ -155,7 +155,7 @@ async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_p
     [row] = await memory.memories().every()
     kept = await session.remember("Of the house", metadata=dict(row.metadata))
     exported = await export_session(memory, session.id)
-    assert [each.id for each in exported.observations] == [kept.id]
+    assert [each.id for each in exported.remembered.observations] == [kept.id]
     assert str(tmp_path) not in str(exported)
 
 

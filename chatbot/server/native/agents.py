@@ -24,9 +24,9 @@ from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.server.versions import IfNoneMatchHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
+from chatbot.transfer.exports import export_memories, render_memories
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.items import ImportReport
-from chatbot.transfer.memory_export import export_memories, render
 from chatbot.transfer.sources import MemoriesText
 
 router = APIRouter(prefix="/v1")
@@ -208,7 +208,7 @@ async def export(
     """Current memories and facts, as `chatbot memory export` writes them and `chatbot import` reads them."""
     wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
     exported = await export_memories(access.memories, ["public"], **wanted)
-    return PlainTextResponse(render(exported, "jsonl"), media_type="application/x-ndjson")
+    return PlainTextResponse(render_memories(exported, "jsonl"), media_type="application/x-ndjson")
 
 
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
