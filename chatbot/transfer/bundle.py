@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
-from chatbot.attachments.kinds import MEDIA_TYPES
+from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory.record import decode_record, is_session_id
 from chatbot.stores import key_value_file, transcript
 from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
