@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
@@ -27,16 +26,20 @@ _ZIP = b"PK\x03\x04"
 _NOT_RECOGNISED = f"has an unknown format: name it with --from ({', '.join(KINDS)})"
 
 
-class Source(ABC):
-    """Something to import. `items` can be read more than once; it raises `DamagedFile` if the file cannot be read."""
+Items = Iterator[Item | SessionExport | MemoryExport]
 
-    def __init__(self, path: Path, kind: str) -> None:
-        self.path = path
-        self.kind = kind
 
-    @abstractmethod
-    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
-        """Yield every item in file order; an item that cannot be imported is a `Skip`."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something to import."""
+
+    path: Path
+    kind: str
+    items: Callable[[], Items]
+    """Yields every item in file order, as often as it is called; an item that cannot be imported is a `Skip`.
+
+    Raises `DamagedFile` if the file cannot be read.
+    """
 
 
 def open_source(path: Path, kind: str | None = None) -> Source:
@@ -51,9 +54,9 @@ def open_source(path: Path, kind: str | None = None) -> Source:
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def place_of(path: Path) -> str:
-    """Return the resolved path, which identifies a file on this machine however it was named."""
-    return formats.text_of(str(path.resolve()))
+def memories_in(text: str, path: Path = Path("text")) -> Source:
+    """Return the text of an export of memories as a source, such as the body of a request."""
+    return Source(path, MEMORIES, lambda: iter([read_memories(text)]))
 
 
 def _open(path: Path, kind: str | None) -> Source:
@@ -63,79 +66,38 @@ def _open(path: Path, kind: str | None) -> Source:
         raise InvalidValue(f"file not found: {path}")
     if not path.is_file():
         raise UnsafePath(f"{path} is not a regular file")
-    if _starts_with(path, _ZIP):
+    with path.open("rb") as file:
+        is_zip = file.read(len(_ZIP)) == _ZIP
+    if is_zip:
         return _open_zip(path, kind)
     if path.suffix.lower() in MARKDOWN_SUFFIXES or kind == MARKDOWN:
         _check_kind(path, kind, MARKDOWN)
-        return _MarkdownFolder(path.parent, only=path)
+        return Source(path, MARKDOWN, lambda: _notes(path))
     if kind == BUNDLE:
         raise DamagedFile(f"{path} is not a bundle: it is not a zip file")
     text = _read_text(path)
     if kind == MEMORIES or (kind is None and is_memory_export(text)):
-        return _MemoriesFile(path, MEMORIES)
-    return _JsonFiles(path, kind or _recognised(text, path), lambda: iter([(path.name, text)]))
+        return memories_in(text, path)
+    kind = kind or _recognised(text, path)
+    return Source(path, kind, lambda: _elements(kind, [(path.name, text)]))
 
 
-class _BundleFile(Source):
-    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
-        """Yield the sessions; the whole bundle is verified before the first one."""
-        with open_zip(self.path) as archive:
-            for session in bundle.verify(archive):
-                yield bundle.read_session(archive, session)
-
-
-class _MemoriesFile(Source):
-    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
-        """Yield all the memories as one item."""
-        yield read_memories(_read_text(self.path))
-
-
-class MemoriesText(Source):
-    """The text of an export of memories, such as the body of a request."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(Path("text"), MEMORIES)
-        self._text = text
-
-    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
-        """Yield all the memories as one item."""
-        yield read_memories(self._text)
-
-
-class _JsonFiles(Source):
-    """Lists of conversations or facts, in one file or in several files of a zip."""
-
-    def __init__(self, path: Path, kind: str, texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
-        super().__init__(path, kind)
-        self._texts = texts
-
-    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
-        """Yield each element of the lists."""
-        values = (value for name, text in self._texts() for value in elements(text, name))
-        for number, value in enumerate(values, 1):
-            yield from formats.read(self.kind, value, number)
-
-
-class _MarkdownFolder(Source):
-    def __init__(self, path: Path, *, only: Path | None = None) -> None:
-        super().__init__(only or path, MARKDOWN)
-        self._folder = path
-        self._only = only
-
-    def items(self) -> Iterator[Item | SessionExport | MemoryExport]:
-        """Yield the notes of each file. Links and hidden folders are not followed."""
-        for path in [self._only] if self._only else _markdown_files(self._folder):
-            name = PurePosixPath(path.relative_to(self._folder)).as_posix()
-            if path.is_symlink() and not self._only:
-                yield Skip(name, "symbolic links are not followed")
-            elif path.stat().st_size > LARGEST_MARKDOWN:
-                yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
-            else:
-                try:
-                    for memory in formats.read_markdown(decoded(path.read_bytes(), name), name):
-                        yield replace(memory, place=place_of(path))
-                except (DamagedFile, OSError) as error:
-                    yield Skip(name, str(error))
+def _notes(path: Path) -> Items:
+    """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
+    is_folder = path.is_dir()
+    for file in _markdown_files(path) if is_folder else [path]:
+        name = file.relative_to(path if is_folder else path.parent).as_posix()
+        if is_folder and file.is_symlink():
+            yield Skip(name, "symbolic links are not followed")
+        elif file.stat().st_size > LARGEST_MARKDOWN:
+            yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
+        else:
+            try:
+                place = formats.text_of(str(file.resolve()))  # the same however it is named
+                for memory in formats.read_markdown(decoded(file.read_bytes(), name), name):
+                    yield replace(memory, place=place)
+            except (DamagedFile, OSError) as error:
+                yield Skip(name, str(error))
 
 
 def _open_folder(path: Path, kind: str | None) -> Source:
@@ -143,12 +105,12 @@ def _open_folder(path: Path, kind: str | None) -> Source:
     exports = sorted(each for each in path.iterdir() if _CONVERSATIONS.fullmatch(each.name) and each.is_file())
     if not exports or kind == MARKDOWN:
         _check_kind(path, kind, MARKDOWN)
-        return _MarkdownFolder(path)
+        return Source(path, MARKDOWN, lambda: _notes(path))
     _check_json(path, kind)
     remembered = path / _CLAUDE_MEMORIES
     files = [*exports, *([remembered] if remembered.is_file() else [])]
     kind = kind or _recognised(_read_text(exports[0]), exports[0])
-    return _JsonFiles(path, kind, lambda: ((file.name, _read_text(file)) for file in files))
+    return Source(path, kind, lambda: _elements(kind, ((file.name, _read_text(file)) for file in files)))
 
 
 def _open_zip(path: Path, kind: str | None) -> Source:
@@ -156,19 +118,33 @@ def _open_zip(path: Path, kind: str | None) -> Source:
         if kind == BUNDLE or (kind is None and bundle.is_bundle(archive)):
             if bundle.MANIFEST not in archive.names:
                 raise DamagedFile(f"{path} is not a bundle: it has no {bundle.MANIFEST}")
-            return _BundleFile(path, BUNDLE)
+            return Source(path, BUNDLE, lambda: _sessions(path))
         _check_json(path, kind)
         names = _export_names(archive)
         if not names:
             raise InvalidValue(f"{path} contains neither a bundle nor a conversations.json: nothing to import")
         kind = kind or _recognised(decoded(archive.read(names[0]), names[0]), path)
+    return Source(path, kind, lambda: _elements(kind, _texts_in(path, names)))
 
-    def texts() -> Iterator[tuple[str, str]]:
-        with open_zip(path) as archive:
-            for name in names:
-                yield name, decoded(archive.read(name), name)
 
-    return _JsonFiles(path, kind, texts)
+def _sessions(path: Path) -> Items:
+    """Yield the sessions of a bundle, which is verified before the first one."""
+    with open_zip(path) as archive:
+        for session in bundle.verify(archive):
+            yield bundle.read_session(archive, session)
+
+
+def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:
+    """Yield what is in the lists of these texts, each after the name of its file."""
+    values = (value for name, text in texts for value in elements(text, name))
+    for number, value in enumerate(values, 1):
+        yield from formats.read(kind, value, number)
+
+
+def _texts_in(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    with open_zip(path) as archive:
+        for name in names:
+            yield name, decoded(archive.read(name), name)
 
 
 def _export_names(archive: ZipFile) -> list[str]:
@@ -216,13 +192,5 @@ def _read_text(path: Path) -> str:
         if path.stat().st_size > LARGEST_JSON:
             raise DamagedFile(f"{path} is larger than {LARGEST_JSON:,} bytes, the most that is read")
         return decoded(path.read_bytes(), str(path))
-    except OSError as error:
-        raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _starts_with(path: Path, mark: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(mark)) == mark
     except OSError as error:
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error

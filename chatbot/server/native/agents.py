@@ -27,7 +27,7 @@ from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.exports import export_memories, render_memories
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.items import ImportReport
-from chatbot.transfer.sources import MemoriesText
+from chatbot.transfer.sources import memories_in
 
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
@@ -218,7 +218,7 @@ async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHe
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
     importer = Importer(access.memory.cleared_for(access.clearance), agent=setup.agent, agents=agents)
-    report = await importer.run(MemoriesText(given.text))
+    report = await importer.run(memories_in(given.text))
     return ImportResult.of(report)
 
 
