@@ -86,11 +86,15 @@ class Intake:
                 await self._add(own, known, new)
 
     async def known(self, memories: Memory, namespace: str = "") -> KnownRows:
-        """Return the rows of earlier imports of this kind, in any status."""
+        """Return the rows of earlier imports of this kind, in any status, without what users made of them."""
         if namespace not in self._known:
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self.kind})
-            self._known[namespace] = KnownRows(memories, rows)
+            self._known[namespace] = KnownRows(memories, [row for row in rows if row.source == self._source])
         return self._known[namespace]
+
+    @property
+    def _source(self) -> str:
+        return f"import:{self.kind}"
 
     def is_barred(self, marks: Collection[Mark]) -> bool:
         """Return True if an item with one of these marks was purged here and must stay out."""
@@ -184,7 +188,7 @@ class Intake:
         """Return the draft with its origin in the metadata."""
         return replace(
             item.draft,
-            source=f"import:{self.kind}",
+            source=self._source,
             sensitivity=self.no_less(item.draft.sensitivity),
             metadata={**(item.draft.metadata or {}), **self._origin({item.address: item.digest()})},
         )

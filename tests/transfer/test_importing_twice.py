@@ -189,6 +189,19 @@ async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, 
     assert await _held(memory) == ["Car: blue", "House: blue", "House: green"]
 
 
+async def test_what_somebody_corrected_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.md", "# House\nblue")
+    await _came(memory, path)
+    [row] = await memory.memories().every()
+    await memory.memories("chat").remember(
+        "House", narrative="red", metadata=dict(row.metadata), source="user", supersedes=row.id
+    )
+    for text in ("blue", "green"):
+        _write(path, f"# House\n{text}")
+        assert await _came(memory, path) == (0, 0, 1)
+    assert await _held(memory) == ["House: red"]
+
+
 FILES = st.sampled_from(["a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md"])
 SAID = st.dictionaries(st.sampled_from(["House", "Car", "Bike"]), st.sampled_from(["red", "blue"]), min_size=1)
 STEPS = st.one_of(
