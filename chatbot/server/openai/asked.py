@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from chatbot.attachments.links import named, split
+from chatbot.attachments import named, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import Remembers
