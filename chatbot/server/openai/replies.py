@@ -24,7 +24,7 @@ from chatbot.server.errors import Problem, problem_of, unexpected
 from chatbot.server.idempotent_write import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.openai import histories, places
+from chatbot.server.openai import places
 from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import access_of, unsupported
 from chatbot.server.openai.places import ReplyPlace
@@ -212,7 +212,7 @@ async def _note(session: SessionHandle, ask: Ask, events: Sequence[Event]) -> No
         if (delta := shown.take(event)) is not None:
             whole.take(delta)
     reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls()))
-    await histories.note(session, [*ask.said, reply])
+    await places.note_history(session, [*ask.said, reply])
 
 
 class _ClientDeltas:
