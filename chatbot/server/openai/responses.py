@@ -353,7 +353,7 @@ class _Response:
             "output": self._items,
             "usage": {
                 "input_tokens": end.usage.input_tokens,
-                "input_tokens_details": {"cached_tokens": end.usage.cached_tokens},
+                "input_tokens_details": {"cached_tokens": end.usage.cached_tokens, "cache_write_tokens": 0},
                 "output_tokens": end.usage.output_tokens,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": end.usage.input_tokens + end.usage.output_tokens,
