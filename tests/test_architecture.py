@@ -287,7 +287,7 @@ def _touches_files(node: ast.AST) -> bool:
 ONE_THING = {
     "an HTTP shape of what the core returns": {
         "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "PurgeResult", "RankedMemory", "SessionHit",
-        "Task", "Turn", "Usage", "User", "UserErasure", "Version",
+        "Task", "Turn", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},
     "a list by parts, in the stores and over HTTP": {"Page"},

@@ -1,7 +1,7 @@
 """From what a user brings to what may be kept and sent: bounded in size and time, and without secrets.
 
-Only a picture or a document in which no secret was found is kept as it came; of anything else its redacted text is
-kept alone.
+A file is recognised by its content, for its name proves nothing. Only a picture or a document in which no secret was
+found is kept as it came; of anything else its redacted text is kept alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import codecs
 import os
 import re
 import subprocess
@@ -19,9 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from chatbot.attachments import extract
-from chatbot.attachments.kinds import DOCUMENTS, SUFFIXES, TEXT, decoded, is_image, media_type
-from chatbot.attachments.links import Link, named
+from chatbot.attachments import DOCX, ODT, PDF, SUFFIXES, TEXT, Link, extract, is_image, named
 from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
 
@@ -35,6 +34,12 @@ _READERS = threading.BoundedSemaphore(2)
 """Readers at a time, each of which may take a gigabyte: messages of many people may bring documents at once."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Variables that a reader needs; keys are none of its business."""
+_DOCUMENTS = (PDF, DOCX, ODT)
+"""Kinds whose text is taken out by a program of its own."""
+_ZIP = b"PK\x03\x04"
+_PDF_WITHIN = 1024
+"""Bytes among which the mark of a PDF may stand."""
+_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +123,42 @@ def read(upload: Upload) -> Attachment:
         raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
     if is_image(media):
         return Attachment(name, media, len(upload.data), upload.data)
-    text = _text_of(name, upload.data, media) if media in DOCUMENTS else decoded(upload.data) or ""
+    text = _text_of(name, upload.data, media) if media in _DOCUMENTS else _decoded(upload.data) or ""
     kept, secrets = redact(text[: extract.LONGEST_TEXT])
-    original = upload.data if media in DOCUMENTS and not secrets else b""
+    original = upload.data if media in _DOCUMENTS and not secrets else b""
     is_cut = len(text) >= extract.LONGEST_TEXT
     return Attachment(name, media, len(upload.data), original, kept, secrets, is_cut)
+
+
+def media_type(data: bytes) -> str | None:
+    """Return the media type of a file; None where it can be neither shown to a model nor read."""
+    for beginning, media in _BEGINNINGS.items():
+        if data.startswith(beginning):
+            return media
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    if b"%PDF-" in data[:_PDF_WITHIN]:
+        return PDF
+    if data.startswith(_ZIP):
+        return _office(data)
+    return None if _decoded(data) is None else TEXT
+
+
+def _office(archive: bytes) -> str | None:
+    """Return the kind of an office document by the names in its archive, which is not unpacked."""
+    if archive[30:38] == b"mimetype" and archive[38:].startswith(ODT.encode()):
+        return ODT
+    return DOCX if b"word/document.xml" in archive and b"[Content_Types].xml" in archive else None
+
+
+def _decoded(data: bytes) -> str | None:
+    """Return text in UTF-8, or in UTF-16 with its mark; None for anything else."""
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
 
 
 def _text_of(name: str, data: bytes, media: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from chatbot.attachments.links import Link, split
+from chatbot.attachments import Link, split
 from chatbot.chat.fence import fenced
 from chatbot.memory import SessionHandle
 from chatbot.messages import Image, Message

@@ -353,7 +353,8 @@ class Reply:
     """The part of a reply that has arrived."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self.text = self.reasoning = ""
+        self.logprobs: list[dict[str, Any]] = []
         self.finished: Finished | None = None
         self.has_begun = False
         self._calls: dict[int, list[str]] = {}
@@ -363,8 +364,9 @@ class Reply:
         self.has_begun = True
         if isinstance(delta, TextDelta):
             self.text += delta.text
+            self.logprobs += delta.logprobs
         elif isinstance(delta, ReasoningDelta):
-            return
+            self.reasoning += delta.text
         elif isinstance(delta, ToolCallDelta):
             call = self._calls.setdefault(delta.index, ["", "", ""])
             call[0] = delta.id or call[0]

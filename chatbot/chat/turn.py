@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chatbot.attachments.links import readable, split, with_links
+from chatbot.attachments import readable, split, with_links
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
 from chatbot.chat.client import NO_CLIENT, ClientRequest

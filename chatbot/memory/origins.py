@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import IMPORTED, Observation, Triple
 
-FROM, KEY, DIGEST, PLACES = IMPORTED, "imported_key", "imported_digest", "imported_places"
+FROM, PLACES = IMPORTED, "imported_places"
 
 Address = tuple[str, str]
 """A file, and what it calls a row; what has an id that is its own everywhere comes from the file ""."""
@@ -20,11 +20,9 @@ Mark = tuple[str, ...]
 def said_in(row: Observation) -> Said:
     """Return the places that a row was imported from, by place and key, with the digest of each."""
     places = row.metadata.get(PLACES)
-    if not isinstance(places, Mapping):
-        return {("", str(row.metadata.get(KEY))): str(row.metadata.get(DIGEST))}
     return {
         (place, key): str(digest)
-        for place, keys in places.items()
+        for place, keys in (places.items() if isinstance(places, Mapping) else ())
         if isinstance(keys, Mapping)
         for key, digest in keys.items()
     }

@@ -4,10 +4,9 @@ An imported file is untrusted data: it cannot forge a transcript entry, name a s
 what a caller may see.
 """
 
+from chatbot.transfer.exports import SessionExport, export_memories, export_session
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.items import ImportReport
-from chatbot.transfer.memory_export import export_memories
-from chatbot.transfer.session_export import SessionExport, export_session
 from chatbot.transfer.sources import KINDS, Source, open_source
 
 __all__ = [

@@ -20,18 +20,17 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO
 
-from chatbot.attachments.kinds import MEDIA_TYPES
-from chatbot.memory.record import SessionRecord, decode_record, is_session_id
+from chatbot.attachments import MEDIA_TYPES
+from chatbot.memory.record import decode_record, is_session_id
 from chatbot.stores import key_value_file, transcript
 from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat
-from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
-from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
-from chatbot.transfer.session_export import SessionExport
+from chatbot.stores.observation import parse_observation, parse_triple
+from chatbot.stores.records import format_time
+from chatbot.transfer.exports import MemoryExport, SessionExport, json_lines
 from chatbot.transfer.untrusted import ZipFile, decoded
 
 FORMAT = "chatbot-bundle"
@@ -42,21 +41,6 @@ _LARGEST_AMOUNT = 1e12
 """Most dollars or tokens of one call: a larger number would exceed every budget."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """A fixed time, so that the same session always gives the same bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class BundleSession:
-    """A session in a bundle; `broken` counts the lines that could not be parsed."""
-
-    record: SessionRecord
-    entries: tuple[TranscriptEntry, ...]
-    key_values: tuple[KeyValue, ...]
-    receipts: tuple[dict[str, Any], ...]
-    observations: tuple[Observation, ...]
-    facts: tuple[Triple, ...]
-    broken: int = 0
-    attachments: tuple[tuple[bytes, str], ...] = ()
-    """The content of each, and the suffix of its name."""
 
 
 class BundleWriter:
@@ -129,7 +113,7 @@ def verify(archive: ZipFile) -> list[str]:
     return sessions
 
 
-def read_session(archive: ZipFile, session: str) -> BundleSession:
+def read_session(archive: ZipFile, session: str) -> SessionExport:
     """Read one session of a verified bundle. Raises `DamagedFile` or `LaterFormat`."""
     broken = 0
 
@@ -158,16 +142,17 @@ def read_session(archive: ZipFile, session: str) -> BundleSession:
     receipts = tuple(lines("receipts.jsonl", _receipt))
     observations = tuple(lines("observations.jsonl", parse_observation))
     facts = tuple(lines("facts.jsonl", parse_triple))
+    remembered = MemoryExport(observations, facts, broken)
     attachments = tuple(_attachments(archive, session))
-    return BundleSession(record, said, key_values, receipts, observations, facts, broken, attachments)
+    return SessionExport(record, said, key_values, receipts, remembered, attachments=attachments)
 
 
-def _attachments(archive: ZipFile, session: str) -> Iterator[tuple[bytes, str]]:
+def _attachments(archive: ZipFile, session: str) -> Iterator[tuple[str, bytes]]:
     """The attachments of a session. Raises `DamagedFile` for one whose content is not that of its name."""
     for path in archive.names:
         name = path.rpartition("/")[2]
         if path == f"sessions/{session}/{ATTACHMENTS}/{name}":
-            yield checked_blob(name, archive.read(path)), name[32:]
+            yield name, checked_blob(name, archive.read(path))
 
 
 def _files_of(exported: SessionExport) -> Iterator[tuple[str, bytes]]:
@@ -176,9 +161,9 @@ def _files_of(exported: SessionExport) -> Iterator[tuple[str, bytes]]:
     yield "transcript.md", transcript.render(entries)
     values = list(exported.key_values)
     yield "kv.json", key_value_file.render(len(values), values) if values else b""
-    yield "receipts.jsonl", _json_lines(exported.receipts)
-    yield "observations.jsonl", _json_lines(row.as_json() for row in exported.observations)
-    yield "facts.jsonl", _json_lines(fact.as_json() for fact in exported.facts)
+    yield "receipts.jsonl", json_lines(exported.receipts).encode()
+    yield "observations.jsonl", json_lines(row.as_json() for row in exported.remembered.observations).encode()
+    yield "facts.jsonl", json_lines(fact.as_json() for fact in exported.remembered.facts).encode()
     yield from ((f"{ATTACHMENTS}/{name}", data) for name, data in exported.attachments)
 
 
@@ -242,7 +227,3 @@ def _is_amount(value: Any) -> bool:
 
 def _rendered(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def _json_lines(values: Iterable[Any]) -> bytes:
-    return b"".join(json.dumps(value, ensure_ascii=False).encode() + b"\n" for value in values)

@@ -1,8 +1,8 @@
 """The writer of imports. Every item is compared with what is already here before it is written.
 
-Importing twice adds nothing: a session keeps its `origin`, a memory keeps its source in its metadata (see
-`earlier_imports`). A conversation that has grown is extended, a memory that was edited in its file is updated, and a
-memory that was hidden here stays hidden.
+Importing twice adds nothing: a session keeps its `origin`, a memory keeps its source in its metadata (see `intake`). A
+conversation that has grown is extended, a memory that was edited in its file is updated, and a memory that was hidden
+here stays hidden.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -35,11 +35,9 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
-from chatbot.transfer.bundle import BundleSession
+from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport
 from chatbot.transfer.intake import PURGED, Intake
-from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip, as_json
-from chatbot.transfer.memory_export import KIND as MEMORIES
-from chatbot.transfer.memory_export import MemoryExport
+from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
@@ -83,6 +81,8 @@ class Importer:
         self._origins: dict[str, SessionRecord] = {}
         self._here: dict[str, SessionRecord] = {}
         self._waiting: list[MemoryItem] = []
+        self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}
+        """Transcripts that a dry run would leave."""
 
     async def run(self, source: Source) -> ImportReport:
         """Import every item of the source. It is read completely before anything is written."""
@@ -95,7 +95,7 @@ class Importer:
             dry_run=self._dry_run,
             tombstones=self._tombstones,
         )
-        total = self._count(source)
+        total = sum(1 for _ in source.items())
         records = await self._memory.list_sessions()
         self._here = {record.id: record for record in records}
         self._origins = {record.origin: record for record in records if record.origin}
@@ -107,14 +107,7 @@ class Importer:
             await self._memory.reorder_sessions()
         return self._report
 
-    def _count(self, source: Source) -> int:
-        total = 0
-        for total, item in enumerate(source.items(), 1):  # noqa: B007 -- the last number is the count
-            if isinstance(item, MemoryItem):
-                self._intake.expect(item)
-        return total
-
-    async def _take(self, item: Conversation | MemoryItem | Skip | BundleSession | MemoryExport) -> None:
+    async def _take(self, item: Conversation | MemoryItem | Skip | SessionExport | MemoryExport) -> None:
         if isinstance(item, Skip):
             self._report.skipped.append(item)
         elif isinstance(item, MemoryItem):
@@ -134,12 +127,12 @@ class Importer:
             await self._go_on(known, item)
             return
         if self._intake.is_barred([("origin", origin)]):
-            self._report.skipped.append(Skip(item.key, DELETED))
+            self._report.skip(item.key, DELETED)
             return
         record = self._record(self._agent, item.title, item.created_at, item.used_at, origin)
         self._report.left_out.update(item.left_out)
         record = await self._remember_said(record, item.entries, item.key)
-        await self._adopt(record, item.entries, as_json(item))
+        await self._adopt(record, item.entries, item.key, item.left_out)
 
     async def _remember_said(
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
@@ -155,40 +148,42 @@ class Importer:
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=self._gate, before=each.before))
             is not None
         ]
-        known = await self._intake.known(self._memory.memories())
-        begun = next((id_ for each in items if (id_ := getattr(known.at(each.address), "session_id", None))), None)
-        if begun and record.id not in self._here and not await self._memory.is_taken(begun):
-            record = replace(record, id=begun)  # a killed import has remembered them under this id
+        known = await self._intake.known(self._memory.memories(record.agent_id))
+        begun = dict.fromkeys(row.session_id for each in items for row in known.at[each.address])
+        for session_id in filter(None, begun if record.id not in self._here else ()):
+            if not await self._memory.is_taken(session_id):
+                record = replace(record, id=session_id)  # a killed import has remembered them under this id
+                break
         memories = self._memory.memories(record.agent_id, session_id=record.id)
         await self._intake.remember(memories, items)
         return record
 
     async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
         """Append the new entries, unless the session has diverged here."""
-        session = await self._memory.load_session(known.id, any_agent=True)
-        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        said = await self._said(known)
         new = item.entries[len(said) :]
         if not new or not all(map(is_same, said, item.entries)):
             self._report.already += 1
             return
-        self._report.sessions.append(as_json(item) | {"id": known.id, "entries": len(new)})
+        self._tell(known, item.key, len(new), item.left_out)
         await self._remember_said(known, item.entries, item.key, beyond=len(said))
-        if not self._dry_run:
-            await session.transcript_extend(new)
+        if self._dry_run:
+            self._foreseen[known.id] = item.entries
+        else:
+            await (await self._memory.load_session(known.id, any_agent=True)).transcript_extend(new)
 
-    async def _take_bundled(self, item: BundleSession) -> None:
+    async def _take_bundled(self, item: SessionExport) -> None:
         origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
         here = self._origins.get(origin) or await self._same_here(item)
         if here is None and self._intake.is_barred([("origin", origin), ("session", item.record.id)]):
-            self._report.skipped.append(Skip(item.record.id, DELETED))
+            self._report.skip(item.record.id, DELETED)
             return
         if here is not None:
             self._report.already += 1
         session_id = await self._adopt_bundled(item, origin) if here is None else here.id
-        remembered = MemoryExport(item.observations, item.facts, item.broken)
-        await self._take_remembered(remembered, item.record.id, session_id)
+        await self._take_remembered(item.remembered, item.record.id, session_id)
 
-    async def _adopt_bundled(self, item: BundleSession, origin: str) -> str:
+    async def _adopt_bundled(self, item: SessionExport, origin: str) -> str:
         """Create the session under its own id, or a new one if that is taken."""
         given = item.record
         agent = given.agent_id if given.agent_id in self._agents else self._agent
@@ -196,28 +191,29 @@ class Importer:
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
         free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
         record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
-        told = {
-            "key": given.id,
-            "title": record.title,
-            "used_at": format_time(record.used_at),
-            "entries": len(item.entries),
-        }
-        if not item.observations:
+        if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
-        receipts = [receipt | {"session": record.id} for receipt in item.receipts]
+        receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         values = item.key_values if self._trust else tuple(map(_without_orders, item.key_values))
         if values != item.key_values:
-            self._report.skipped.append(Skip(f"model and persona of {given.id}", "accept them with --trust"))
-        parts = {"key_values": values, "receipts": receipts, "attachments": item.attachments}
-        return await self._adopt(record, item.entries, told, **parts)
+            self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
+        attachments = [(data, name[32:]) for name, data in item.attachments]
+        parts = {"key_values": values, "receipts": receipts, "attachments": attachments}
+        return await self._adopt(record, item.entries, given.id, {}, **parts)
 
-    async def _same_here(self, item: BundleSession) -> SessionRecord | None:
+    async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
+        """Return the transcript of a session, or what a dry run would make of it."""
+        if record.id in self._foreseen:
+            return self._foreseen[record.id]
+        session = await self._memory.load_session(record.id, any_agent=True)
+        return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
+
+    async def _same_here(self, item: SessionExport) -> SessionRecord | None:
         """Return the session of that id if it begins with all the entries of the bundle."""
         known = self._here.get(item.record.id)
         if known is None:
             return None
-        session = await self._memory.load_session(known.id, any_agent=True)
-        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        said = await self._said(known)
         is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
         return known if is_contained else None
 
@@ -227,25 +223,36 @@ class Importer:
         )
 
     async def _adopt(
-        self, record: SessionRecord, entries: Sequence[TranscriptEntry], told: dict[str, Any], **parts: Any
+        self,
+        record: SessionRecord,
+        entries: Sequence[TranscriptEntry],
+        key: str,
+        left_out: Mapping[str, int],
+        **parts: Any,
     ) -> str:
-        if not self._dry_run:
+        if self._dry_run:
+            self._foreseen[record.id] = entries
+        else:
             await self._memory.adopt_session(record, entries, **parts)
+        self._tell(record, key, len(entries), left_out)
         self._here[record.id] = self._origins[record.origin] = record
-        self._report.sessions.append(told | {"id": None if self._dry_run else record.id})
         return record.id
+
+    def _tell(self, record: SessionRecord, key: str, entries: int, left_out: Mapping[str, int]) -> None:
+        """Report a session that was added or extended by so many entries."""
+        told = {"key": key, "title": record.title, "used_at": format_time(record.used_at), "entries": entries}
+        id_ = None if record.id in self._foreseen else record.id
+        self._report.sessions.append(told | {"left_out": dict(left_out), "id": id_})
 
     async def _take_remembered(self, item: MemoryExport, old: str, session_id: str | None) -> None:
         """Import the memories of the bundled session `old`, or of a memory export; each row once."""
         if item.broken:
-            self._report.skipped.append(
-                Skip(f"{item.broken} lines" + (f" of {old}" if old else ""), "not rows of this format")
-            )
+            self._report.skip(f"{item.broken} lines" + (f" of {old}" if old else ""), "not rows of this format")
         if not (item.observations or item.facts):
             return
         if not self._remembers:
             what = f"memories of {old}" if old else "memories"
-            self._report.skipped.append(Skip(what, "the agent keeps no memories"))
+            self._report.skip(what, "the agent keeps no memories")
             return
         if not self._keeps_users:
             item = replace(item, observations=tuple(replace(row, namespace="") for row in item.observations))
@@ -274,7 +281,7 @@ class Importer:
             if said in known or fact.sensitivity == "unknown":
                 continue
             if self._intake.is_barred(list(marks_of_fact(replace(fact, namespace=self._memory.namespace)))):
-                self._report.skipped.append(Skip(fact.id, PURGED))
+                self._report.skip(fact.id, PURGED)
                 continue
             known.add(said)
             try:
@@ -287,7 +294,7 @@ class Importer:
                         sensitivity=self._intake.no_less(fact.sensitivity),
                     )
             except StoreError as error:
-                self._report.skipped.append(Skip(fact.id, str(error)))
+                self._report.skip(fact.id, str(error))
             else:
                 self._report.facts += 1
 

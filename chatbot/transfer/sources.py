@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
-from chatbot.transfer import bundle, chatgpt, claude, markdown_notes, memory_export, memstore
-from chatbot.transfer.bundle import BundleSession
-from chatbot.transfer.items import Item, MemoryItem, Skip, text_of
-from chatbot.transfer.memory_export import MemoryExport
+from chatbot.transfer import bundle, formats
+from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport, is_memory_export, read_memories
+from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE
+from chatbot.transfer.items import Item, Skip
 from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, chatgpt.KIND, claude.KIND, markdown_notes.KIND, memory_export.KIND, memstore.KIND)
+KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMORIES, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
-_MEMORIES = "memories.json"
+_CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
 _NOT_RECOGNISED = f"has an unknown format: name it with --from ({', '.join(KINDS)})"
 
 
-class Source(ABC):
-    """Something to import. `items` can be read more than once; it raises `DamagedFile` if the file cannot be read."""
+Items = Iterator[Item | SessionExport | MemoryExport]
 
-    def __init__(self, path: Path, kind: str) -> None:
-        self.path = path
-        self.kind = kind
 
-    @abstractmethod
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
-        """Yield every item in file order; an item that cannot be imported is a `Skip`."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something to import."""
+
+    path: Path
+    kind: str
+    items: Callable[[], Items]
+    """Yields every item in file order, as often as it is called; an item that cannot be imported is a `Skip`.
+
+    Raises `DamagedFile` if the file cannot be read.
+    """
 
 
 def open_source(path: Path, kind: str | None = None) -> Source:
@@ -52,9 +54,9 @@ def open_source(path: Path, kind: str | None = None) -> Source:
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def place_of(path: Path) -> str:
-    """Return the resolved path, which identifies a file on this machine however it was named."""
-    return text_of(str(path.resolve()))
+def memories_in(text: str, path: Path = Path("text")) -> Source:
+    """Return the text of an export of memories as a source, such as the body of a request."""
+    return Source(path, MEMORIES, lambda: iter([read_memories(text)]))
 
 
 def _open(path: Path, kind: str | None) -> Source:
@@ -64,94 +66,51 @@ def _open(path: Path, kind: str | None) -> Source:
         raise InvalidValue(f"file not found: {path}")
     if not path.is_file():
         raise UnsafePath(f"{path} is not a regular file")
-    if _starts_with(path, _ZIP):
+    with path.open("rb") as file:
+        is_zip = file.read(len(_ZIP)) == _ZIP
+    if is_zip:
         return _open_zip(path, kind)
-    if path.suffix.lower() in markdown_notes.SUFFIXES or kind == markdown_notes.KIND:
-        _check_kind(path, kind, markdown_notes.KIND)
-        return _MarkdownFolder(path.parent, only=path)
+    if path.suffix.lower() in MARKDOWN_SUFFIXES or kind == MARKDOWN:
+        _check_kind(path, kind, MARKDOWN)
+        return Source(path, MARKDOWN, lambda: _notes(path))
     if kind == BUNDLE:
         raise DamagedFile(f"{path} is not a bundle: it is not a zip file")
     text = _read_text(path)
-    if kind == memory_export.KIND or (kind is None and memory_export.is_memory_export(text)):
-        return _MemoriesFile(path, memory_export.KIND)
-    return _JsonFiles(path, kind or _recognised(text, path), lambda: iter([(path.name, text)]))
+    if kind == MEMORIES or (kind is None and is_memory_export(text)):
+        return memories_in(text, path)
+    kind = kind or _recognised(text, path)
+    return Source(path, kind, lambda: _elements(kind, [(path.name, text)]))
 
 
-class _BundleFile(Source):
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
-        """Yield the sessions; the whole bundle is verified before the first one."""
-        with open_zip(self.path) as archive:
-            for session in bundle.verify(archive):
-                yield bundle.read_session(archive, session)
-
-
-class _MemoriesFile(Source):
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
-        """Yield all the memories as one item."""
-        yield memory_export.read(_read_text(self.path))
-
-
-class MemoriesText(Source):
-    """The text of an export of memories, such as the body of a request."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(Path("text"), memory_export.KIND)
-        self._text = text
-
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
-        """Yield all the memories as one item."""
-        yield memory_export.read(self._text)
-
-
-class _JsonFiles(Source):
-    """Lists of conversations or facts, in one file or in several files of a zip."""
-
-    def __init__(self, path: Path, kind: str, texts: Callable[[], Iterator[tuple[str, str]]]) -> None:
-        super().__init__(path, kind)
-        self._texts = texts
-
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
-        """Yield each element of the lists."""
-        number = 0
-        for name, text in self._texts():
-            for value in elements(text, name):
-                number += 1
-                yield from _read(self.kind, value, number, self.path)
-
-
-class _MarkdownFolder(Source):
-    def __init__(self, path: Path, *, only: Path | None = None) -> None:
-        super().__init__(only or path, markdown_notes.KIND)
-        self._folder = path
-        self._only = only
-
-    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
-        """Yield the notes of each file. Links and hidden folders are not followed."""
-        for path in [self._only] if self._only else _markdown_files(self._folder):
-            name = PurePosixPath(path.relative_to(self._folder)).as_posix()
-            if path.is_symlink() and not self._only:
-                yield Skip(name, "symbolic links are not followed")
-            elif path.stat().st_size > LARGEST_MARKDOWN:
-                yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
-            else:
-                try:
-                    for memory in markdown_notes.read(decoded(path.read_bytes(), name), name):
-                        yield replace(memory, place=place_of(path))
-                except (DamagedFile, OSError) as error:
-                    yield Skip(name, str(error))
+def _notes(path: Path) -> Items:
+    """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
+    is_folder = path.is_dir()
+    for file in _markdown_files(path) if is_folder else [path]:
+        name = file.relative_to(path if is_folder else path.parent).as_posix()
+        if is_folder and file.is_symlink():
+            yield Skip(name, "symbolic links are not followed")
+        elif file.stat().st_size > LARGEST_MARKDOWN:
+            yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
+        else:
+            try:
+                place = formats.text_of(str(file.resolve()))  # the same however it is named
+                for memory in formats.read_markdown(decoded(file.read_bytes(), name), name):
+                    yield replace(memory, place=place)
+            except (DamagedFile, OSError) as error:
+                yield Skip(name, str(error))
 
 
 def _open_folder(path: Path, kind: str | None) -> Source:
     """Open a folder of notes, or a folder that holds an unpacked export."""
     exports = sorted(each for each in path.iterdir() if _CONVERSATIONS.fullmatch(each.name) and each.is_file())
-    if not exports or kind == markdown_notes.KIND:
-        _check_kind(path, kind, markdown_notes.KIND)
-        return _MarkdownFolder(path)
+    if not exports or kind == MARKDOWN:
+        _check_kind(path, kind, MARKDOWN)
+        return Source(path, MARKDOWN, lambda: _notes(path))
     _check_json(path, kind)
-    remembered = path / _MEMORIES
+    remembered = path / _CLAUDE_MEMORIES
     files = [*exports, *([remembered] if remembered.is_file() else [])]
     kind = kind or _recognised(_read_text(exports[0]), exports[0])
-    return _JsonFiles(path, kind, lambda: ((file.name, _read_text(file)) for file in files))
+    return Source(path, kind, lambda: _elements(kind, ((file.name, _read_text(file)) for file in files)))
 
 
 def _open_zip(path: Path, kind: str | None) -> Source:
@@ -159,56 +118,53 @@ def _open_zip(path: Path, kind: str | None) -> Source:
         if kind == BUNDLE or (kind is None and bundle.is_bundle(archive)):
             if bundle.MANIFEST not in archive.names:
                 raise DamagedFile(f"{path} is not a bundle: it has no {bundle.MANIFEST}")
-            return _BundleFile(path, BUNDLE)
+            return Source(path, BUNDLE, lambda: _sessions(path))
         _check_json(path, kind)
         names = _export_names(archive)
         if not names:
             raise InvalidValue(f"{path} contains neither a bundle nor a conversations.json: nothing to import")
         kind = kind or _recognised(decoded(archive.read(names[0]), names[0]), path)
+    return Source(path, kind, lambda: _elements(kind, _texts_in(path, names)))
 
-    def texts() -> Iterator[tuple[str, str]]:
-        with open_zip(path) as archive:
-            for name in names:
-                yield name, decoded(archive.read(name), name)
 
-    return _JsonFiles(path, kind, texts)
+def _sessions(path: Path) -> Items:
+    """Yield the sessions of a bundle, which is verified before the first one."""
+    with open_zip(path) as archive:
+        for session in bundle.verify(archive):
+            yield bundle.read_session(archive, session)
+
+
+def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:
+    """Yield what is in the lists of these texts, each after the name of its file."""
+    values = (value for name, text in texts for value in elements(text, name))
+    for number, value in enumerate(values, 1):
+        yield from formats.read(kind, value, number)
+
+
+def _texts_in(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    with open_zip(path) as archive:
+        for name in names:
+            yield name, decoded(archive.read(name), name)
 
 
 def _export_names(archive: ZipFile) -> list[str]:
     """Return the files to read, conversations first, at any depth of the zip."""
     last = {name: PurePosixPath(name).name for name in archive.names}
     conversations = sorted(name for name, end in last.items() if _CONVERSATIONS.fullmatch(end))
-    return [*conversations, *(name for name, end in last.items() if end == _MEMORIES and conversations)]
+    return [*conversations, *(name for name, end in last.items() if end == _CLAUDE_MEMORIES and conversations)]
 
 
 def _recognised(text: str, path: Path) -> str:
     """Return the kind that the first element has the shape of."""
     if not text.lstrip().startswith(("[", "{")):
         raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
-    first = next(elements(text, str(path)), None)
-    if chatgpt.is_conversation(first):
-        return chatgpt.KIND
-    if claude.is_conversation(first) or claude.is_memory(first):
-        return claude.KIND
-    if memstore.is_fact(first) or memstore.facts_of(first) is not None:
-        return memstore.KIND
+    if kind := formats.kind_of(next(elements(text, str(path)), None)):
+        return kind
     raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
 
 
-def _read(kind: str, value: Any, number: int, path: Path) -> Iterator[Item]:
-    if kind == chatgpt.KIND:
-        yield chatgpt.read(value, number)
-    elif kind == claude.KIND:
-        yield from claude.read_memory(value) if claude.is_memory(value) else [claude.read(value, number)]
-    else:
-        facts = memstore.facts_of(value)
-        for place, fact in enumerate([value] if facts is None else facts, number):
-            for item in memstore.read(fact, place):
-                yield replace(item, place=place_of(path)) if isinstance(item, MemoryItem) else item
-
-
 def _check_json(path: Path, kind: str | None) -> None:
-    if kind in {BUNDLE, markdown_notes.KIND, memory_export.KIND}:
+    if kind in {BUNDLE, MARKDOWN, MEMORIES}:
         raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if path.is_file() else ""))
 
 
@@ -222,7 +178,7 @@ def _markdown_files(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if name.lower().endswith(markdown_notes.SUFFIXES) and not name.startswith("."):
+            if name.lower().endswith(MARKDOWN_SUFFIXES) and not name.startswith("."):
                 found += 1
                 if found > MOST_FILES:
                     raise InvalidValue(
@@ -236,13 +192,5 @@ def _read_text(path: Path) -> str:
         if path.stat().st_size > LARGEST_JSON:
             raise DamagedFile(f"{path} is larger than {LARGEST_JSON:,} bytes, the most that is read")
         return decoded(path.read_bytes(), str(path))
-    except OSError as error:
-        raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _starts_with(path: Path, mark: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(mark)) == mark
     except OSError as error:
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error

@@ -12,10 +12,8 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from chatbot.attachments import extract
-from chatbot.attachments.kinds import DOCX, ODT, media_type
-from chatbot.attachments.links import Link, named, readable, split, with_links
-from chatbot.attachments.read import LARGEST, Upload, read
+from chatbot.attachments import DOCX, ODT, Link, extract, named, readable, split, with_links
+from chatbot.attachments.read import LARGEST, Upload, media_type, read
 from chatbot.chat import Chat, Event, Notice, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings

@@ -15,9 +15,8 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.bundle import BundleWriter
+from chatbot.transfer.exports import export_memories, export_session, render_memories
 from chatbot.transfer.importer import Importer
-from chatbot.transfer.memory_export import export_memories, render
-from chatbot.transfer.session_export import export_session
 from chatbot.transfer.sources import open_source
 from tests.clock import Clock
 
@@ -141,7 +140,7 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
 ) -> None:
     session = await talk(memory)
     rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.zip", tmp_path / "notes"
-    rows.write_text(render(await export_memories(memory.memories("chat"), SENSITIVITIES), "jsonl"))
+    rows.write_text(render_memories(await export_memories(memory.memories("chat"), SENSITIVITIES), "jsonl"))
     with bundle.open("wb") as file:
         writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
         writer.add(await export_session(memory, session.id))
@@ -175,7 +174,7 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
     await alice.remember(f"{CANARY} of no session")
     await alice.store_fact("Anna", "grows", CANARY)
     rows, bundle = tmp_path / "rows.jsonl", tmp_path / "all.zip"
-    rows.write_text(render(await export_memories(alice.memories("chat"), SENSITIVITIES), "jsonl"))
+    rows.write_text(render_memories(await export_memories(alice.memories("chat"), SENSITIVITIES), "jsonl"))
     with bundle.open("wb") as file:
         writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
         writer.add(await export_session(alice, session.id))
@@ -202,7 +201,7 @@ async def test_what_goes_along_unseen_comes_back_with_no_import_either(memory: M
     derived = await memories.remember(f"paint for {CANARY}", visibility="private", derived_from=(source.id,))
     await memories.remember(f"the tin of {CANARY}", visibility="private", derived_from=(derived.id,))
     rows = tmp_path / "rows.jsonl"
-    rows.write_text(render(await export_memories(memories, SENSITIVITIES), "jsonl"))
+    rows.write_text(render_memories(await export_memories(memories, SENSITIVITIES), "jsonl"))
     assert await memory.cleared_for("familiar").purge(source.id) == [source.id]
     assert await left(memory) == (0, 0)
     assert "--include-purged" in json.dumps(await imported(memory, rows))

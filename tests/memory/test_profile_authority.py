@@ -20,7 +20,7 @@ from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
 from chatbot.stores.errors import MissingRight
 from chatbot.tools import Toolbox
 from chatbot.transfer import Importer, export_memories, open_source
-from chatbot.transfer.memory_export import render
+from chatbot.transfer.exports import render_memories
 from chatbot.transfer.storage_copy import copy_storage
 from tests.clock import Clock
 
@@ -213,7 +213,7 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
         await copy_storage(tmp_path / "memory", path)
     if way == "export":
         path = tmp_path / "other"
-        (tmp_path / "memories.jsonl").write_text(render(exported, "jsonl"))
+        (tmp_path / "memories.jsonl").write_text(render_memories(exported, "jsonl"))
     async with MemorySystem(path, clock=clock) as system:
         if way == "reindex":
             await system.memories("chat").reindex()

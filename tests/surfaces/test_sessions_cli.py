@@ -17,7 +17,7 @@ from chatbot.cli import arguments
 from chatbot.cli.sessions import grammar
 from chatbot.memory import MemorySystem
 from chatbot.transfer import KINDS
-from chatbot.transfer.session_export import FORMATS
+from chatbot.transfer.exports import SUFFIXES
 from tests import command
 from tests.terminal import Terminal
 from tests.transfer import exports
@@ -322,7 +322,7 @@ def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
 
 def test_what_the_grammar_offers_is_what_there_is() -> None:
     assert grammar.SOURCES == KINDS
-    assert (*FORMATS, "bundle") == grammar.EXPORTS
+    assert (*SUFFIXES, "bundle") == grammar.EXPORTS
     help_text = arguments.build_parser().format_help()
     assert "sessions" in help_text
 

@@ -20,7 +20,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
-from chatbot.transfer.session_export import render
+from chatbot.transfer.exports import render_session
 
 STORES = ["basic_session", "observations"]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -141,7 +141,7 @@ async def test_no_secret_goes_out(memory: MemorySystem, session: SessionHandle, 
     exported = await export_session(memory, session.id)
     assert exported.redacted == ("password",)
     bundle = b"".join(_files(await _bundle(memory, tmp_path / "b.zip", session.id)).values())
-    for text in (bundle, *(render(exported, form).encode() for form in ("markdown", "jsonl", "html"))):
+    for text in (bundle, *(render_session(exported, form).encode() for form in ("markdown", "jsonl", "html"))):
         assert b"hunter2" not in text
         assert b"a secret matter" not in text
 
@@ -152,7 +152,7 @@ async def test_what_the_caller_may_not_see_stays_behind(memory: MemorySystem, me
     await memory.memories("chat", session_id=session.id).remember("a private matter")
     async with MemorySystem(memory_home, clearance="inner") as inner:
         exported = await export_session(inner, session.id)
-    assert [row.title for row in exported.observations] == ["a shared matter"]
+    assert [row.title for row in exported.remembered.observations] == ["a shared matter"]
 
 
 async def test_memories_stay_behind_when_they_are_not_wanted(
@@ -348,11 +348,13 @@ async def test_what_was_derived_is_so_there_too(
 
 async def test_markdown_can_be_read_back(memory: MemorySystem, session: SessionHandle) -> None:
     exported = await export_session(memory, session.id, memories=False)
-    assert transcript.parse(render(exported, "markdown").encode()) == await session.transcript_read_all()
+    assert transcript.parse(render_session(exported, "markdown").encode()) == await session.transcript_read_all()
 
 
 async def test_json_lines_hold_it_all(memory: MemorySystem, session: SessionHandle) -> None:
-    lines = [json.loads(line) for line in render(await export_session(memory, session.id), "jsonl").splitlines()]
+    lines = [
+        json.loads(line) for line in render_session(await export_session(memory, session.id), "jsonl").splitlines()
+    ]
     kinds = [line["kind"] for line in lines]
     assert kinds == ["session", *["entry"] * 8, *["observation"] * 2, "fact"]
     assert lines[1]["number"] == 1
@@ -368,7 +370,7 @@ class _Tags(HTMLParser):
 
 
 async def test_a_page_is_whole_by_itself_and_runs_nothing(memory: MemorySystem, session: SessionHandle) -> None:
-    page = render(await export_session(memory, session.id), "html")
+    page = render_session(await export_session(memory, session.id), "html")
     parser = _Tags()
     parser.feed(page)
     assert {tag for tag, _ in parser.tags}.isdisjoint({"script", "link", "img", "iframe", "b c"})

@@ -13,8 +13,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
 from chatbot.transfer import Importer, ImportReport, export_memories, open_source
-from chatbot.transfer.memory_export import render
-from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES
+from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
 from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
@@ -128,6 +127,17 @@ async def test_a_dry_run_writes_nothing_and_says_the_same(
         assert told[0]["already"]
 
 
+async def test_a_conversation_that_a_file_has_twice_is_one_session_and_a_dry_run_says_so(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    said = [exports.chatgpt_message("user", text) for text in ("one", "two", "three")]
+    path = _file(tmp_path / "c.json", [exports.chatgpt(*said[:count]) for count in (1, 3, 2)])
+    for dry_run in (True, False):
+        report = await _import(memory, path, dry_run=dry_run)
+        assert ([each["entries"] for each in report.sessions], report.already) == ([1, 2], 1)
+    assert len(await (await _only(memory)).transcript_read_all()) == 3
+
+
 async def test_a_report_names_the_file_that_was_imported(memory: MemorySystem, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# House\nblue", "utf-8")
     assert (await _import(memory, tmp_path / "notes.md")).path == str(tmp_path / "notes.md")
@@ -190,7 +200,9 @@ async def test_memories_are_classified_marked_and_without_secrets(memory: Memory
     rows = await memory.memories().every()
     assert {row.visibility for row in rows} == {"private"}
     assert {row.source for row in rows} == {"import:memstore"}
-    assert all(row.metadata["imported_key"] in {"default/1", "default/2"} for row in rows)
+    made_at = "2026-01-02T03:04:05Z"
+    keys = sorted(key for row in rows for key in row.metadata["imported_places"][""])
+    assert keys == [f"default/1/{made_at}", f"default/2/{made_at}"]
     assert memory.home is not None
     assert b"hunter2" not in (memory.home / "observations.jsonl").read_bytes()
 
@@ -257,7 +269,7 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
     ]
     report = await _import(memory, _file(tmp_path / "facts.json", facts))
     assert report.memories == 2
-    assert {each.what for each in report.skipped} == {"default/1", "default/2"}
+    assert {each.what.rpartition("/")[0] for each in report.skipped} == {"default/1", "default/2"}
 
 
 async def test_who_sees_nothing_writes_nothing(memory_home: Path, tmp_path: Path) -> None:
@@ -300,7 +312,7 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     exported = await export_memories(mine.within(across=True), EXPORTED_SENSITIVITIES)
     assert (len(exported.observations), len(exported.facts)) == (4, 2)
     file = tmp_path / "memories.jsonl"
-    file.write_text(render(exported, "jsonl"), encoding="utf-8")
+    file.write_text(render_memories(exported, "jsonl"), encoding="utf-8")
     assert (await _import(memory, file)).already == 4
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await _import(other, file, dry_run=True, keep_users=True)).memories == 4
@@ -323,7 +335,7 @@ async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: Memo
     await mine.remember("Tea", narrative="at four\n# not a title\nwith milk", facts=["it is green"])
     await mine.remember("Coffee")
     file = tmp_path / "notes.md"
-    file.write_text(render(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
+    file.write_text(render_memories(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await _import(other, file)).memories == 2
         [hit] = await other.memories("chat").search("milk")
@@ -335,7 +347,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
         theirs = other.memories("chat")
         await theirs.remember("for everybody", visibility="social")
         await theirs.remember("of unknown class")
-        text = render(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
+        text = render_memories(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
     rows = [json.loads(line) for line in text.splitlines()]
     del rows[2]["sensitivity"]
     lines = [*(json.dumps(row) for row in rows), "{", '{"kind": "observation"}', '{"kind": "nonsense"}', "[1]"]

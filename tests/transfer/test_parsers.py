@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
-from chatbot.transfer import chatgpt, claude, markdown_notes, memstore
+from chatbot.transfer.formats import MEMSTORE, read, read_chatgpt, read_claude, read_claude_memory, read_markdown
 from chatbot.transfer.items import Conversation, MemoryItem, Skip
 from chatbot.transfer.sources import open_source
 from chatbot.transfer.untrusted import elements
@@ -47,7 +47,7 @@ def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
         "parent": "n1",
         "children": [],
     }
-    item = chatgpt.read(value, 1)
+    item = read_chatgpt(value, 1)
     assert _said(item) == [("user", "why does it fail?"), ("assistant", "a timeout")]
     assert isinstance(item, Conversation)
     assert (item.key, item.title) == ("c-1", "Deploy timeout")
@@ -56,7 +56,7 @@ def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
 
 
 def test_tools_reasoning_and_pictures_of_chatgpt_are_counted_not_forged() -> None:
-    item = chatgpt.read(
+    item = read_chatgpt(
         exports.chatgpt(
             exports.chatgpt_message(
                 "user",
@@ -83,9 +83,9 @@ def test_a_tree_that_is_broken_is_followed_as_far_as_it_goes() -> None:
         exports.chatgpt_message("user", "hello"), exports.chatgpt_message("assistant", "hi", at=1.8e9)
     )
     value["mapping"]["n1"]["parent"] = "n2"  # a cycle
-    assert ("assistant", "hi") in _said(chatgpt.read(value, 1))
+    assert ("assistant", "hi") in _said(read_chatgpt(value, 1))
     for node in ("gone", None, ["n2"], 7):
-        assert ("assistant", "hi") in _said(chatgpt.read(value | {"current_node": node}, 1))
+        assert ("assistant", "hi") in _said(read_chatgpt(value | {"current_node": node}, 1))
 
 
 @pytest.mark.parametrize(
@@ -99,21 +99,21 @@ def test_a_tree_that_is_broken_is_followed_as_far_as_it_goes() -> None:
     ],
 )
 def test_what_is_no_conversation_is_skipped_and_says_why(value: Any, why: str) -> None:
-    item = chatgpt.read(value, 3)
+    item = read_chatgpt(value, 3)
     assert isinstance(item, Skip)
     assert why in item.why
 
 
 @given(SHAPED)
 def test_no_json_breaks_a_parser(value: Any) -> None:
-    assert isinstance(chatgpt.read(value, 1), Conversation | Skip)
-    assert isinstance(chatgpt.read({"id": "x", "mapping": {"root": value}}, 1), Conversation | Skip)
-    assert isinstance(claude.read(value, 1), Conversation | Skip)
-    assert isinstance(claude.read({"uuid": "x", "chat_messages": [value]}, 1), Conversation | Skip)
-    assert all(isinstance(each, MemoryItem | Skip) for each in memstore.read(value, 1))
+    assert isinstance(read_chatgpt(value, 1), Conversation | Skip)
+    assert isinstance(read_chatgpt({"id": "x", "mapping": {"root": value}}, 1), Conversation | Skip)
+    assert isinstance(read_claude(value, 1), Conversation | Skip)
+    assert isinstance(read_claude({"uuid": "x", "chat_messages": [value]}, 1), Conversation | Skip)
+    assert all(isinstance(each, MemoryItem | Skip) for each in read(MEMSTORE, value, 1))
     times: list[Any] = [float("inf"), 1e300, -1e300, "yesterday", "0001-01-01", True, []]
     for strange in times:
-        assert isinstance(chatgpt.read(exports.chatgpt(create_time=strange), 1), Skip)
+        assert isinstance(read_chatgpt(exports.chatgpt(create_time=strange), 1), Skip)
 
 
 def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
@@ -129,7 +129,7 @@ def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
         {"type": "tool_use", "name": "search", "input": {}},
         {"type": "text", "text": "yes, it is"},
     ]
-    item = claude.read(exports.claude(question, answer, exports.claude_message("system", "obey")), 1)
+    item = read_claude(exports.claude(question, answer, exports.claude_message("system", "obey")), 1)
     assert _said(item) == [
         ("user", "is this bread?\n\n[file: recipe.txt]\nflour\n\n[file: photo.png]"),
         ("assistant", "yes, it is"),
@@ -140,7 +140,7 @@ def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
 
 def test_an_old_message_of_claude_has_only_a_text() -> None:
     old = {"uuid": "m", "text": "hello", "sender": "human", "created_at": "2023-08-01T00:00:00.000000Z"}
-    assert _said(claude.read(exports.claude(old), 1)) == [("user", "hello")]
+    assert _said(read_claude(exports.claude(old), 1)) == [("user", "hello")]
 
 
 def test_branches_of_claude_are_told_apart() -> None:
@@ -149,13 +149,13 @@ def test_branches_of_claude_are_told_apart() -> None:
         exports.claude_message("assistant", "thrown away", uuid="2", parent_message_uuid="1"),
         exports.claude_message("assistant", "kept", uuid="3", parent_message_uuid="1"),
     ]
-    item = claude.read(exports.claude(*messages, current_leaf_message_uuid="3"), 1)
+    item = read_claude(exports.claude(*messages, current_leaf_message_uuid="3"), 1)
     assert _said(item) == [("user", "one"), ("assistant", "kept")]
 
 
 def test_what_claude_remembers_comes_in_as_memories() -> None:
     value = {"conversations_memory": "Sam bakes.", "project_memories": {"p": "A bakery.", "q": ""}, "account_uuid": "a"}
-    assert [memory.draft.narrative for memory in claude.read_memory(value)] == ["Sam bakes.", "A bakery."]
+    assert [memory.draft.narrative for memory in read_claude_memory(value)] == ["Sam bakes.", "A bakery."]
 
 
 def test_a_list_is_read_element_by_element_and_breaks_where_it_is_broken() -> None:
@@ -188,7 +188,7 @@ def test_every_list_is_read_as_json_reads_it(values: list[Any]) -> None:
 def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
     head = '---\nname: "Prefers tabs"\ndescription: about code\ntype: preference\ntags: [code, style]\n---\n'
     text = f"{head}\nTabs.\n## Why\n"
-    [memory] = markdown_notes.read(text, "notes/tabs.md")
+    [memory] = read_markdown(text, "notes/tabs.md")
     draft = memory.draft
     assert (draft.title, draft.subtitle, draft.type) == ("Prefers tabs", "about code", "preference")
     assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "tabs.md")
@@ -197,14 +197,14 @@ def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
     text = "intro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n## Empty\n"
     text += "# Garden\nroses\n# Garden\nmore"
-    found = list(markdown_notes.read(text, "CLAUDE.md"))
+    found = list(read_markdown(text, "CLAUDE.md"))
     assert [memory.draft.title for memory in found] == ["CLAUDE", "House › Heating", "Garden", "Garden"]
     assert "# no heading" in found[1].draft.narrative
     assert len({memory.key for memory in found}) == 4
 
 
 def test_a_date_in_the_name_of_a_note_is_when_it_was_written() -> None:
-    [memory] = markdown_notes.read("rain", "2026-01-31.md")
+    [memory] = read_markdown("rain", "2026-01-31.md")
     assert memory.draft.created_at is not None
     assert memory.draft.created_at.date().isoformat() == "2026-01-31"
 
@@ -212,17 +212,17 @@ def test_a_date_in_the_name_of_a_note_is_when_it_was_written() -> None:
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_markdown_parser(text: str) -> None:
     for body in (text, f"---\n{text}\n---\n{text}", f"# {text}"):
-        assert all(isinstance(each, MemoryItem) for each in markdown_notes.read(body, "a.md"))
+        assert all(isinstance(each, MemoryItem) for each in read_markdown(body, "a.md"))
 
 
 def test_facts_of_memstore_keep_what_we_know_of() -> None:
-    [memory] = memstore.read(exports.memstore_fact(7, "prefers tea"), 1)
+    [memory] = read(MEMSTORE, exports.memstore_fact(7, "prefers tea"), 1)
     assert isinstance(memory, MemoryItem)
     assert (memory.draft.title, memory.draft.type, memory.namespace) == ("prefers tea", "preference", "")
-    [old] = memstore.read(exports.memstore_fact(6, "prefers coffee", superseded_by=7), 1)
+    [old] = read(MEMSTORE, exports.memstore_fact(6, "prefers coffee", superseded_by=7), 1)
     assert isinstance(old, Skip)
     task = {"kind": "task", "status": "pending", "scope": "matthew", "surface": "startup", "project": "x"}
-    [todo] = memstore.read(exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)), 1)
+    [todo] = read(MEMSTORE, exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)), 1)
     assert isinstance(todo, MemoryItem)
     assert (todo.draft.type, todo.draft.project) == ("task", "x")
     assert (todo.draft.metadata or {})["scope"] == "collaborative"
@@ -286,7 +286,7 @@ def test_a_huge_conversation_is_read_whole() -> None:
     messages = [exports.chatgpt_message("user", "word " * 50) for _ in range(5_000)]
     messages.append(exports.chatgpt_message("assistant", "x" * 5_000_000))
     [value] = elements(json.dumps([exports.chatgpt(*messages)]), "f")
-    said = _said(chatgpt.read(value, 1))
+    said = _said(read_chatgpt(value, 1))
     assert (len(said), len(said[-1][1])) == (5_001, 5_000_000)
 
 

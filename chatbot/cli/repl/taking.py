@@ -80,13 +80,12 @@ async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
 
     Raises `InvalidValue` where there is a file of that name already.
     """
-    from chatbot.transfer import export_session
-    from chatbot.transfer.session_export import SUFFIXES, render
+    from chatbot.transfer.exports import SUFFIXES, export_session, render_session
 
     if not name:
         raise InvalidValue("usage: /export FILE")
     form = next((form for form, suffix in SUFFIXES.items() if name.endswith(suffix)), "markdown")
-    text = render(await export_session(memory, session_id, memories=False), form)
+    text = render_session(await export_session(memory, session_id, memories=False), form)
     return await asyncio.to_thread(create, name, text.encode())
 
 

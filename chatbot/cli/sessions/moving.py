@@ -24,8 +24,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
-from chatbot.transfer.memory_export import render as render_memories
-from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES, SUFFIXES, render
+from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, SUFFIXES, render_memories, render_session
 
 BUNDLE = "bundle"
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".zip": BUNDLE, ".markdown": "markdown"}
@@ -91,9 +90,9 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     exported = await export_session(memory, records[0].id, memories=args.memories)
     _warn_redacted(exported.redacted)
     if args.json:
-        say_json([json.loads(line) for line in render(exported, "jsonl").split("\n") if line])
+        say_json([json.loads(line) for line in render_session(exported, "jsonl").split("\n") if line])
         return
-    text = render(exported, form)
+    text = render_session(exported, form)
     say(printable(text) if sys.stdout.isatty() else text.removesuffix("\n"))
 
 
@@ -106,7 +105,7 @@ async def _write(
         exported = await export_session(memory, record.id, memories=args.memories)
         _warn_redacted(exported.redacted)
         with new_file(path, force=args.force) as file:
-            file.write(render(exported, form).encode())
+            file.write(render_session(exported, form).encode())
         written.append(path)
     return written
 

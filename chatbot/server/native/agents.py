@@ -24,10 +24,10 @@ from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.server.versions import IfNoneMatchHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
+from chatbot.transfer.exports import export_memories, render_memories
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.items import ImportReport
-from chatbot.transfer.memory_export import export_memories, render
-from chatbot.transfer.sources import MemoriesText
+from chatbot.transfer.sources import memories_in
 
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
@@ -208,7 +208,7 @@ async def export(
     """Current memories and facts, as `chatbot memory export` writes them and `chatbot import` reads them."""
     wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
     exported = await export_memories(access.memories, ["public"], **wanted)
-    return PlainTextResponse(render(exported, "jsonl"), media_type="application/x-ndjson")
+    return PlainTextResponse(render_memories(exported, "jsonl"), media_type="application/x-ndjson")
 
 
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
@@ -218,7 +218,7 @@ async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHe
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
     importer = Importer(access.memory.cleared_for(access.clearance), agent=setup.agent, agents=agents)
-    report = await importer.run(MemoriesText(given.text))
+    report = await importer.run(memories_in(given.text))
     return ImportResult.of(report)
 
 

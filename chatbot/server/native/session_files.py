@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from starlette.responses import StreamingResponse
 
-from chatbot.attachments.kinds import media_of
+from chatbot.attachments import media_of
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_IDENTITY
 from chatbot.server.lists import Page, SessionId

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from chatbot.attachments.links import named, split
+from chatbot.attachments import named, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import Remembers
@@ -110,9 +110,3 @@ def kept_text(content: str) -> str:
     text, links = split(content)
     notes = [f"[{link.media}]" if link.is_image else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
-
-
-def without_tools(ask: Ask) -> Ask:
-    """The same, without what is said of tools where there are none to be called."""
-    options = replace(ask.options, tool_choice=None, parallel_tool_calls=None)
-    return replace(ask, tools=(), options=options)

@@ -7,16 +7,14 @@ from array import array
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.models import access_of, unsupported
-from chatbot.server.openai.wire import Lenient
-from chatbot.server.request_values import named_in
+from chatbot.server.openai.wire import IdentityRequest, Lenient
 from chatbot.stores.vectors import Vector
 
 router = APIRouter(prefix="/v1/embeddings", tags=["openai"], responses=OF_IDENTITY)
@@ -35,46 +33,23 @@ def _texts(value: object) -> object:
     return given
 
 
-class AskedEmbeddings(Lenient):
-    """Texts to be turned into vectors."""
+class AskedEmbeddings(IdentityRequest):
+    """Texts to be turned into vectors, by the encoder of the identity's memory."""
 
-    model: str = Field(examples=["default"])
-    """An identity's name: its memory's encoder is used."""
-    identity: str | None = None
-    """Stronger than `model`."""
     input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=_MOST_TEXTS)]
     """One text, or several."""
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""
     dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
     """Dimensions of a vector: those of the encoder; others are refused."""
-    user: str | None = Field(None, max_length=LONGEST_LABEL)
-    """Your end user."""
-    safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
-    """The same by its newer name."""
 
 
-class Embedding(BaseModel):
-    """The vector of one text."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    object: Literal["embedding"] = "embedding"
-    """Object type."""
-    index: int
-    """Which text."""
-    embedding: list[float] | str
-    """Its vector."""
-
-
-class Embeddings(BaseModel):
-    """The vectors, in the order of the texts."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
+class Embeddings(Lenient):
+    """The vectors, in the order of the texts, as OpenAI documents them."""
 
     object: Literal["list"] = "list"
     """Object type."""
-    data: list[Embedding]
+    data: list[dict[str, Any]]
     """The vectors."""
     model: str
     """The encoder: vectors of different ones cannot be compared."""
@@ -87,14 +62,14 @@ async def embed(
     asked: Annotated[AskedEmbeddings, Body()], identities: IdentitiesHere, caller: CallerHere
 ) -> Embeddings:
     """Compatible with OpenAI's. Nothing is kept but the cost."""
-    caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
-    access = await access_of(identities, caller, asked.model, asked.identity)
+    access = await access_of(identities, caller, asked)
     access.check_chat()
     name, found = await access.runtime.embed(asked.input, payers=access.payers)
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")
-    data = [Embedding(index=at, embedding=_told(each, asked.encoding_format)) for at, each in enumerate(found.vectors)]
+    vectors = [_told(vector, asked.encoding_format) for vector in found.vectors]
+    data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
     read = found.usage.input_tokens
     return Embeddings(data=data, model=name, usage={"prompt_tokens": read, "total_tokens": read})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict
 
 from chatbot.messages import CallOptions
 from chatbot.runtime import Runtime
@@ -15,15 +14,15 @@ from chatbot.server.error_responses import EVERYWHERE, OF_IDENTITY
 from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, ProblemError, invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.openai.wire import IdentityRequest, Lenient
+from chatbot.server.request_values import named_in
 
 DEFAULT = "default"
 router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
 
 
-class ModelCapabilities(BaseModel):
+class ModelCapabilities(Lenient):
     """Capabilities of an identity, as its model and its settings allow."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     context_window: int
     """Tokens that prompt and reply may take together."""
@@ -43,10 +42,8 @@ class ModelCapabilities(BaseModel):
     """The encoder behind `/v1/embeddings`, if there is one."""
 
 
-class ModelEntry(BaseModel):
+class ModelEntry(Lenient):
     """An identity, as a client of OpenAI sees it."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     id: str
     """The identity's name: what to ask for as `model`."""
@@ -65,10 +62,8 @@ class ModelInFull(ModelEntry):
     """Capabilities of the model."""
 
 
-class Models(BaseModel):
+class Models(Lenient):
     """All of them, the one first that answers when none is asked for."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     object: Literal["list"] = "list"
     """Object type."""
@@ -115,16 +110,17 @@ def unknown_model(name: str) -> Problem:
     return Problem(404, UNKNOWN, "model_not_found", f"unknown model {name!r:.80}: see /v1/models", "model")
 
 
-async def access_of(identities: Identities, caller: Caller, model: str, identity: str | None = None) -> IdentityAccess:
+async def access_of(identities: Identities, caller: Caller, asked: IdentityRequest) -> IdentityAccess:
     """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
-    if identity is not None:
-        return await identities.access(caller, identity)
-    is_known = identities.knows(caller, model)
-    if model == DEFAULT and not is_known:
+    caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
+    if asked.identity is not None:
+        return await identities.access(caller, asked.identity)
+    is_known = identities.knows(caller, asked.model)
+    if asked.model == DEFAULT and not is_known:
         return await identities.access(caller)
     if not is_known:
-        raise ProblemError(unknown_model(model))
-    return await identities.access(caller, model)
+        raise ProblemError(unknown_model(asked.model))
+    return await identities.access(caller, asked.model)
 
 
 def unsupported(param: str, why: str) -> ProblemError:

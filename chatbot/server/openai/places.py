@@ -1,27 +1,30 @@
 """Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the whole history that it sends. Who may open it is decided by `IdentityAccess`: a session of another user does not
-exist, whatever is named.
+by the whole history that it sends: a session keeps the digest of the conversation as its client holds it after each
+reply, which is what the client sent, without instructions, and what it was answered. Nothing that a client sends as an
+assistant's words is ever written down. Who may open a session is decided by `IdentityAccess`: one of another user does
+not exist, whatever is named.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chatbot.chat.dialogue import messages_of, tool_result_line, unanswered
+from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
-from chatbot.memory import SessionHandle
-from chatbot.messages import Message
+from chatbot.memory import SessionHandle, SessionRecord
+from chatbot.messages import Message, ToolCall
 from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import UNKNOWN, Problem, ProblemError, invalid
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.openai import histories
-from chatbot.server.openai.asked import NEW, Ask
+from chatbot.server.openai.asked import NEW, Ask, kept_text, text_of
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry, parse_time
@@ -55,11 +58,12 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     if named is not None:
         return await _at(named, ask, access)
     remembers = (ask.memory or access.caller.memory) == "on"
-    if ask.session is None and (not remembers or not _can_be_kept(ask, access) or is_side_call(ask.said)):
+    can_be_kept = access.runtime.store_types and ask.new and not _is_side_call(ask.said)
+    if ask.session is None and not (remembers and can_be_kept):
         return ReplyPlace()
     if ask.session is None and ask.history:
-        found = await histories.find(access, ask.history)
-        if found is not None and (session := await _taken_up(found, access)) is not None:
+        session = await _session_of(ask.history, access)
+        if session is not None:
             return ReplyPlace(session, ask.before, is_whole=True)
     before = ask.before if ask.session is None else None
     return ReplyPlace(
@@ -147,11 +151,15 @@ async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) ->
 
 async def _at(named: _Continuation, ask: Ask, access: IdentityAccess) -> ReplyPlace:
     """The session that was named, or a fork of it where it has gone on since."""
-    session = named.session
-    session.check("chat")
-    if named.entries is not None:
-        session = await access.fork(session.id, at=named.entries)
+    named.session.check("chat")
+    session = await _continued(named, access)
     return ReplyPlace(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
+
+
+async def _continued(place: _Continuation, access: IdentityAccess) -> SessionHandle:
+    if place.entries is None:
+        return place.session
+    return await access.fork(place.session.id, at=place.entries)
 
 
 async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
@@ -159,18 +167,9 @@ async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
     if not session.record.history or not session.supports(TranscriptStore):
         return False
     try:
-        return session.record.history == histories.mark(ask.history, await session.transcript_count())
+        return session.record.history == _mark(ask.history, await session.transcript_count())
     except MissingRight:
         return False
-
-
-async def _taken_up(found: histories.HistoryMatch, access: IdentityAccess) -> SessionHandle | None:
-    if found.entries is None:
-        return await access.session(found.session_id)
-    try:
-        return await access.fork(found.session_id, at=found.entries)
-    except MissingRight:
-        return None  # a session of its own is as good
 
 
 async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
@@ -191,31 +190,143 @@ async def _shown(named: _Continuation, most: int) -> list[TranscriptEntry]:
     return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
-def _can_be_kept(ask: Ask, access: IdentityAccess) -> bool:
-    """Return whether the agent keeps conversations, and the request has something to keep."""
-    return bool(access.runtime.store_types) and bool(ask.new)
+async def note_history(session: SessionHandle, messages: Sequence[Message]) -> None:
+    """Keep in the session the conversation by which it will be found."""
+    entries = await session.transcript_count()
+    await session.note_history(_opening(messages), _mark(messages, entries))
 
 
-_OPEN_WEBUI = re.compile(r"\A\s*### Task:\s*\S.*<chat_history>.*</chat_history>", re.DOTALL)
-"""Titles, tags, follow-ups, queries, image prompts and completions of what is typed."""
-_OPEN_WEBUI_EMOJI = re.compile(r"\A\s*Your task is to reflect the speaker's likely facial expression through a fitting")
-_OPEN_WEBUI_MERGE = re.compile(r"\A\s*You have been provided with a set of responses from various models to the latest")
-_LIBRECHAT = re.compile(
-    r"\A\s*Analyze this conversation and provide:\s*1\. The detected language of the conversation\s*2\. A concise title"
-)
-_LIBRECHAT_COMPLETION = re.compile(
-    r"\A\s*(?:Provide|Please generate) a concise, 5-word-or-less title for the conversation,.*title case", re.DOTALL
-)
-_LIBRECHAT_OLDER = re.compile(
-    r"\A\s*Write a concise title for this conversation in the detected language\. Title in 5 Words or Less\."
-)
-_SHAPES = (
-    *(_OPEN_WEBUI, _OPEN_WEBUI_EMOJI, _OPEN_WEBUI_MERGE),
-    *(_LIBRECHAT, _LIBRECHAT_COMPLETION, _LIBRECHAT_OLDER),
+async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
+    """The one session of this caller that this is the whole history of, or a fork of one that it began as.
+
+    None where there is none, or several that fit as well; a caller who may not read is not recognized by their history.
+    """
+    try:
+        records = await _records(access, history)
+        whole = _digest(history)
+        exact = [record for record in records if record.history.partition(":")[0] == whole]
+        found = await _best(access, exact or records, history) if len(exact) < 2 else None
+        return await _continued(found, access) if found is not None else None
+    except MissingRight:
+        return None  # a session of its own is as good
+
+
+async def _records(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
+    """The sessions that began as the history does."""
+    first, own = _opening(history), access.memory.principal
+    if not first:
+        return []
+    return await access.memory.list_sessions(
+        access.runtime.agent,
+        wanted=lambda record: record.opening == first and record.principal == own,
+        clearance=access.clearance,
+    )
+
+
+async def _best(
+    access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
+) -> _Continuation | None:
+    sessions = {record.id: await access.session(record.id) for record in records}
+    fits = [(*await _fit(access, session, history), name) for name, session in sessions.items()]
+    whole = [name for _, is_all, name in fits if is_all]
+    if whole:
+        return _Continuation(sessions[whole[0]]) if len(whole) == 1 else None
+    entries, _, name = max(fits, default=(0, False, ""))  # of several, all hold the same so far
+    return _Continuation(sessions[name], entries) if entries else None
+
+
+async def _fit(access: IdentityAccess, session: SessionHandle, history: Sequence[Message]) -> tuple[int, bool]:
+    """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
+    entries = await session.transcript_read_all()
+    if session.record.history == _mark(history, len(entries)) and not await access.is_answered(session.id):
+        return len(entries), True
+    shared, exchanges = _shared(entries, history)
+    is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
+    return shared, is_all and not await access.is_answered(session.id)
+
+
+def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:
+    """Return the number of entries, and of exchanges, with which both begin."""
+    shared = exchanges = 0
+    for (size, *kept), sent in zip(_kept(entries), _sent(history), strict=False):
+        if tuple(kept) != sent:
+            break
+        shared, exchanges = shared + size, exchanges + 1
+    return shared, exchanges
+
+
+def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
+    """The exchanges of a transcript: how many entries, what the user said, and what was answered."""
+    begins = [at for at, entry in enumerate(entries) if entry.role == USER]
+    if begins and begins[0]:
+        return
+    for begin, end in zip(begins, [*begins[1:], len(entries)], strict=True):
+        said = [entry.content for entry in entries[begin:end] if entry.role == ASSISTANT]
+        yield end - begin, kept_text(entries[begin].content).strip(), "\n\n".join(said).strip()
+
+
+def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
+    """The exchanges of a client's history, told in the same way."""
+    asked: list[str] = []
+    answered: list[str] = []
+    for message in history:
+        if message.role == "user":
+            if answered:
+                yield "\n\n".join(asked).strip(), "\n\n".join(answered).strip()
+                asked, answered = [], []
+            asked.append(text_of(message))
+        elif message.role == "assistant" and message.content:
+            answered.append(message.content)
+    if asked or answered:
+        yield "\n\n".join(asked).strip(), "\n\n".join(answered).strip()
+
+
+def _canonical(message: Message) -> list[Any]:
+    urls = [*(image.url for image in message.images), *(file.url for file in message.files)]
+    pictures = [hashlib.sha256(url.encode()).hexdigest() for url in urls]
+    return [message.role, message.content.strip(), [_call(each) for each in message.tool_calls], pictures]
+
+
+def _call(call: ToolCall) -> list[Any]:
+    try:
+        return [call.name, json.loads(call.arguments or "{}")]
+    except ValueError:
+        return [call.name, call.arguments]
+
+
+def _digest(messages: Sequence[Message]) -> str:
+    """The digest of a conversation; what clients change in passing, such as outer white space, does not count."""
+    said = [_canonical(each) for each in messages if each.content.strip() or each.tool_calls or each.parts]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _opening(messages: Sequence[Message]) -> str:
+    """The digest of its first exchange; empty where that is not whole."""
+    first = next((at for at, each in enumerate(messages) if each.role == "assistant"), None)
+    return "" if first is None else _digest(messages[: first + 1])
+
+
+def _mark(messages: Sequence[Message], entries: int) -> str:
+    """Return the mark by which a conversation is found in a session whose transcript has so many entries."""
+    return f"{_digest(messages)}:{entries}"
+
+
+_SIDE_CALLS = tuple(
+    re.compile(rf"\A\s*{begin}", re.DOTALL)
+    for begin in (
+        # Open WebUI: titles, tags, follow-ups, queries, image prompts and completions of what is typed
+        r"### Task:\s*\S.*<chat_history>.*</chat_history>",
+        r"Your task is to reflect the speaker's likely facial expression through a fitting",
+        r"You have been provided with a set of responses from various models to the latest",
+        # LibreChat: titles, by agents, by completions and in older versions
+        r"Analyze this conversation and provide:\s*1\. The detected language of the conversation\s*2\. A concise title",
+        r"(?:Provide|Please generate) a concise, 5-word-or-less title for the conversation,.*title case",
+        r"Write a concise title for this conversation in the detected language\. Title in 5 Words or Less\.",
+    )
 )
 
 
-def is_side_call(messages: Sequence[Message]) -> bool:
+def _is_side_call(messages: Sequence[Message]) -> bool:
     """Return whether a front end asks this for itself: a title for a chat, tags, questions to go on with, a query.
 
     Such calls quote a conversation that is remembered already, so they are answered and not remembered. A call is one
@@ -223,4 +334,4 @@ def is_side_call(messages: Sequence[Message]) -> bool:
     someone who merely asks for a title is remembered like anybody.
     """
     said = [each for each in messages if each.content]
-    return len(said) == 1 and any(shape.match(said[0].content) for shape in _SHAPES)
+    return len(said) == 1 and any(shape.match(said[0].content) for shape in _SIDE_CALLS)

@@ -1,81 +1,229 @@
-"""Replies, from a session or without one, as the same few pieces."""
+"""One request on its way to its reply, from a session or without one, as the deltas in which models reply."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
+
+from starlette.datastructures import Headers
 
 from chatbot.chat import ClientCall, ClientRequest, Event, ToolFinished
 from chatbot.chat.attached import inlined
-from chatbot.chat.usage import calls_in
+from chatbot.chat.calls import Reply
+from chatbot.chat.usage import bill_of, calls_in
+from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.messages import Finished, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
+from chatbot.memory.record import new_id
+from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from chatbot.server import sse
+from chatbot.server.callers import Caller
+from chatbot.server.errors import Problem, problem_of, unexpected
+from chatbot.server.idempotent_write import IdempotentWrite
+from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.openai import histories
+from chatbot.server.openai import places
 from chatbot.server.openai.asked import Ask
-from chatbot.server.openai.models import unsupported
+from chatbot.server.openai.models import access_of, unsupported
 from chatbot.server.openai.places import ReplyPlace
-from chatbot.server.openai.wire import Reason
+from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
+from chatbot.stores.errors import StoreError
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """End of a reply, and its usage."""
+@dataclass(slots=True)
+class PendingReply:
+    """A reply that is being made. Its `deltas` are read once."""
 
-    reason: Reason
-    usage: Usage
-
-
-Piece = TextDelta | ReasoningDelta | ToolCallDelta | End
-
-
-class Whole:
-    """A reply put together from its pieces."""
-
-    def __init__(self) -> None:
-        self.text = self.reasoning = ""
-        self.logprobs: list[dict[str, object]] = []
-        self.end: End | None = None
-        self._calls: dict[int, ToolCall] = {}
-
-    def take(self, piece: Piece) -> None:
-        """Add what arrived."""
-        if isinstance(piece, TextDelta):
-            self.text += piece.text
-            self.logprobs += piece.logprobs
-        elif isinstance(piece, ReasoningDelta):
-            self.reasoning += piece.text
-        elif isinstance(piece, ToolCallDelta):
-            known = self._calls.get(piece.index, ToolCall("", "", ""))
-            self._calls[piece.index] = ToolCall(
-                piece.id or known.id, piece.name or known.name, known.arguments + piece.arguments
-            )
-        else:
-            self.end = piece
+    access: IdentityAccess
+    turn: str
+    """The turn's id; of a reply without a session an id that nothing is kept under."""
+    created: int
+    """In seconds since 1970."""
+    session: SessionHandle | None
+    deltas: AsyncGenerator[Delta, None]
 
     @property
-    def calls(self) -> list[ToolCall]:
-        """The tools that the client is to run."""
-        return [replace(call, id=call.id or f"call_{index}") for index, call in sorted(self._calls.items())]
+    def session_id(self) -> str | None:
+        """The session that it is said in."""
+        return None if self.session is None else self.session.id
 
-    def ended(self) -> End:
-        """Reason for its end."""
-        if self.end is None:
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the response that name its session."""
+        return {} if self.session is None else {places.SESSION_HEADER: self.session.id}
+
+    async def whole(self) -> tuple[Reply, Finished]:
+        """All of it, once it has come, and its end."""
+        reply = Reply()
+        async for delta in self.deltas:
+            reply.take(delta)
+        if reply.finished is None:
             raise RuntimeError("the reply ended early")
-        return self.end
+        return reply, reply.finished
+
+    async def streamed(
+        self,
+        told: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
+        failed: Callable[[Problem], bytes],
+    ) -> sse.EventStream:
+        """The reply as events: `told` makes them of its deltas, `failed` of what goes wrong on the way.
+
+        Raises what goes wrong before anything came: that is an error with a status of its own.
+        """
+        first = await anext(self.deltas, None)
+
+        async def deltas() -> AsyncGenerator[Delta, None]:
+            if first is not None:
+                yield first
+            async for delta in self.deltas:
+                yield delta
+
+        async def events() -> AsyncGenerator[bytes, None]:
+            try:
+                async for event in told(deltas()):
+                    yield event
+            except (ChatbotError, StoreError) as error:
+                yield failed(problem_of(error, self.access.caller))
+            except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
+                yield failed(unexpected(error))
+            finally:
+                await self.deltas.aclose()
+
+        return sse.EventStream(events(), headers=self.headers)
 
 
-class ClientPieces:
+async def answer_to(
+    asked: ReplyRequest,
+    headers: Headers,
+    identities: Identities,
+    caller: Caller,
+    writing: IdempotentWrite,
+    *,
+    keeps: bool = False,
+) -> PendingReply:
+    """Begin to answer, or answer again what was answered before. Raises where that cannot be done.
+
+    With `keeps` it is remembered where nothing else is said of that.
+    """
+    session, memory = places.named_in_headers(headers)
+    access = await access_of(identities, caller, asked)
+    ask = asked.as_ask(session, memory)
+    if keeps and ask.memory is None:
+        ask = replace(ask, memory="on")
+    if writing.before:
+        return await answered_before(access, writing.before, writing)
+    access.check_chat()
+    await _check_options(access, ask)
+    if not ask.new and (ask.session is not None or ask.previous is not None):
+        raise unsupported("messages", "the last message must be the user's, or a tool's answer, in a session")
+    place = await places.place_of(ask, access)
+    turn, created = str(new_id()), int(time.time())
+    if place.session is None:
+        return PendingReply(access, turn, created, None, _answered(access, ask, place.before))
+    running = await _begin(access, ask, place, place.session, turn)
+    deltas = _said(running, partial(writing.note, session=place.session.id, created=str(created)))
+    return PendingReply(access, turn, created, place.session, _tidied(access, place, deltas))
+
+
+async def answered_before(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
+    """The reply that is kept of the turn in `made`. Raises `SessionError` or `TurnGone` where there is none."""
+    session = await access.session(made["session"])
+    turn = await access.kept_turn(session.id, made["turn"])
+    created = int(made.get("created") or turn.begun_at.timestamp())
+    return PendingReply(access, made["turn"], created, session, _said(turn, partial(writing.note, **made)))
+
+
+async def _tidied(
+    access: IdentityAccess, place: ReplyPlace, deltas: AsyncGenerator[Delta, None]
+) -> AsyncGenerator[Delta, None]:
+    """The deltas; a session that was begun for a request that fails goes again, for the client sends it again."""
+    try:
+        async for delta in deltas:
+            yield delta
+    except Exception:
+        if place.is_new and place.session is not None:
+            await access.forget_new(place.session)
+        raise
+
+
+async def _check_options(access: IdentityAccess, ask: Ask) -> None:
+    """Refuse what the identity's model cannot do, and what would change the meaning of its reply."""
+    model = access.runtime.model
+    if ask.tools and not model.supports_tools:
+        raise unsupported("tools", f"the model of {access.identity} takes none")
+    if unknown := await model.unknown_options(ask.options):
+        raise unsupported(unknown[0], f"the model of {access.identity} cannot do that")
+
+
+async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
+    """The reply to just these messages; `before`, where given, replaces all but what the user says last.
+
+    Leaving the iterator stops the model.
+    """
+    messages = ask.messages
+    if before is not None:
+        said = () if ask.answers else ask.new
+        messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
+    stream = access.runtime.answer(
+        await inlined(messages),
+        tools=ask.tools,
+        max_output_tokens=ask.most_tokens,
+        options=ask.options,
+        payers=access.payers,
+    )
+    async with aclosing(stream) as deltas:
+        async for delta in deltas:
+            yield delta
+
+
+async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
+    """Start the turn in the session of its place; afterwards the whole conversation identifies the session."""
+    client = ClientRequest(
+        turn=turn,
+        persona=ask.persona,
+        history=place.before,
+        asked=ask.asked.without_files(),
+        answers=ask.answers,
+        sent=ask.turn if ask.answers else (),
+        tools=ask.tools,
+        options=ask.options,
+        recalls=ask.recalls_always or not ask.options.is_forced,
+    )
+    text = ask.typed
+    if ask.answers:
+        text = ask.asked.content or await (await access.chat(session.id)).asked_last() or ""
+    return await access.begin_turn(
+        session.id,
+        text,
+        attachments=ask.attachments,
+        max_output_tokens=ask.most_tokens,
+        client=client,
+        then=partial(_note, session, ask) if place.is_whole else None,
+    )
+
+
+async def _note(session: SessionHandle, ask: Ask, events: Sequence[Event]) -> None:
+    """Keep in the session the conversation as the client holds it after these events."""
+    shown, whole = _ClientDeltas(), Reply()
+    for event in events:
+        if (delta := shown.take(event)) is not None:
+            whole.take(delta)
+    reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls()))
+    await places.note_history(session, [*ask.said, reply])
+
+
+class _ClientDeltas:
     """Part of a turn's events for the client: text, thoughts, and calls of its own tools."""
 
     def __init__(self) -> None:
         self._has_run_tools = self._has_said = False
         self._calls = 0
 
-    def take(self, event: Event) -> Piece | None:
-        """The piece that an event is to the client; texts before and after our own tools are paragraphs apart."""
+    def take(self, event: Event) -> Delta | None:
+        """The delta that an event is to the client; texts before and after our own tools are paragraphs apart."""
         if isinstance(event, ToolFinished):
             self._has_run_tools = self._has_said
         elif isinstance(event, TextDelta):
@@ -91,90 +239,16 @@ class ClientPieces:
         return None
 
 
-async def check_options(access: IdentityAccess, ask: Ask) -> None:
-    """Refuse what the identity's model cannot do, and what would change the meaning of its reply."""
-    model = access.runtime.model
-    if ask.tools and not model.supports_tools:
-        raise unsupported("tools", f"the model of {access.identity} takes none")
-    if unknown := await model.unknown_options(ask.options):
-        raise unsupported(unknown[0], f"the model of {access.identity} cannot do that")
-
-
-def answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
-    """Prepare the reply to just these messages; `before`, where given, replaces all but what the user says last."""
-    messages = ask.messages
-    if before is not None:
-        said = () if ask.answers else ask.new
-        messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
-    return _answered(access, ask, messages)
-
-
-async def _answered(access: IdentityAccess, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
-    """Leaving the iterator stops the model."""
-    messages = await inlined(messages)
-    stream = access.runtime.answer(
-        messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options, payers=access.payers
-    )
-    async with aclosing(stream) as deltas:
-        async for delta in deltas:
-            yield End(delta.reason, delta.usage) if isinstance(delta, Finished) else delta
-
-
-async def begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
-    """Start the turn in the session of its place; afterwards the whole conversation identifies the session."""
-    client = ClientRequest(
-        turn=turn,
-        persona=ask.persona,
-        history=place.before,
-        asked=ask.asked.without_files(),
-        answers=ask.answers,
-        sent=ask.turn if ask.answers else (),
-        tools=ask.tools,
-        options=ask.options,
-        recalls=ask.recalls_always or not ask.options.is_forced,
-    )
-    text = ask.asked.content or await (await access.chat(session.id)).asked_last() or ""
-    return await access.begin_turn(
-        session.id,
-        text if ask.answers else ask.typed,
-        attachments=ask.attachments,
-        max_output_tokens=ask.most_tokens,
-        client=client,
-        then=_noting(session, ask) if place.is_whole else None,
-    )
-
-
-def _noting(session: SessionHandle, ask: Ask) -> Callable[[Sequence[Event]], Awaitable[None]]:
-
-    async def note(events: Sequence[Event]) -> None:
-        shown, whole = ClientPieces(), Whole()
-        for event in events:
-            if (piece := shown.take(event)) is not None:
-                whole.take(piece)
-        reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls))
-        await histories.note(session, [*ask.said, reply])
-
-    return note
-
-
-async def said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Piece, None]:
+async def _said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Delta, None]:
     """The reply of a turn, whose id is noted. Leaving the iterator does not stop it."""
-    shown = ClientPieces()
+    shown = _ClientDeltas()
     async for event in turn.events():
-        if (piece := shown.take(event)) is not None:
-            yield piece
+        if (delta := shown.take(event)) is not None:
+            yield delta
     ended = await turn.ended()
     note(turn=ended.turn)
     finish = ended.receipt["finish"]
-    reason: Reason = finish if finish in {"length", "content_filter", "tool_calls"} else "stop"
-    yield End(reason, total(call.usage for call in calls_in([ended.receipt])))
-
-
-def total(usages: Iterable[Usage]) -> Usage:
-    """Return the sum of the usage of several calls."""
-    usages = list(usages)
-    return Usage(
-        sum(usage.input_tokens for usage in usages),
-        sum(usage.output_tokens for usage in usages),
-        sum(usage.cached_tokens for usage in usages),
-    )
+    reason: FinishReason = finish if finish in {"length", "content_filter", "tool_calls"} else "stop"
+    bill = bill_of(calls_in([ended.receipt]))
+    usage = Usage(bill.input_tokens, bill.output_tokens, bill.cached_tokens)
+    yield Finished(reason, usage, str(ended.receipt["model"]))

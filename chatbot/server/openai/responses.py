@@ -1,4 +1,4 @@
-"""`/v1/responses`: the same replies as chat completions make, in the form of OpenAI's newer route."""
+"""`/v1/responses`: OpenAI's newer route, as a translation to chat completions and back."""
 
 from __future__ import annotations
 
@@ -6,32 +6,141 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Request, Response
-from pydantic import BaseModel, ConfigDict
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse
 
-from chatbot.errors import ChatbotError, SessionError
-from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from chatbot.errors import SessionError
+from chatbot.messages import Delta, Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.server import sse
-from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
-from chatbot.server.errors import Problem, TurnGone, problem_of, unexpected
-from chatbot.server.idempotent_write import WritingHere
-from chatbot.server.openai.models import access_of
-from chatbot.server.openai.pending_reply import PendingReply, answer_to
-from chatbot.server.openai.places import named_in_headers, place_in, response_id, unknown_response
-from chatbot.server.openai.replies import Piece, Whole, said
-from chatbot.server.openai.responses_wire import AskedResponse, usage
-from chatbot.server.request_values import named_in
-from chatbot.stores.errors import StoreError
+from chatbot.server.errors import Problem, TurnGone
+from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
+from chatbot.server.openai import wire
+from chatbot.server.openai.places import place_in, response_id, unknown_response
+from chatbot.server.openai.replies import PendingReply, answer_to, answered_before
+from chatbot.server.request_values import Flag, Tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)
 
 
-class ResponseObject(BaseModel):
-    """A response, as OpenAI documents it; with `session_id` where it is kept."""
+class AskedResponse(wire.Asking):
+    """A request for a response, in parts that OpenAI documents."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    input: Annotated[
+        str | list[dict[str, Any]],
+        Field(min_length=1),
+        wire.only_types(
+            *("message", "function_call", "function_call_output", "reasoning"), of="items", default="message"
+        ),
+    ]
+    """Input to answer, with or without the conversation before it: text, or messages, calls and their outputs."""
+    instructions: str | None = None
+    """In place of the persona."""
+    tools: Annotated[list[dict[str, Any]] | None, wire.only_types("function", of="tools")] = None
+    """Functions that the model may call, and you run."""
+    tool_choice: str | dict[str, Any] | None = None
+    """Choice of tools: none, auto, required, or one of `tools`, or some of them."""
+    text: dict[str, Any] | None = None
+    """Settings for the text of the reply: its `format`."""
+    max_output_tokens: Tokens | None = None
+    """The longest reply that is wanted; the identity's settings may allow less."""
+    reasoning: dict[str, Any] | None = None
+    """Reasoning of the model: its `effort`."""
+    include: list[str] | None = None
+    """Additional output; supported: `message.output_text.logprobs`."""
+    metadata: dict[str, Any] | None = None
+    """Repeated in the response."""
+    background: Annotated[Flag | None, wire.only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
+    """Always false."""
+    prompt: wire.Unsupported = None
+
+    def as_completion(self) -> wire.ReplyRequest:
+        """The same request as `/v1/chat/completions` takes it. Raises `RequestValidationError`."""
+        messages = _messages(self.instructions, self.input)
+        fields = {
+            **{name: getattr(self, name) for name in wire.Asking.model_fields},
+            "messages": messages,
+            "tools": self.tools and [{"type": "function", "function": tool} for tool in self.tools],
+            "tool_choice": _choice(self.tool_choice),
+            "response_format": _format((self.text or {}).get("format")),
+            "max_completion_tokens": self.max_output_tokens,
+            "reasoning_effort": (self.reasoning or {}).get("effort"),
+            "logprobs": bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ()),
+        }
+        try:
+            return wire.ReplyRequest.model_validate(fields)
+        except ValidationError as error:
+            wrong = [{**each, "loc": _where(each["loc"], messages)} for each in error.errors()]
+            raise RequestValidationError(wrong) from None
+
+
+def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation of an input, each message with its `item`; calls belong to the assistant's message before."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": instructions}] if instructions else []
+    for at, item in enumerate([{"role": "user", "content": given}] if isinstance(given, str) else given):
+        match item.get("type"):
+            case "reasoning":
+                continue
+            case "function_call":
+                if not messages or messages[-1]["role"] != "assistant":
+                    messages.append({"role": "assistant", "item": at})
+                calls = messages[-1].setdefault("tool_calls", [])
+                calls.append({"id": item.get("call_id"), "function": item})
+            case "function_call_output":
+                content, call_id = _content(item.get("output")), item.get("call_id")
+                messages.append({"role": "tool", "content": content, "tool_call_id": call_id, "item": at})
+            case _:
+                messages.append({"role": item.get("role"), "content": _content(item.get("content")), "item": at})
+    return messages
+
+
+def _content(content: Any) -> Any:
+    return [_part(part) for part in content] if isinstance(content, list) else content
+
+
+def _part(part: Any) -> Any:
+    match part:
+        case {"type": "input_text" | "output_text"}:
+            return {**part, "type": "text"}
+        case {"type": "input_image"}:
+            return {"type": "image_url", "image_url": {"url": part.get("image_url"), "detail": part.get("detail")}}
+        case {"type": "input_file"}:
+            return {"type": "file", "file": part}
+    return part
+
+
+def _choice(choice: Any) -> Any:
+    match choice:
+        case {"type": "function"}:
+            return {"type": "function", "function": choice}
+        case {"type": "allowed_tools", "tools": [*tools]}:
+            return {"type": "allowed_tools", "allowed_tools": {**choice, "tools": [_choice(tool) for tool in tools]}}
+    return choice
+
+
+def _format(wanted: Any) -> Any:
+    match wanted:
+        case {"type": "json_schema"}:
+            return {"type": "json_schema", "json_schema": wanted}
+    return wanted
+
+
+def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[Any, ...]:
+    """Where an error of the completion is in the request for a response."""
+    match loc:
+        case ("messages", int(at), *rest):
+            return "input", messages[at].get("item", at), *rest
+        case ("messages", *rest):
+            return "input", *rest
+        case ("response_format", *rest):
+            return "text", "format", *rest
+    return loc
+
+
+class ResponseObject(wire.Lenient):
+    """A response, as OpenAI documents it; with `session_id` where it is kept."""
 
     id: str
     """Id that a later request may send as `previous_response_id`."""
@@ -67,15 +176,12 @@ async def respond(
     A response is kept where it is said in a session: where your token remembers, where you name a session, or with
     `store: true`. `previous_response_id` goes on from it, and forks the session where that has gone on since.
     """
-    caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
-    session, memory = named_in_headers(request.headers)
-    access = await access_of(identities, caller, asked.model, asked.identity)
-    answer = await answer_to(access, asked.as_ask(session, memory), writing)
-    response = _Response(access.identity, asked, answer)
-    if not asked.stream:
-        return JSONResponse(response.told(await answer.whole()), headers=answer.headers)
-    first = await answer.first()  # what goes wrong before anything came is an error with a status of its own
-    return sse.EventStream(response.events(first, caller), headers=answer.headers)
+    completion = asked.as_completion()
+    answer = await answer_to(completion, request.headers, identities, caller, writing, keeps=bool(asked.store))
+    response = _Response(asked, answer)
+    if asked.stream:
+        return await answer.streamed(response.events, response.failed)
+    return JSONResponse(await response.whole(), headers=answer.headers)
 
 
 @router.get("/{response}", summary="A response that is kept", response_model=ResponseObject)
@@ -85,220 +191,172 @@ async def read_response(
     caller: CallerHere,
 ) -> Response:
     """Return a stored response. The identity that answered need not be named."""
-    session_id, turn = place_in(response)
+    session, turn = place_in(response)
     for name in identities.names_for(caller):
         access = await identities.access(caller, name)
         try:
-            session = await access.session(session_id)
-            kept = await access.kept_turn(session_id, turn)
+            answer = await answered_before(access, {"session": session, "turn": turn}, IdempotentWrite())
         except (SessionError, TurnGone):
             continue
-        whole = Whole()
-        async for piece in said(kept, lambda **_: None):
-            whole.take(piece)
-        answer = PendingReply(response, turn, int(kept.begun_at.timestamp()), session, _nothing())
-        asked = AskedResponse(model=name, input="-")
-        return JSONResponse(_Response(name, asked, answer).told(whole), headers=answer.headers)
+        whole = await _Response(AskedResponse(model=name, input="-"), answer).whole()
+        return JSONResponse(whole, headers=answer.headers)
     raise unknown_response(response)
 
 
-async def _nothing() -> AsyncGenerator[Piece, None]:
-    pieces: tuple[Piece, ...] = ()
-    for piece in pieces:
-        yield piece
+_REPEATED: dict[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": None,
+}
+"""Fields of a request that its response repeats, and their values where they are not sent."""
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+_EVENTS = {"message": "output_text", "reasoning": "reasoning_summary_text", "function_call": "function_call_arguments"}
+"""Events of the text of each type of item."""
+_PARTS = {"message": ("content", "content_part"), "reasoning": ("summary", "reasoning_summary_part")}
+"""Of types whose text is in a part: the field of that part, and its events."""
 
 
 class _Response:
-    """One response: its head, its items, and the events that tell of them."""
+    """A response, while it is made of the deltas of a reply, and the numbered events that tell of it."""
 
-    def __init__(self, identity: str, asked: AskedResponse, answer: PendingReply) -> None:
+    def __init__(self, asked: AskedResponse, answer: PendingReply) -> None:
         self._answer = answer
-        self.id = response_id(answer.session, answer.turn) if answer.session else f"resp_{'0' * 32}{answer.id}"
-        self._head = {
-            "id": self.id,
+        self._number = -1
+        self._items: list[dict[str, Any]] = []
+        self._open: object = None
+        self._response = {
+            **_REPEATED,
+            **{name: value for name, value in asked if name in _REPEATED and value is not None},
+            "id": response_id(answer.session, answer.turn),
             "object": "response",
             "created_at": answer.created,
-            "model": identity,
+            "model": answer.access.identity,
+            "status": "in_progress",
             "background": False,
             "error": None,
             "incomplete_details": None,
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
-            "metadata": asked.metadata or {},
-            "parallel_tool_calls": asked.parallel_tool_calls is not False,
-            "previous_response_id": asked.previous_response_id,
-            "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": answer.session is not None,
-            "temperature": asked.temperature,
-            "text": {"format": {"type": "text"}} if asked.text is None else _told(asked.text),
-            "tool_choice": "auto" if asked.tool_choice is None else _told(asked.tool_choice),
-            "tools": [_told(tool) for tool in asked.tools or ()],
-            "top_p": asked.top_p,
             "truncation": "disabled",
             "conversation": {"id": answer.session_id} if asked.conversation else None,
             "session_id": answer.session_id,
+            "output": [],
+            "usage": None,
         }
 
-    def told(self, whole: Whole) -> dict[str, Any]:
-        """The response when all of it has come."""
-        end = whole.ended()
-        is_cut = end.reason in {"length", "content_filter"}
-        reason = "max_output_tokens" if end.reason == "length" else "content_filter"
-        items = [_Item(self.id, at, kind).told(value) for at, (kind, value) in enumerate(_parts(whole))]
-        return self._head | {
-            "status": "incomplete" if is_cut else "completed",
-            "incomplete_details": {"reason": reason} if is_cut else None,
-            "output": items,
-            "usage": usage(end.usage),
-        }
+    async def whole(self) -> dict[str, Any]:
+        """The response when all of it has come: that of its last event."""
+        async for delta in self._answer.deltas:
+            list(self._take(delta))
+        return self._response
 
-    async def events(self, first: Piece | None, caller: Caller) -> AsyncGenerator[bytes, None]:
-        """The response as OpenAI's events; a failure on the way is the last of them."""
-        telling = _Telling(self.id)
-        whole = Whole()
-        begun = self._head | {"status": "in_progress", "output": [], "usage": None}
-        yield telling.event("response.created", response=begun)
-        yield telling.event("response.in_progress", response=begun)
-        try:
-            async for piece in self._answer.rest(first):
-                whole.take(piece)
-                for event in telling.take(piece):
-                    yield event
-            for event in telling.close():
+    async def events(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
+        """The response as OpenAI's events."""
+        yield self._event("created", response=self._response)
+        yield self._event("in_progress", response=self._response)
+        async for delta in deltas:
+            for event in self._take(delta):
                 yield event
-            told = self.told(whole)
-            yield telling.event(f"response.{told['status']}", response=told)
-        except (ChatbotError, StoreError) as error:
-            yield telling.event("response.failed", response=self._failed(problem_of(error, caller)))
-        except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
-            yield telling.event("response.failed", response=self._failed(unexpected(error)))
 
-    def _failed(self, problem: Problem) -> dict[str, Any]:
+    def failed(self, problem: Problem) -> bytes:
+        """The last event of a response that fails on the way."""
         error = {"code": problem.code, "message": problem.message}
-        return self._head | {"status": "failed", "error": error, "output": [], "usage": None}
+        return self._event("failed", response={**self._response, "status": "failed", "error": error})
 
-
-class _Item:
-    """One item of a response's output: a message, a call of a tool, or what the model thought."""
-
-    def __init__(self, response: str, index: int, kind: str) -> None:
-        self.kind = kind
-        self.index = index
-        prefix = {"message": "msg", "function_call": "fc", "reasoning": "rs"}[kind]
-        self.id = f"{prefix}_{response.removeprefix('resp_')}{index}"
-
-    def told(self, value: Any, status: str = "completed") -> dict[str, Any]:
-        """The item, as far as it has come."""
-        item = {"id": self.id, "type": self.kind, "status": status}
-        if self.kind == "message":
-            return item | {"role": "assistant", "content": [] if value is None else [value]}
-        if self.kind == "reasoning":
-            return item | {"summary": [] if value is None else [value]}
-        return item | {"call_id": value.id, "name": value.name, "arguments": value.arguments}
-
-
-class _Telling:
-    """The events of a response, numbered."""
-
-    def __init__(self, response: str) -> None:
-        self._response = response
-        self._number = 0
-        self._items = 0
-        self._open: _Item | None = None
-        self._text = ""
-        self._logprobs: list[dict[str, Any]] = []
-        self._call = ToolCall("", "", "")
-        self._call_index = -1
-
-    def event(self, name: str, /, **data: Any) -> bytes:
-        """One event."""
+    def _event(self, name: str, /, **data: Any) -> bytes:
         self._number += 1
-        return sse.event({"type": name, "sequence_number": self._number - 1, **data}, name)
+        name = f"response.{name}"
+        return sse.event({"type": name, "sequence_number": self._number, **data}, name)
 
-    def take(self, piece: Piece) -> Iterator[bytes]:
-        """The events of a piece."""
-        if isinstance(piece, TextDelta):
-            yield from self._begin("message")
-            self._text += piece.text
-            self._logprobs += piece.logprobs
-            place = {**self._place(), "content_index": 0}
-            yield self.event("response.output_text.delta", **place, delta=piece.text, logprobs=list(piece.logprobs))
-        elif isinstance(piece, ReasoningDelta):
-            yield from self._begin("reasoning")
-            self._text += piece.text
-            yield self.event(
-                "response.reasoning_summary_text.delta", **self._place(), summary_index=0, delta=piece.text
-            )
-        elif isinstance(piece, ToolCallDelta):
-            yield from self._take_call(piece)
-
-    def close(self) -> Iterator[bytes]:
-        """The events that end the item under way."""
-        item, self._open = self._open, None
-        if item is None:
-            return
-        place = {"item_id": item.id, "output_index": item.index}
-        if item.kind == "message":
-            part = _text_part(self._text, self._logprobs)
-            place["content_index"] = 0
-            yield self.event("response.output_text.done", **place, text=self._text, logprobs=self._logprobs)
-            yield self.event("response.content_part.done", **place, part=part)
-            told = item.told(part)
-        elif item.kind == "reasoning":
-            part = {"type": "summary_text", "text": self._text}
-            yield self.event("response.reasoning_summary_text.done", **place, summary_index=0, text=self._text)
-            yield self.event("response.reasoning_summary_part.done", **place, summary_index=0, part=part)
-            told = item.told(part)
+    def _take(self, delta: Delta) -> Iterator[bytes]:
+        if isinstance(delta, TextDelta):
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            yield from self._begin("message", part, role="assistant")
+            self._part["logprobs"] += delta.logprobs
+            yield self._more("text", delta.text, logprobs=delta.logprobs)
+        elif isinstance(delta, ReasoningDelta):
+            yield from self._begin("reasoning", {"type": "summary_text", "text": ""})
+            yield self._more("text", delta.text)
+        elif isinstance(delta, ToolCallDelta):
+            call = {"call_id": delta.id or f"call_{delta.index}", "name": delta.name or "", "arguments": ""}
+            yield from self._begin("function_call", None, delta.index, **call)
+            if delta.arguments:
+                yield self._more("arguments", delta.arguments)
         else:
-            call = self._call
-            yield self.event("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments)
-            told = item.told(call)
-        yield self.event("response.output_item.done", output_index=item.index, item=told)
+            if all(item["type"] == "reasoning" for item in self._items):
+                yield from self._take(TextDelta(""))
+            yield from self._end()
+            yield self._finish(delta)
 
-    def _take_call(self, piece: ToolCallDelta) -> Iterator[bytes]:
-        if piece.index != self._call_index:
-            yield from self.close()
-            self._call_index = piece.index
-            self._call = ToolCall(piece.id or f"call_{piece.index}", piece.name or "", "")
-            yield from self._begin("function_call")
-        self._call = ToolCall(self._call.id, self._call.name, self._call.arguments + piece.arguments)
-        if piece.arguments:
-            yield self.event("response.function_call_arguments.delta", **self._place(), delta=piece.arguments)
+    @property
+    def _part(self) -> dict[str, Any]:
+        """What holds the text of the last item: its part, or the item itself."""
+        item = self._items[-1]
+        part: dict[str, Any] = item[_PARTS[item["type"]][0]][0] if item["type"] in _PARTS else item
+        return part
 
-    def _begin(self, kind: str) -> Iterator[bytes]:
-        if self._open is not None and self._open.kind == kind:
-            return
-        yield from self.close()
-        self._open = item = _Item(self._response, self._items, kind)
-        self._items += 1
-        self._text, self._logprobs = "", []
-        begun = item.told(self._call if kind == "function_call" else None, "in_progress")
-        yield self.event("response.output_item.added", output_index=item.index, item=begun)
-        if kind == "message":
-            place = {**self._place(), "content_index": 0}
-            yield self.event("response.content_part.added", **place, part=_text_part("", []))
-        elif kind == "reasoning":
-            part = {"type": "summary_text", "text": ""}
-            yield self.event("response.reasoning_summary_part.added", **self._place(), summary_index=0, part=part)
-
+    @property
     def _place(self) -> dict[str, Any]:
-        return {} if self._open is None else {"item_id": self._open.id, "output_index": self._open.index}
+        """Where the last item is, and its only part."""
+        item = self._items[-1]
+        place = {"item_id": item["id"], "output_index": len(self._items) - 1}
+        return place | ({f"{_PARTS[item['type']][0]}_index": 0} if item["type"] in _PARTS else {})
 
+    def _begin(self, kind: str, part: dict[str, Any] | None, call: int = 0, **fields: str) -> Iterator[bytes]:
+        """Begin an item, unless it is open."""
+        if self._open == (kind, call):
+            return
+        yield from self._end()
+        self._open = kind, call
+        item_id = f"{_PREFIXES[kind]}_{self._response['id'].removeprefix('resp_')}{len(self._items)}"
+        item: dict[str, Any] = {"id": item_id, "type": kind, "status": "in_progress", **fields}
+        self._items.append(item)
+        field, events = _PARTS.get(kind, ("", ""))
+        if part is not None:
+            item[field] = []
+        yield self._event("output_item.added", output_index=len(self._items) - 1, item=item)
+        if part is not None:
+            item[field].append(part)
+            yield self._event(f"{events}.added", **self._place, part=part)
 
-def _parts(whole: Whole) -> Iterator[tuple[str, Any]]:
-    """The items of a whole response, in the order in which a stream tells them."""
-    if whole.reasoning:
-        yield "reasoning", {"type": "summary_text", "text": whole.reasoning}
-    if whole.text or not whole.calls:
-        yield "message", _text_part(whole.text, whole.logprobs)
-    for call in whole.calls:
-        yield "function_call", call
+    def _more(self, field: str, text: str, **more: Any) -> bytes:
+        """Add to the text of the open item."""
+        self._part[field] += text
+        return self._event(f"{_EVENTS[self._items[-1]['type']]}.delta", **self._place, delta=text, **more)
 
+    def _end(self) -> Iterator[bytes]:
+        """End the open item, if there is one."""
+        if self._open is None:
+            return
+        self._open = None
+        item, part = self._items[-1], self._part
+        item["status"] = "completed"
+        told = {name: part[name] for name in ("text", "logprobs", "name", "arguments") if name in part}
+        yield self._event(f"{_EVENTS[item['type']]}.done", **self._place, **told)
+        if item["type"] in _PARTS:
+            yield self._event(f"{_PARTS[item['type']][1]}.done", **self._place, part=part)
+        yield self._event("output_item.done", output_index=len(self._items) - 1, item=item)
 
-def _text_part(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-
-
-def _told(value: Any) -> Any:
-    """A part of the request, as the response repeats it."""
-    return value.model_dump(by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
+    def _finish(self, end: Finished) -> bytes:
+        reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(end.reason)
+        status = "incomplete" if reason else "completed"
+        self._response |= {
+            "status": status,
+            "incomplete_details": {"reason": reason} if reason else None,
+            "output": self._items,
+            "usage": {
+                "input_tokens": end.usage.input_tokens,
+                "input_tokens_details": {"cached_tokens": end.usage.cached_tokens, "cache_write_tokens": 0},
+                "output_tokens": end.usage.output_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": end.usage.input_tokens + end.usage.output_tokens,
+            },
+        }
+        return self._event(status, response=self._response)

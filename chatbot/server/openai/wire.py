@@ -1,14 +1,17 @@
-"""The shapes of `/v1/chat/completions`, as OpenAI documents them, and what we add: `session_id` and `identity`.
+"""The request of `/v1/chat/completions`, as OpenAI documents it, with what we add: `session_id` and `identity`.
 
 An unknown field is ignored, because clients add fields with every release; one that looks like a
 slip of one of ours is an error, for it could lose a conversation. A known field with a wrong value is an error, too.
+The types of the package `openai` are not used: their import takes half a second, which a server without LiteLLM would
+not pay otherwise; they take any number, check messages only as these are read, and tell of one wrong item in a hundred
+errors. Tests judge by them what we answer.
 """
 
 from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -27,22 +30,20 @@ from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
 from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
-from chatbot.server.openai.asked import Ask, without_tools
+from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.places import one_of
 from chatbot.server.request_values import Flag, Tokens
 
-Ignored = Annotated[Any, Field(description="Taken and ignored.")]
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
 _SLIP = 0.8
 _MOST_STOPS = 16
-_DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+", re.IGNORECASE)
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+_NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,64}$")
 
 
-def _refuse(value: object) -> object:
-    if value is not None:
-        raise PydanticCustomError(UNSUPPORTED, "not supported: leave it out")
-    return None
+class Lenient(BaseModel):
+    """A shape that passes over what it does not know."""
+
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
 
 def only(*known: object, otherwise: str) -> BeforeValidator:
@@ -56,32 +57,37 @@ def only(*known: object, otherwise: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _content(value: object) -> object:
-    """Text, or parts that are text, images or refusals; told of in words that say which part is wrong."""
-    if not (value is None or isinstance(value, str | list)):
-        raise PydanticCustomError(UNSUPPORTED, "it should be text, or a list of parts")
-    for part in value if isinstance(value, list) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in {"text", "image_url", "file", "refusal"}:
-            raise PydanticCustomError(
-                UNSUPPORTED,
-                "parts of the type {kind} are not supported: send text, images or files",
-                {"kind": repr(kind)[:80]},
-            )
-    return value
+def only_types(*known: str, of: str, default: str = "") -> BeforeValidator:
+    """Takes lists of things of these types alone; `default` is the type of what names none."""
+
+    def check(value: object) -> object:
+        for each in value if isinstance(value, list) else ():
+            kind = each.get("type") or default if isinstance(each, dict) else default
+            if kind not in known:
+                raise PydanticCustomError(
+                    UNSUPPORTED,
+                    "{of} of the type {kind} are not supported: use {known}",
+                    {"of": of, "kind": repr(kind)[:80], "known": ", ".join(known)},
+                )
+        return value
+
+    return BeforeValidator(check)
 
 
-def image_url(url: str) -> str:
-    """Return a `data:` URL. Raises for any other: nothing is fetched from elsewhere."""
-    if not _DATA_URL.fullmatch(url):
-        raise PydanticCustomError(
-            UNSUPPORTED,
-            "an image must be sent along, as data:image/…;base64,…: nothing is fetched from other addresses",
-        )
-    return url
+def _data_url(pattern: str, otherwise: str) -> AfterValidator:
+    form = re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+    def check(url: str) -> str:
+        if not form.fullmatch(url):
+            raise PydanticCustomError(UNSUPPORTED, f"{otherwise}: nothing is fetched from other addresses")
+        return url
+
+    return AfterValidator(check)
 
 
-_NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,64}$")
+_IMAGE = r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+"
+ImageAddress = Annotated[str, _data_url(_IMAGE, "an image must be sent along, as data:image/…;base64,…")]
+FileAddress = Annotated[str, _data_url("data:.*", "a file must be sent along, as data:…;base64,…")]
 
 
 def _function_name(name: str) -> str:
@@ -94,19 +100,16 @@ def _stops(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Unsupported = Annotated[None, BeforeValidator(_refuse), Field(description="Not supported: it would change the reply.")]
+Unsupported = Annotated[
+    None,
+    only(otherwise="not supported: leave it out"),
+    Field(description="Not supported: it would change the reply."),
+]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 FunctionName = Annotated[
     str, WithJsonSchema({"type": "string", "pattern": _NAME.pattern}), AfterValidator(_function_name)
 ]
-Parsed = TypeVar("Parsed")
-
-
-class Lenient(BaseModel):
-    """A shape that passes over what it does not know."""
-
-    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
 
 class TextPart(Lenient):
@@ -121,7 +124,7 @@ class TextPart(Lenient):
 class ImageUrl(Lenient):
     """Where an image is: in the request itself."""
 
-    url: Annotated[str, AfterValidator(image_url)]
+    url: ImageAddress
     """A `data:` URL."""
     detail: Literal["auto", "low", "high", "original"] | None = None
     """How closely the model looks."""
@@ -136,21 +139,12 @@ class ImagePart(Lenient):
     """The image."""
 
 
-def file_url(url: str) -> str:
-    """Return a `data:` URL. Raises for any other: nothing is fetched from elsewhere."""
-    if not url.lower().startswith("data:"):
-        raise PydanticCustomError(
-            UNSUPPORTED, "a file must be sent along, as data:…;base64,…: nothing is fetched from other addresses"
-        )
-    return url
-
-
 class FileData(Lenient):
     """A file in the request itself."""
 
     filename: str = "file"
     """Name."""
-    file_data: Annotated[str, AfterValidator(file_url)]
+    file_data: FileAddress
     """A `data:` URL of a PDF, a DOCX, an ODT, a text or a picture."""
 
 
@@ -163,21 +157,11 @@ class FilePart(Lenient):
     """The file."""
 
 
-class RefusalPart(Lenient):
-    """A piece of an assistant's message in which it refused."""
-
-    type: Literal["refusal"]
-    """Type of the piece."""
-    refusal: str
-    """Text of the reply."""
-
-
-Part = Annotated[TextPart | ImagePart | FilePart | RefusalPart, Field(discriminator="type")]
-
-
+Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 Content = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[Part], Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
+    only_types("text", "image_url", "file", of="parts"),
 ]
 """Text, or parts of it; what is wrong with a part is told of that part."""
 
@@ -207,10 +191,8 @@ class AskedMessage(Lenient):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Who says it."""
-    content: Annotated[Content | None, BeforeValidator(_content)] = None
+    content: Content | None = None
     """Text."""
-    name: str | None = None
-    """Taken and ignored."""
     tool_calls: list[AskedCall] | None = None
     """Of an assistant: the tools that it called."""
     tool_call_id: str | None = None
@@ -233,12 +215,12 @@ class AskedMessage(Lenient):
         return Message(role, text, tool_calls=calls, tool_call_id=self.tool_call_id, parts=shown)
 
 
-def _part(part: TextPart | ImagePart | FilePart | RefusalPart) -> str | Image | File:
+def _part(part: TextPart | ImagePart | FilePart) -> str | Image | File:
     if isinstance(part, ImagePart):
         return Image(part.image_url.url, part.image_url.detail or "")
     if isinstance(part, FilePart):
         return File(part.file.filename, part.file.file_data)
-    return part.text if isinstance(part, TextPart) else part.refusal
+    return part.text
 
 
 class FunctionSpec(Lenient):
@@ -262,7 +244,7 @@ class FunctionSpec(Lenient):
 class AskedTool(Lenient):
     """A tool that the model is offered."""
 
-    type: Annotated[Literal["function"], only("function", otherwise="only tools of the type function are supported")]
+    type: Literal["function"]
     """Type of the tool."""
     function: FunctionSpec
     """The function that it is."""
@@ -302,27 +284,11 @@ class AllowedChoice(Lenient):
     """Which tools."""
 
 
-def chosen(choice: Any, tools: tuple[ToolSpec, ...], names: list[str], mode: str) -> tuple[tuple[ToolSpec, ...], Any]:
-    """The tools that a choice leaves, and the choice as chat completions write it. Raises for a name that none has."""
-    known = {tool.name for tool in tools}
-    if missing := [name for name in names if name not in known]:
-        raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
-    if mode:
-        return tuple(tool for tool in tools if tool.name in names), mode
-    if (choice == "required" and not tools) or (names and not tools):
-        raise PydanticCustomError("tool_choice", "needs tools to choose from")
-    if names:
-        return tools, {"type": "function", "function": {"name": names[0]}}
-    return (() if choice == "none" else tools), choice
-
-
 class StreamOptions(Lenient):
     """Options of a stream beside the reply."""
 
     include_usage: Flag | None = False
     """True to report the tokens used in the last chunk."""
-    include_obfuscation: Flag | None = None
-    """Taken and ignored."""
 
 
 class JsonSchema(Lenient):
@@ -362,16 +328,34 @@ class ResponseFormat(Lenient):
         return self.model_dump(exclude_none=True, by_alias=True)
 
 
-class Asking(Lenient):
-    """Fields of any request for a reply."""
+class ConversationReference(Lenient):
+    """A session, named as OpenAI names conversations."""
+
+    id: str
+    """The session's id."""
+
+
+class IdentityRequest(Lenient):
+    """Fields of any request: to whom, and on whose behalf."""
 
     model: str = Field(examples=["default"])
     """An identity's name, see /v1/models; `default` is the first of them."""
     identity: str | None = None
     """Who answers; stronger than `model`."""
+    user: str | None = Field(None, max_length=LONGEST_LABEL)
+    """Your end user, by any stable name: sessions and memory are theirs alone. You vouch for it; it is not a login."""
+    safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
+    """The same by its newer name; of both, and of `X-Chatbot-User`, all must be the same."""
+
+
+class Asking(IdentityRequest):
+    """Fields of any request for a reply."""
+
     session_id: str | None = None
     """Say it in this session, with its memory and transcript, which take the place of all messages before; `new` begins
     one. The header `X-Chatbot-Session` does the same."""
+    conversation: str | ConversationReference | None = None
+    """The same as `session_id`."""
     previous_response_id: str | None = None
     """Go on from that response, in its session, or in a fork of it where it has gone on since."""
     stream: Flag | None = False
@@ -382,15 +366,10 @@ class Asking(Lenient):
     """How freely words are chosen."""
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     """From which share of the likely words they are chosen."""
+    top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
+    """Number of tokens per position whose probabilities are returned."""
     parallel_tool_calls: Flag | None = None
     """True to allow several tool calls at once."""
-    user: str | None = Field(None, max_length=LONGEST_LABEL)
-    """Your end user, by any stable name: sessions and memory are theirs alone. You vouch for it; it is not a login."""
-    safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
-    """The same by its newer name; of both, and of `X-Chatbot-User`, all must be the same."""
-    metadata: Ignored = None
-    prompt_cache_key: Ignored = None
-    service_tier: Ignored = None
 
     @model_validator(mode="before")
     @classmethod
@@ -411,11 +390,11 @@ class ReplyRequest(Asking):
 
     messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
     """The conversation; the last one is answered."""
-    conversation: str | None = None
-    """The same as `session_id`."""
     stream_options: StreamOptions | None = None
     """Options of the stream."""
-    tools: list[AskedTool] | None = Field(None, max_length=128)
+    tools: Annotated[Annotated[list[AskedTool], Field(max_length=128)] | None, only_types("function", of="tools")] = (
+        None
+    )
     """Functions that the model may call, and you run."""
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
     """Choice of tools: none, auto, required, or one of `tools`."""
@@ -428,9 +407,7 @@ class ReplyRequest(Asking):
     response_format: ResponseFormat | None = None
     """Format of the reply."""
     logprobs: Flag | None = None
-    """True to return probabilities of tokens."""
-    top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
-    """Number of tokens per position; requires `logprobs`."""
+    """True to return probabilities of tokens; `top_logprobs` requires it."""
     stop: (
         Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_stops), Field(max_length=_MOST_STOPS)]
         | None
@@ -452,25 +429,33 @@ class ReplyRequest(Asking):
     function_call: Unsupported = None
     audio: Unsupported = None
     web_search_options: Unsupported = None
-    prediction: Ignored = None
-    verbosity: Ignored = None
 
     @model_validator(mode="after")
     def _check_together(self) -> ReplyRequest:
-        self._chosen()
+        self.chosen()
         if self.top_logprobs and not self.logprobs:
             raise PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
         return self
 
-    @property
-    def most_tokens(self) -> int | None:
-        """The longest reply that is wanted."""
-        limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit]
-        return min(limits, default=None)
+    def chosen(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
+        """The tools that the choice leaves, and the choice as models take it. Raises for a name that none has."""
+        tools = tuple(tool.function.as_spec() for tool in self.tools or ())
+        choice = self.tool_choice
+        allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
+        names = [each.function.name for each in ([choice] if isinstance(choice, NamedTool) else allowed)]
+        if missing := [name for name in names if name not in {tool.name for tool in tools}]:
+            raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
+        if isinstance(choice, AllowedChoice):
+            return tuple(tool for tool in tools if tool.name in names), choice.allowed_tools.mode
+        if isinstance(choice, NamedTool):
+            return tools, choice.model_dump()
+        if choice == "required" and not tools:
+            raise PydanticCustomError("tool_choice", "needs tools to choose from")
+        return (() if choice == "none" else tools), choice
 
     def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
         """The request, with what its headers say."""
-        tools, choice = self._chosen()
+        tools, choice = self.chosen()
         options = CallOptions(
             temperature=self.temperature,
             top_p=self.top_p,
@@ -483,116 +468,20 @@ class ReplyRequest(Asking):
             logprobs=self.logprobs or None,
             top_logprobs=self.top_logprobs or None,
             response_format=self.response_format.as_openai() if self.response_format else None,
-            tool_choice=choice,
-            parallel_tool_calls=self.parallel_tool_calls,
+            tool_choice=choice if tools else None,
+            parallel_tool_calls=self.parallel_tool_calls if tools else None,
         )
-        ask = Ask(
+        named = self.conversation
+        conversation = named.id if isinstance(named, ConversationReference) else named
+        return Ask(
             messages=tuple(message.as_message() for message in self.messages),
             tools=tools,
             options=options,
-            most_tokens=self.most_tokens,
+            most_tokens=min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None),
             session=one_of(
-                **{"X-Chatbot-Session": session, "session_id": self.session_id, "conversation": self.conversation}
+                **{"X-Chatbot-Session": session, "session_id": self.session_id, "conversation": conversation}
             ),
             previous=self.previous_response_id,
             memory="off" if self.store is False else memory,
             recalls_always=memory == "on",
         )
-        return ask if tools else without_tools(ask)
-
-    def _chosen(self) -> tuple[tuple[ToolSpec, ...], Any]:
-        tools = tuple(tool.function.as_spec() for tool in self.tools or ())
-        choice = self.tool_choice
-        if isinstance(choice, NamedTool):
-            return chosen(choice, tools, [choice.function.name], "")
-        if isinstance(choice, AllowedChoice):
-            names = [tool.function.name for tool in choice.allowed_tools.tools]
-            return chosen(choice, tools, names, choice.allowed_tools.mode)
-        return chosen(choice, tools, [], "")
-
-
-class _Reply(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Usage(_Reply):
-    """Tokens that were read and written."""
-
-    prompt_tokens: int
-    """Read."""
-    completion_tokens: int
-    """Written."""
-    total_tokens: int
-    """Both together."""
-    prompt_tokens_details: dict[str, int] = Field(default_factory=dict)
-    """`cached_tokens`: those of the read ones that the provider had at hand."""
-
-
-class Function(_Reply):
-    """Which function is called."""
-
-    name: str
-    """Its name."""
-    arguments: str
-    """As JSON text."""
-
-
-class ReplyToolCall(_Reply):
-    """A tool call for you to run."""
-
-    id: str
-    """Say it again with the answer, as `tool_call_id`."""
-    type: Literal["function"] = "function"
-    """Type of the call."""
-    function: Function
-    """Which function."""
-
-
-class ReplyMessage(_Reply):
-    """Reply of the model."""
-
-    role: Literal["assistant"] = "assistant"
-    """Who says it."""
-    content: str | None
-    """The reply; null where there are only tool calls."""
-    tool_calls: list[ReplyToolCall] | None = None
-    """The tools that you are asked to run."""
-    reasoning_content: str | None = None
-    """Reasoning of the model, where the provider returns it."""
-    refusal: str | None = None
-    """Always null."""
-
-
-Reason = Literal["stop", "length", "tool_calls", "content_filter"]
-
-
-class ReplyChoice(_Reply):
-    """The only one."""
-
-    index: int = 0
-    """Always 0."""
-    message: ReplyMessage
-    """Text."""
-    finish_reason: Reason
-    """Why it ended."""
-    logprobs: dict[str, Any] | None = None
-    """How likely its tokens were, where that was asked for."""
-
-
-class Completion(_Reply):
-    """A whole reply."""
-
-    id: str
-    """The reply's id."""
-    object: Literal["chat.completion"] = "chat.completion"
-    """Object type."""
-    created: int
-    """When it was made, in seconds since 1970."""
-    model: str
-    """The identity that answered."""
-    choices: list[ReplyChoice]
-    """The reply; there is one."""
-    usage: Usage
-    """Tokens used."""
-    session_id: str | None = None
-    """The session that it was said in."""

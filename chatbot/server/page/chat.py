@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
 from chatbot import operations
-from chatbot.attachments.links import split
+from chatbot.attachments import split
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
 from chatbot.chat.titles import title_from
 from chatbot.errors import ChatbotError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from chatbot.attachments.links import Link, split
+from chatbot.attachments import Link, split
 from chatbot.chat.dialogue import ASSISTANT, TOOL, TOOL_CALL, USER
 from chatbot.stores.records import TranscriptEntry, format_time
 

@@ -8,8 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from chatbot import operations
-from chatbot.attachments.kinds import is_image, media_of
-from chatbot.attachments.links import split, with_links
+from chatbot.attachments import is_image, media_of, split, with_links
 from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
 from chatbot.server.identity_access import IdentityAccess

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from chatbot.attachments.links import split
+from chatbot.attachments import split
 from chatbot.chat.dialogue import USER
 from chatbot.memory import SessionHandle
 from chatbot.server.identity_access import IdentityAccess

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.transfer.memory_export import read
+from chatbot.transfer.exports import read_memories
 from tests.servers.http_server import Serve, Served
 
 SAID = [
@@ -150,7 +150,7 @@ def test_memories_move_from_one_identity_to_another(served: Served) -> None:
         _post(client, "/v1/memories", {"title": "Anna lives in Lisbon"})
         _post(client, "/v1/memories", {"title": "the code is 1234", "sensitivity": "private"})
         text = client.get("/v1/memories/export").text
-        exported = read(text)
+        exported = read_memories(text)
         assert [row.title for row in exported.observations] == ["Anna lives in Lisbon"]
         assert not exported.broken
         assert _post(client, "/v1/memories/import", {"text": text})["already"] == 1

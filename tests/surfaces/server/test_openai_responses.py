@@ -5,10 +5,13 @@ from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel
+from openai.types import CreateEmbeddingResponse, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
 
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
-from tests.servers.http_server import Serve, Served
+from tests.servers.http_server import Serve, Served, events
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 WEATHER: Any = {
@@ -268,6 +271,65 @@ def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
     assert (model.prompts[1][-1].images[0].url, model.limits[1]) == (PIXEL, 50)
 
 
+@pytest.mark.parametrize("session", [None, "new"])
+def test_every_answer_is_what_the_types_of_openai_declare(http: Serve, session: str | None) -> None:
+    """The client itself takes whatever comes, so its types judge what was sent."""
+    likely = {"token": "Yes", "logprob": -0.1, "bytes": [89, 101, 115], "top_logprobs": []}
+    call = ToolCall("c1", "weather", '{"place": "Oslo"}')
+    served = http([[ReasoningDelta("Hm."), TextDelta("Yes", (likely,)), call]])
+    said = {"model": "ada", "session_id": session, "top_logprobs": 1}
+    asked: dict[str, Any] = {
+        "chat/completions": {
+            "messages": [{"role": "user", "content": "Oslo?"}],
+            "logprobs": True,
+            "stream_options": {"include_usage": True},
+            "tools": [{"type": "function", "function": {"name": "weather"}}],
+        },
+        "responses": {"input": "Oslo?", "reasoning": {"effort": "low"}, "metadata": {"a": "b"}, "tools": [WEATHER]},
+    }
+    whole: dict[str, type[BaseModel]] = {"chat/completions": ChatCompletion, "responses": Response}
+    piece: dict[str, Any] = {"chat/completions": ChatCompletionChunk, "responses": ResponseStreamEvent}
+    with served.client() as plain:
+        for path, body in asked.items():
+            answer = plain.post(f"/v1/{path}", json=said | body)
+            whole[path].model_validate_json(answer.content)
+            judge = TypeAdapter(piece[path])
+            with plain.stream("POST", f"/v1/{path}", json=said | body | {"stream": True}) as stream:
+                pieces = [judge.validate_python(data) for _, data in events(stream) if data != "[DONE]"]
+            assert len(pieces) > 5
+        Model.model_validate_json(plain.get("/v1/models/ada").content)
+
+
+def test_the_whole_response_is_that_of_the_last_event(http: Serve) -> None:
+    call = ToolCall("c1", "weather", '{"place": "Oslo"}')
+    replies = [[ReasoningDelta("Hm."), TextDelta("Let me "), TextDelta("look."), call], [ReasoningDelta("Hm.")]]
+    for reply in replies:
+        served = http([reply, reply])
+        with _client(served) as client:
+            asked: dict[str, Any] = {"model": "ada", "input": "Oslo?", "tools": [WEATHER]}
+            streamed = list(client.responses.create(**asked, stream=True))
+            last, done = streamed[-1], [each.item for each in streamed if each.type == "response.output_item.done"]
+            assert last.type == "response.completed"
+            assert last.response.output == done
+            whole = client.responses.create(**asked)
+            assert [_without_id(item) for item in whole.output] == [_without_id(item) for item in done]
+
+
+def _without_id(item: Any) -> dict[str, Any]:
+    return {name: value for name, value in item.model_dump().items() if name != "id"}
+
+
+def test_an_error_names_the_item_of_the_input(client: openai.OpenAI) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    forgotten: Any = [{"role": "user", "content": "Oslo?"}, call, call, {"type": "function_call_output", "output": "x"}]
+    with pytest.raises(openai.BadRequestError, match="needs the tool_call_id") as raised:
+        client.responses.create(model="ada", input=forgotten, instructions="Be brief.")
+    assert raised.value.param == "input.3"
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.responses.create(model="ada", input="x", extra_body={"text": {"format": {"type": "xml"}}})
+    assert raised.value.param == "text.format.type"
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -307,6 +369,7 @@ def test_texts_become_vectors_of_the_memorys_encoder(encoding: openai.OpenAI) ->
     first, second, third = (each.embedding for each in told.data)
     assert first == pytest.approx(plain.data[0].embedding, abs=1e-6)
     assert _cosine(first, second) > _cosine(first, third)
+    CreateEmbeddingResponse.model_validate(plain.model_dump())
     assert (told.model, told.usage.prompt_tokens > 0) == ("local/minilm", True)
 
 

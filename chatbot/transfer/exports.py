@@ -1,0 +1,285 @@
+"""Exports of a session, and of memories without their sessions; as values, and as files for people or programs.
+
+Keys and passwords that the detector recognises are redacted in every text of a session. Rows that the caller may not
+see are never exported, nor are superseded, archived and hidden rows; from a session, no `secret` rows. Only a bundle
+and the JSON lines of memories can be imported again:
+
+    {"kind": "memories", "format": 1}
+    {"kind": "observation", …}            a row in its current state, oldest first
+    {"kind": "fact", …}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory.memory import Memory
+from chatbot.memory.origins import PLACES
+from chatbot.memory.profile_lines import with_changes
+from chatbot.redaction import redact_all
+from chatbot.stores import transcript
+from chatbot.stores.access import Sensitivity
+from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.errors import LaterFormat, UnsupportedOperation
+from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
+from chatbot.stores.query import EVERY
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
+
+MEMORIES = "memories"
+EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
+SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl", "html": ".html"}
+"""The formats of a session, and how their files end."""
+VERSION = 1
+_BATCH = 100
+_LONGEST_TITLE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryExport:
+    """Memories, oldest first; `broken` counts the lines of a file that could not be parsed."""
+
+    observations: tuple[Observation, ...] = ()
+    facts: tuple[Triple, ...] = ()
+    broken: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExport:
+    """The parts of a session that are exported."""
+
+    record: SessionRecord
+    entries: tuple[TranscriptEntry, ...]
+    key_values: tuple[KeyValue, ...] = ()
+    receipts: tuple[Mapping[str, Any], ...] = ()
+    remembered: MemoryExport = MemoryExport()
+    redacted: tuple[str, ...] = ()
+    """Kinds of the secrets that were redacted."""
+    attachments: tuple[tuple[str, bytes], ...] = ()
+    """The files that messages name; only a bundle holds them."""
+
+
+async def export_session(memory: MemorySystem, session_id: str, *, memories: bool = True) -> SessionExport:
+    """Collect the parts of a session that may be exported; its memories too unless `memories` is False."""
+    session = await memory.load_session(session_id, any_agent=True)
+    entries = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+    key_values = await session.kv_entries() if session.supports(KeyValueStore) else []
+    receipts = await session.receipts()
+    if not memories:
+        receipts = [{name: value for name, value in receipt.items() if name != "memory"} for receipt in receipts]
+    said, spoken = redact_all([entry.content for entry in entries])
+    values, kept = redact_all([entry.value for entry in key_values])
+    receipts, billed = redact_all(receipts)
+    title, named = redact_all(session.record.title)
+    used_at = max([session.record.used_at, *(entry.at for entry in entries[-1:])])
+    return SessionExport(
+        replace(session.record, title=title, used_at=used_at),
+        tuple(replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
+        tuple(replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
+        tuple(receipts),
+        await _remembered(memory, session_id) if memories else MemoryExport(),
+        tuple(dict.fromkeys((*spoken, *kept, *billed, *named))),
+        tuple([(name, data) for name in await session.attachments() if (data := await session.attachment(name))]),
+    )
+
+
+async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
+    try:
+        memories = memory.memories().everywhere()
+    except UnsupportedOperation:
+        return MemoryExport()
+    facts = await memories.query_facts(ask=EXPORTED_SENSITIVITIES, session_id=session_id, limit=EVERY)
+    return MemoryExport(await _rows(memories, EXPORTED_SENSITIVITIES, session_id=session_id), tuple(facts[::-1]))
+
+
+async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
+    """Return the current rows that match, with the facts taken from them; without a filter, also facts of no source."""
+    rows = await _rows(memories, ask, **wanted)
+    found: dict[str, Triple] = {}
+    for begin in range(0, len(rows), _BATCH):
+        sources = frozenset(row.id for row in rows[begin : begin + _BATCH])
+        taken = await memories.query_facts(ask=ask, sources=sources, limit=EVERY)
+        found |= {fact.id: fact for fact in taken}
+    if not any(wanted.values()):
+        stated = await memories.query_facts(ask=ask, limit=EVERY)
+        found |= {fact.id: fact for fact in stated if fact.source is None}
+    return MemoryExport(rows, tuple(sorted(found.values(), key=lambda fact: (fact.created_at, fact.id))))
+
+
+async def _rows(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> tuple[Observation, ...]:
+    """Return the current rows, oldest first, without the paths that they were imported from.
+
+    Paths reveal the folders of this machine, and mean nothing on another.
+    """
+    rows = await with_changes(memories.scope, await memories.every(ask=ask, **wanted))
+    told = ({name: value for name, value in row.metadata.items() if name != PLACES} for row in rows)
+    return tuple(replace(row, metadata=metadata) for row, metadata in zip(rows, told, strict=True))[::-1]
+
+
+def json_lines(values: Iterable[Mapping[str, Any]]) -> str:
+    """Render each value as a line."""
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+
+
+def render_session(exported: SessionExport, form: str) -> str:
+    """Render the session in a format of `SUFFIXES`."""
+    if form == "jsonl":
+        return json_lines(_session_lines(exported))
+    return _html(exported) if form == "html" else _session_markdown(exported)
+
+
+def render_memories(remembered: MemoryExport, form: str) -> str:
+    """Render the memories as `jsonl` or `markdown`."""
+    if form == "jsonl":
+        return json_lines([{"kind": MEMORIES, "format": VERSION}, *_memory_lines(remembered)])
+    return _memories_markdown(remembered)
+
+
+def read_memories(text: str) -> MemoryExport:
+    """Parse JSON lines of memories. Raises `LaterFormat`."""
+    parsed: dict[str, list[Any]] = {"observation": [], "fact": []}
+    broken = 0
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            fields = json.loads(line)
+            kind = fields.pop("kind")
+            if kind != MEMORIES:
+                parsed[kind].append(_PARSERS[kind](fields))
+            elif fields["format"] > VERSION:
+                raise LaterFormat(
+                    f"these memories were written by a later release (format {fields['format']}): upgrade chatbot"
+                )
+        except LaterFormat:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            broken += 1
+    return MemoryExport(tuple(parsed["observation"]), tuple(parsed["fact"]), broken)
+
+
+def is_memory_export(text: str) -> bool:
+    """Return True if the first line is the header of this format."""
+    try:
+        head = json.loads(text.partition("\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(head, dict) and head.get("kind") == MEMORIES
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"observation": parse_observation, "fact": parse_triple}
+
+
+def _memory_lines(remembered: MemoryExport) -> Iterator[dict[str, Any]]:
+    yield from ({"kind": "observation", **row.as_json()} for row in remembered.observations)
+    yield from ({"kind": "fact", **fact.as_json()} for fact in remembered.facts)
+
+
+def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
+    yield {"kind": "session", "format": VERSION, **exported.record.as_json()}
+    for number, entry in enumerate(exported.entries, 1):
+        said = {"role": entry.role, "at": format_time(entry.at), "content": entry.content}
+        yield {"kind": "entry", "number": number, **said}
+    yield from _memory_lines(exported.remembered)
+
+
+def _memories_markdown(remembered: MemoryExport) -> str:
+    """Render a section for each memory: its text and a line about it."""
+    notes = "\n".join(_note(row) for row in remembered.observations)
+    stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in remembered.facts)
+    return notes + (f"\n# Facts\n\n{stated}\n" if stated else "")
+
+
+def _note(row: Observation) -> str:
+    said = list(row.said())
+    title = row.title or said[0][:_LONGEST_TITLE]
+    about = ", ".join((row.type, format_time(row.created_at)[:10], *row.tags))
+    body = "".join(f"{_unheaded(text)}\n\n" for text in said if text != title)
+    return f"# {' '.join(title.split())}\n\n{body}*{about}*\n"
+
+
+def _unheaded(text: str) -> str:
+    """Escape lines that would be headings and start another note."""
+    return "\n".join(f"\\{line}" if line.startswith("#") else line for line in text.split("\n"))
+
+
+def _session_markdown(exported: SessionExport) -> str:
+    """Render a title and the transcript in the format of its file, so that no text can forge an entry."""
+    record = exported.record
+    head = f"# {record.title or 'untitled'}\n\n{record.id}; started {format_time(record.created_at)}\n\n"
+    said = transcript.render(exported.entries).decode()
+    remembered = "\n".join(f"- {' '.join(row.text().split())}" for row in exported.remembered.observations)
+    return head + said + (f"---\n\n## Memories\n\n{remembered}\n" if remembered else "")
+
+
+def _html(exported: SessionExport) -> str:
+    """Render one self-contained page; its content policy forbids it to load anything."""
+    title = escape(_plain(exported.record.title or "untitled"))
+    said = "\n".join(
+        f'<article class="{escape(entry.role)}" id="e{number}"><header><b>{escape(entry.role)}</b> '
+        f'<a href="#e{number}">{number}</a> {_time(entry.at)}</header>'
+        f"<div>{escape(_plain(entry.content))}</div></article>"
+        for number, entry in enumerate(exported.entries, 1)
+    )
+    rows = "\n".join(
+        f"<li><b>{escape(row.type)}</b> {escape(_plain(row.text()))} {_time(row.created_at)}</li>"
+        for row in exported.remembered.observations
+    )
+    remembered = f"<h2>Memories</h2>\n<ul>\n{rows}\n</ul>\n" if rows else ""
+    return _PAGE.format(
+        title=title,
+        style=_STYLE,
+        about=f"{escape(exported.record.id)}; started {_time(exported.record.created_at)}",
+        said=said,
+        remembered=remembered,
+    )
+
+
+def _time(moment: datetime) -> str:
+    return f'<time datetime="{format_time(moment)}">{moment.astimezone(UTC):%Y-%m-%d %H:%M}</time>'
+
+
+def _plain(text: str) -> str:
+    """Replace control characters and those that change the direction of text."""
+    return "".join(char if char.isprintable() or char in "\n\t\u200c\u200d\u3000\u00a0" else "�" for char in text)
+
+
+_STYLE = """\
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1b1f; --soft: #6b6b76; --line: #dcdce3; --user: #eef3fb; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #15161a; --ink: #e8e8ee; --soft: #9a9aa6; --line: #33343c; --user: #1d2532; }
+}
+body { background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; margin: 0 auto;
+  max-width: 46rem; padding: 2rem 1rem; }
+h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin-top: 2.5rem; }
+.about, header { color: var(--soft); font-size: .8rem; } header b { color: var(--ink); } a { color: inherit; }
+article { border-top: 1px solid var(--line); margin-top: 1rem; padding: .75rem; }
+article.user { background: var(--user); border-radius: .5rem; border-top: 0; }
+article.error, article.tool, article.tool_call { color: var(--soft); font-size: .85rem; }
+div, li { white-space: pre-wrap; overflow-wrap: anywhere; }"""
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>
+{style}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p class="about">{about}</p>
+<main>
+{said}
+</main>
+{remembered}</body>
+</html>
+"""
