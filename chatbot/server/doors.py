@@ -23,7 +23,7 @@ from chatbot.errors import ChatbotError
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, ProblemError, problem_of
-from chatbot.server.rates import Buckets
+from chatbot.server.rates import Rates
 from chatbot.server.request_values import named_in_headers
 from chatbot.stores.errors import StoreError
 
@@ -60,7 +60,7 @@ class Doors:
         *,
         settings: ServerSettings,
         tokens: Tokens,
-        rates: Buckets,
+        rates: Rates,
         open_paths: Collection[str] = OPEN_PATHS,
         identity: str | None = None,
     ) -> None:

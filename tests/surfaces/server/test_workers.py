@@ -235,18 +235,6 @@ def test_a_stop_lets_a_reply_finish_and_takes_no_new_requests() -> None:
 
 
 @pytest.mark.nightly
-def test_a_rate_holds_for_all_workers_together() -> None:
-    project(PLAIN + "[server]\nrate_per_minute = 5\n")
-    with serving_workers() as (_, url):
-        answers = []
-        for _ in range(8):
-            with http_of(url) as client:
-                answers.append(client.get("/v1/models").status_code)
-    assert answers.count(200) <= 6
-    assert answers[:5] == [200] * 5
-
-
-@pytest.mark.nightly
 def test_workers_end_with_their_supervisor() -> None:
     project(PLAIN)
     with serving_workers() as (process, _):
