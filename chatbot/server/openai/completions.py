@@ -15,7 +15,7 @@ from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.idempotent_write import WritingHere
+from chatbot.server.idempotency import WritingHere
 from chatbot.server.openai import wire
 from chatbot.server.openai.models import access_of
 from chatbot.server.openai.pending_reply import PendingReply, answer_to

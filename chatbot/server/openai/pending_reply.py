@@ -9,7 +9,7 @@ from functools import partial
 
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import new_id
-from chatbot.server.idempotent_write import IdempotentWrite, Made
+from chatbot.server.idempotency import IdempotentWrite, Made
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import unsupported

@@ -115,18 +115,6 @@ async def test_settings_that_one_worker_saves_are_those_of_the_other() -> None:
                 await asyncio.sleep(0)
 
 
-async def test_a_request_with_a_key_is_done_once_by_either_worker() -> None:
-    async with houses("once", "twice", delay_s=0.02) as (one, other), _client(one) as here, _client(other) as there:
-        session = (await here.post("/v1/sessions", json={})).json()["id"]
-        key = {"Idempotency-Key": "mine"}
-        said = {"text": "Hi", "stream": False}
-        answers = await asyncio.gather(
-            *(each.post(f"/v1/sessions/{session}/chat", json=said, headers=key) for each in (here, there))
-        )
-        assert [each.json()["reply"] for each in answers] == ["once", "once"]
-        assert sorted("idempotency-replayed" in each.headers for each in answers) == [False, True]
-
-
 async def test_a_worker_that_is_alone_has_no_siblings() -> None:
     alone = Siblings()
     assert await alone.turns(("ada", "x")) == []
