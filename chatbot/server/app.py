@@ -171,7 +171,7 @@ _PRIVATE = ("/v1/", "/mcp")
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and lets no private content be stored on the way.
 
-    It also answers `HEAD` where there is a `GET`: the same head, and no body.
+    It also answers `HEAD` where there is a `GET`: with the same head; uvicorn leaves out the body.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -191,8 +191,6 @@ class Envelope:
                 headers.setdefault(REQUEST_ID, request_id)
                 if is_private:
                     headers.setdefault("cache-control", "no-store")
-            elif is_head:
-                message = {**message, "body": b""}
             await send(message)
 
         return await self._app({**scope, "method": "GET", "is_head": True} if is_head else scope, receive, send_marked)
