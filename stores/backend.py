@@ -1,10 +1,10 @@
 """Contract of a backend: everything that an identity keeps beside its log of observations.
 
-A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, idempotency keys,
-tombstones), `Document` (one small value that is replaced as a whole, such as tokens, reservations, the state of
-maintenance), `Lease` (the right to do something alone, such as a turn) and `Blobs` (files named by their content, such
-as attachments). A `Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own.
-An engine implements no more than these.
+A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, tombstones),
+`Document` (one small value that is replaced as a whole, such as tokens, reservations, idempotency keys), `Lease` (the
+right to do something alone, such as a turn) and `Blobs` (files named by their content, such as attachments). A
+`Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own. An engine implements
+no more than these.
 
 The nouns above (bill, tokens, receipts …) are written once, over these, for all engines; none of them knows a path.
 All methods block: async callers hop into a thread once for each operation.

@@ -179,6 +179,8 @@ class Facet:
 class FactFilter:
     """Filter of triples. Texts are compared without case."""
 
+    ids: frozenset[str] = frozenset()
+    """Any of these will do; none: all."""
     subject: str | None = None
     predicate: str | None = None
     object: str | None = None
@@ -268,6 +270,7 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
             for asked in [getattr(wanted, name)]
         )
         and all(_same(getattr(fact, name), getattr(wanted, name)) for name in ("source", "session_id"))
+        and (not wanted.ids or fact.id in wanted.ids)
         and (not wanted.sources or fact.source in wanted.sources)
         and fact.confidence >= wanted.min_confidence
     )

@@ -79,7 +79,7 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
     """Serve over HTTP until it is cancelled; `ready` is told the URL."""
     from chatbot.mcp.http import serve_http
     from chatbot.server.access_tokens import Tokens
-    from chatbot.server.rates import SharedRates
+    from chatbot.server.rates import rates_of
 
     await serve_http(
         server,
@@ -87,7 +87,7 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
         _doors(setup, args),
         Tokens.of(setup.server_home),
         ready,
-        rates=SharedRates.of(setup.server_home),
+        rates=rates_of(setup.server_home),
         is_watched=bool(setup.config.telemetry.endpoint),
     )
 

@@ -17,7 +17,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors
 from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
-from chatbot.server.rates import Buckets
+from chatbot.server.rates import Rates
 
 PATH = "/mcp"
 _GRACE_S = 2
@@ -30,7 +30,7 @@ async def serve_http(
     tokens: Tokens,
     announce: Callable[[str], None],
     *,
-    rates: Buckets,
+    rates: Rates,
     is_watched: bool = False,
 ) -> None:
     """Serve until the task is cancelled; `announce` is told the URL once it can be called. Raises `ConfigError`."""
@@ -52,7 +52,7 @@ def _guarded(
     identity: str,
     settings: ServerSettings,
     tokens: Tokens,
-    rates: Buckets,
+    rates: Rates,
     *,
     is_watched: bool,
 ) -> ASGIApp:

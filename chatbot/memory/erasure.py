@@ -207,7 +207,6 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
             yield fact
     for fact in await turns_told(scope, rows):
         yield fact
-    named = set(target.ids).difference(row.id for row in rows)
-    for fact in await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY) if named else ():
-        if fact.id in named:
-            yield fact
+    named = FactFilter(ids=frozenset(target.ids).difference(row.id for row in rows))
+    for fact in await scope.store.facts(scope.view(SENSITIVITIES), named, limit=EVERY) if named.ids else ():
+        yield fact

@@ -92,8 +92,9 @@ class Facts(ScopedOperations):
         if await scope.store.history(scope.acting(SENSITIVITIES), fact_id):
             raise unknown  # it is an observation
         try:
-            known = await scope.store.facts(scope.acting(SENSITIVITIES), FactFilter(), limit=EVERY)
-            await scope.bar([mark for fact in known if fact.id == fact_id for mark in marks_of_fact(fact)])
+            wanted = FactFilter(ids=frozenset({fact_id}))
+            known = await scope.store.facts(scope.acting(SENSITIVITIES), wanted)
+            await scope.bar([mark for fact in known for mark in marks_of_fact(fact)])
             gone = await scope.store.purge(scope.acting(), [fact_id], alone=True)
         except UnknownObservation:
             raise unknown from None

@@ -14,7 +14,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.errors import ChatbotError
@@ -35,7 +35,7 @@ from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.page.routes import told
 from chatbot.server.request_values import VISIBLE
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import StoreError, UnknownOutcome
 
 _DESCRIPTION = """\
 A chat bot that remembers. Send a token as `Authorization: Bearer …`; on this machine none is needed while no tokens
@@ -70,7 +70,6 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         Idempotency,
         at_work=identities.at_work,
         requests=identities.requests,
-        is_known=lambda scope: any(route.matches(scope)[0] is Match.FULL for route in app.routes),
     )
     app.add_middleware(
         Bodies,
@@ -119,6 +118,8 @@ def _tell_of_errors(app: FastAPI) -> None:
 
 
 async def _known(request: Request, error: Any) -> JSONResponse:
+    if isinstance(error, UnknownOutcome) and (writing := getattr(request.state, "writing", None)):
+        writing.is_unknown = True
     return problem_of(error, getattr(request.state, "caller", None)).told_at(request.url.path).response()
 
 
@@ -170,7 +171,7 @@ _PRIVATE = ("/v1/", "/mcp")
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and lets no private content be stored on the way.
 
-    It also answers `HEAD` where there is a `GET`: the same head, and no body.
+    It also answers `HEAD` where there is a `GET`: with the same head; uvicorn leaves out the body.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -190,8 +191,6 @@ class Envelope:
                 headers.setdefault(REQUEST_ID, request_id)
                 if is_private:
                     headers.setdefault("cache-control", "no-store")
-            elif is_head:
-                message = {**message, "body": b""}
             await send(message)
 
         return await self._app({**scope, "method": "GET", "is_head": True} if is_head else scope, receive, send_marked)

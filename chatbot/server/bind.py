@@ -18,7 +18,7 @@ from chatbot.operations import Context
 from chatbot.server import request_values
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
-from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
+from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, Page, gone
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape

@@ -49,7 +49,7 @@ class Bodies:
         if isinstance(body, Problem):
             return await body.response()(scope, receive, send)
         scope["state"]["body"] = body
-        return await self._app(scope, _replaying(body, receive), send)
+        return await self._app(scope, replaying(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive, taken: str) -> bytes | Problem:
         headers = Headers(scope=scope)
@@ -104,7 +104,8 @@ def _media_type(headers: Headers) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _replaying(body: bytes, receive: Receive) -> Receive:
+def replaying(body: bytes, receive: Receive) -> Receive:
+    """Return a channel that gives the body, and then what comes behind it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

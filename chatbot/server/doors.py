@@ -23,7 +23,7 @@ from chatbot.errors import ChatbotError
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, ProblemError, problem_of
-from chatbot.server.rates import Buckets
+from chatbot.server.rates import Rates
 from chatbot.server.request_values import named_in_headers
 from chatbot.stores.errors import StoreError
 
@@ -32,6 +32,8 @@ LOGIN = "/login"
 """Path of the login page."""
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no token; Host and Origin are still checked."""
+LONGEST_HEAD = 32 * 1024
+"""Most bytes of a request's address and headers."""
 _FAILURES_PER_MINUTE = 60
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HARMLESS_SITES = frozenset({None, "same-origin", "none"})
@@ -58,7 +60,7 @@ class Doors:
         *,
         settings: ServerSettings,
         tokens: Tokens,
-        rates: Buckets,
+        rates: Rates,
         open_paths: Collection[str] = OPEN_PATHS,
         identity: str | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class Doors:
         return await self._app(scope, receive, send)
 
     async def _let_in(self, scope: Scope, headers: Headers) -> Caller | None:
+        _check_size(scope)
         self._check_host(headers)
         self._check_site(scope, headers)
         if self._is_open(scope["path"]):
@@ -147,6 +150,13 @@ class Doors:
 
     def _is_open(self, path: str) -> bool:
         return any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths)
+
+
+def _check_size(scope: Scope) -> None:
+    """Refuse a head that is too large but came at once: uvicorn limits only one that is incomplete."""
+    parts = (scope["path"].encode(), scope["query_string"], *(part for header in scope["headers"] for part in header))
+    if sum(map(len, parts)) > LONGEST_HEAD:
+        raise ProblemError(Problem(400, INVALID, "bad_request", f"the head has more than {LONGEST_HEAD:,} bytes"))
 
 
 def token_in(headers: Mapping[str, str]) -> str:

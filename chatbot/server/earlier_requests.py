@@ -1,62 +1,57 @@
-"""Stored requests with an `Idempotency-Key`: started, completed, and the ids of what they created.
+"""Stored requests with an `Idempotency-Key`: one record a key, of a request that was begun or done.
 
-identities/.server/requests.jsonl    {"key", "caller", "request", "at"}, then {"key", "status", "made"}
-                                     or {"key", "failed"}
+identities/.server/requests-00 … -ff    {key: {"caller", "request", "at", "status", "made"}}, by the hash of the user
 
 Keys and requests are stored as hashes, created items as ids: no messages or memories, so nothing needs erasing. A
-request is stored as started before any work. One that was started and never completed was interrupted: it may be partly
-done, so it is never repeated.
+request is stored before any work, and deleted if it fails. One without a status was interrupted: it may be partly done,
+so it is never repeated.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from chatbot.memory.namespaces import digest_of
 from chatbot.memory.record import utc_now
-from chatbot.stores.backend import Mark, Pen, Place
+from chatbot.stores.backend import Document, Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.home import Home
-from chatbot.stores.records import format_time, parse_time
 
-_LINES = "requests"
-MOST_FOR_EACH = 200
-"""Requests stored per caller."""
-_MOST = 20_000
+logger = logging.getLogger(__name__)
+
+MOST = 200
+"""Requests stored in a document."""
 _KNOWN_FOR = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRequest:
+class EarlierRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request that came before."""
 
     caller: str
     request: str
-    """Return the hash that identifies a request."""
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     status: int | None = None
-    """None if it was cut off."""
+    """Status of its answer; None while it is under way, and if it was cut off."""
     made: Mapping[str, str] | None = None
-    """None if its answer cannot be given again."""
+    """Ids of what it created; None if its answer cannot be given again."""
+
+
+_Known = dict[str, EarlierRequest]
+_Result = TypeVar("_Result")
 
 
 class Requests:
     """The requests of all callers, in a place. Blocking; safe between processes."""
 
     def __init__(self, place: Place, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._all = place.lines(_LINES)
+        self._place = place
         self._clock = clock
-        self._known: dict[str, EarlierRequest] = {}
-        self._lines = 0
-        self._mark: Mark | None = None
-        self.when_forgotten: list[Callable[[tuple[str, ...]], None]] = []
-        """Suffixes of the callers whose records were deleted."""
 
     @classmethod
     def of(cls, home: Home) -> Requests:
@@ -64,118 +59,62 @@ class Requests:
         return cls(open_place(home))
 
     def begin(self, caller: str, key: str, request: str) -> EarlierRequest | None:
-        """Return the stored request; if it is new, store it as started and return None."""
-        name = _name(caller, key)
-        with self._all.alone() as pen:
-            self._read()
-            known = self._known.get(name)
-            if known is not None and known.at > self._clock() - _KNOWN_FOR:
-                return known
-            self._tidy(pen, caller)
-            begun = EarlierRequest(caller, request, self._clock())
-            pen.append([{"key": name, **_as_json(begun)}])
-        return None
+        """Return the request that is stored under the key; if there is none, store this one and return None."""
+        begun = EarlierRequest(caller, request, self._clock())
+        found = self._change(self._document(caller), lambda known: known.setdefault(_name(caller, key), begun))
+        return None if found is begun else found
 
-    def end(self, caller: str, key: str, status: int, made: Mapping[str, str] | None) -> None:
-        """Store the request as completed. Durable on return."""
-        record = {"key": _name(caller, key), "status": status, "made": None if made is None else dict(made)}
-        self._all.append([record])
+    def end(self, caller: str, key: str, status: int, made: Mapping[str, str] | None = None) -> None:
+        """Store the status of the answer, and the ids of what was created. Durable on return."""
 
-    def fail(self, caller: str, key: str) -> None:
-        """Store the request as failed; it may be sent again."""
-        self._all.append([{"key": _name(caller, key), "failed": True}])
+        def change(known: _Known) -> None:
+            begun = known.pop(_name(caller, key), None)
+            if begun is not None and is_success(status):
+                known[_name(caller, key)] = msgspec.structs.replace(begun, status=status, made=made)
+
+        self._change(self._document(caller), change)
 
     def forget(self, namespace: str) -> int:
         """Delete the records of requests for the user of that namespace; how many. Durable on return."""
-        ends = tuple(f"/{digest_of(each)}" for each in _ways_to(namespace))
-        if next(self._all.newest_first(), None) is None:
-            return 0
-        with self._all.alone() as pen:
-            self._read()
-            gone = [key for key, known in self._known.items() if known.caller.endswith(ends)]
-            for key in gone:
-                del self._known[key]
-            if gone:
-                self._write_anew(pen)
-        for told in self.when_forgotten:
-            told(ends)
-        return len(gone)
+        parts = namespace.split("/")  # tokens name it whole, or from within the one that the server was started in
+        users = tuple(f"/{digest_of('/'.join(parts[begin:]))}" for begin in range(len(parts)))
 
-    def _read(self) -> None:
-        """Take in what was written since, by us or by other processes. Needs the right to change the lines."""
-        while True:
-            reading = self._all.since(self._mark)
-            if reading.starts_over:
-                self._known, self._lines = {}, 0
-            self._mark = reading.mark
-            for record in reading.records:
-                with suppress(KeyError, TypeError, ValueError):  # skip a damaged line
-                    self._take(record)
-            if not reading.records:
-                return
+        def change(known: _Known) -> int:
+            gone = [key for key, each in known.items() if each.caller.endswith(users)]
+            return len([known.pop(key) for key in gone])
 
-    def _take(self, record: dict[str, Any]) -> None:
-        self._lines += 1
-        key = str(record.get("key"))
-        if "at" in record:
-            self._known.pop(key, None)  # keeps the latest last
-            self._known[key] = _parse(record)
-        elif record.get("failed"):
-            self._known.pop(key, None)
-        elif key in self._known:
-            self._known[key] = replace(self._known[key], status=int(record["status"]), made=record.get("made"))
+        documents = map(self._document, users)
+        return sum(self._change(each, change) for each in documents if each.read() is not None)
 
-    def _tidy(self, pen: Pen, caller: str) -> None:
-        """Forget what is old or too much, and write the lines anew where most of it is forgotten."""
-        since = self._clock() - _KNOWN_FOR
-        surplus = Counter(each.caller for each in self._known.values())
-        surplus[caller] += 1
-        for key, known in list(self._known.items()):
-            too_many = surplus[known.caller] > MOST_FOR_EACH or len(self._known) >= _MOST
-            if known.at <= since or too_many:
-                surplus[known.caller] -= 1
-                del self._known[key]
-        if self._lines > 2 * len(self._known) + MOST_FOR_EACH:
-            self._write_anew(pen)
+    def _document(self, caller: str) -> Document:
+        return self._place.document(f"requests-{digest_of(caller.rpartition('/')[2])[:2]}")
 
-    def _write_anew(self, pen: Pen) -> None:
-        """Keep one line of each known request, at its last beginning."""
-        begun = Counter[str]()
-        for record in self._all.newest_first():
-            begun[str(record.get("key"))] += "at" in record
+    def _change(self, document: Document, change: Callable[[_Known], _Result]) -> _Result:
+        """Change the requests in a document, and forget what is old or too much."""
+        results: list[_Result] = []
 
-        def merged(record: dict[str, Any]) -> dict[str, Any] | None:
-            key = str(record.get("key"))
-            if "at" not in record:
-                return None
-            begun[key] -= 1
-            known = self._known.get(key)
-            return None if known is None or begun[key] else {"key": key, **_as_json(known)}
+        def changed(data: bytes | None) -> bytes:
+            since = self._clock() - _KNOWN_FOR
+            known = {key: each for key, each in _parsed(data, document.name).items() if each.at > since}
+            results.append(change(known))
+            return msgspec.json.encode(dict(list(known.items())[-MOST:]))
 
-        pen.rewrite(merged)
-        self._mark = None
+        document.change(changed)
+        return results[-1]
 
 
-def _ways_to(namespace: str) -> list[str]:
-    """The namespace as tokens name it: whole, or from within the one that the server was started in."""
-    parts = namespace.split("/")
-    return ["/".join(parts[begin:]) for begin in range(len(parts))]
+def is_success(status: int) -> bool:
+    """Return True for the status of the answer to a request that was done."""
+    return 200 <= status < 300
+
+
+def _parsed(data: bytes | None, name: str) -> _Known:
+    try:
+        return msgspec.json.decode(data or b"{}", type=_Known)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        logger.warning("%s is damaged, so the Idempotency-Keys in it are forgotten: %s", name, error)
+        return {}
 
 
 def _name(caller: str, key: str) -> str:
     return hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()
-
-
-def _as_json(known: EarlierRequest) -> dict[str, Any]:
-    record = {"caller": known.caller, "request": known.request, "at": format_time(known.at)}
-    return record if known.status is None else {**record, "status": known.status, "made": known.made}
-
-
-def _parse(record: dict[str, Any]) -> EarlierRequest:
-    return EarlierRequest(
-        str(record["caller"]),
-        str(record["request"]),
-        parse_time(record["at"]),
-        record.get("status"),
-        record.get("made"),
-    )

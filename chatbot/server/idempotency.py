@@ -2,8 +2,8 @@
 
 The first request with a key does the work and continues if its client leaves; concurrent requests with the same key
 get the same answer from its start. Later ones are answered by the same route, which finds the created items by their
-ids and creates nothing: no text is stored, and items erased meanwhile are missing in the answer. Failed requests are
-not stored, so that they can be sent again. `Requests` describes crashes.
+ids and creates nothing: no text is stored, and items erased meanwhile are missing in the answer. Failed requests can be
+sent again. `Requests` describes crashes.
 """
 
 from __future__ import annotations
@@ -12,236 +12,184 @@ import asyncio
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from starlette.datastructures import Headers, MutableHeaders
+from fastapi import Depends, Request, Response
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatbot.server.callers import Caller
-from chatbot.server.earlier_requests import EarlierRequest, Requests
+from chatbot.server.bodies import replaying
+from chatbot.server.earlier_requests import EarlierRequest, Requests, is_success
 from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
-from chatbot.server.idempotent_write import IdempotentWrite
 from chatbot.server.request_values import named_in_body
 from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"
-_MOST_BYTES = 1024 * 1024
-_MOST_KEPT = 100
 LONGEST_KEY = 255
 KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
+_MOST_BYTES = 1024 * 1024
+_MOST_KEPT = 100
 _NO_CONTENT = 204
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-Name = tuple[str, str]
+Made = Mapping[str, str]
+
+
+@dataclass(slots=True)
+class IdempotentWrite:
+    """One write. If it was done `before`, its route looks up the created items and does nothing."""
+
+    before: Made | None = None
+    made: Made | None = None
+    is_unknown: bool = False
+    """True if nobody knows whether it was done: then it is never done again."""
+
+    def note(self, **made: str) -> None:
+        """Record the created ids, possibly none. Without a record only this process can repeat the answer."""
+        self.made = made
+
+
+async def _writing(request: Request) -> IdempotentWrite:
+    return getattr(request.state, "writing", None) or IdempotentWrite()
+
+
+WritingHere = Annotated[IdempotentWrite, Depends(_writing)]
 
 
 @dataclass(slots=True)
 class _Answer:
-    """Answer to a request with a key, while it arrives, and afterwards if no stored item can reproduce it."""
+    """Answer to a request with a key, while it arrives."""
 
     request: str
-    writing: IdempotentWrite = field(default_factory=IdempotentWrite)
     messages: Feed[Message] = field(default_factory=Feed)
-    size: int = 0
-    status: int = 0
     error: Exception | None = None
     is_replayed: bool = False
 
-    @property
-    def is_done(self) -> bool:
-        return self.error is None and 200 <= self.status < 300
-
-    @property
-    def is_kept(self) -> bool:
-        """True if only this process can repeat the answer."""
-        return self.is_done and self.writing.made is None and self.size <= _MOST_BYTES and not self.is_replayed
+    async def add(self, message: Message) -> None:
+        """Add the next part."""
+        self.messages.add(message)
 
 
 class Idempotency:
     """ASGI middleware after `Doors` and `Bodies`, which provide caller and body.
 
-    Work that continues without a client is in `at_work`, which shutdown waits for. `is_known` returns False for paths
-    that do not exist, whose requests are passed on.
+    Work that continues without a client is in `at_work`, which shutdown waits for.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        at_work: set[asyncio.Task[None]],
-        requests: Requests,
-        is_known: Callable[[Scope], bool] = lambda _: True,
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, at_work: set[asyncio.Task[None]], requests: Requests) -> None:
         self._app = app
-        self._is_known = is_known
         self._at_work = at_work
         self._requests = requests
-        self._answers: OrderedDict[Name, _Answer] = OrderedDict()
-        requests.when_forgotten.append(self._forget)
+        self._running: dict[tuple[str, str], _Answer] = {}
+        self._kept: OrderedDict[tuple[str, str], Sequence[Message]] = OrderedDict()
+        """Answers that cannot be made again from what is stored."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         key = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
         if key is None or scope["method"] not in _WRITES or "body" not in scope.get("state", {}):
-            return await self._app(scope, receive, send)
-        if not self._is_known(scope):
-            return await self._app(scope, receive, send)
-        if len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
-            return await _bad_key().response()(scope, receive, send)
-        caller: Caller = named_in_body(scope["state"]["caller"], scope)
-        name, request = (caller.key, key), _request(scope, key)
-        answer, is_new = self._answers.get(name), False
-        if answer is None:
-            answer, is_new = self._begin(scope, name, request), True
-        if answer.request != request:
-            return await _other_request().response()(scope, receive, send)
-        return await _replay(answer, send, is_first=is_new)
+            await self._app(scope, receive, send)
+        elif len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
+            why = f"an Idempotency-Key has 1 to {LONGEST_KEY} characters of ASCII, and no space at its ends"
+            problem = Problem(422, INVALID, "invalid_idempotency_key", why, HEADER)
+            await problem.response()(scope, receive, send)
+        else:
+            await self._answer(scope, (named_in_body(scope["state"]["caller"], scope).key, key), send)
 
-    def _forget(self, ends: tuple[str, ...]) -> None:
-        for name in [each for each in self._answers if each[0].endswith(ends)]:
-            if self._answers[name].is_done:
-                del self._answers[name]
+    async def _answer(self, scope: Scope, name: tuple[str, str], send: Send) -> None:
+        head = repr((name, scope["method"], scope["path"], scope["query_string"])).encode()
+        request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the key, hard to guess, hides the body
+        is_first = name not in self._running
+        answer = self._running.setdefault(name, _Answer(request))
+        if is_first:
+            task = asyncio.create_task(self._work(scope, name, answer))
+            self._at_work.add(task)
+            task.add_done_callback(self._at_work.discard)
+        elif answer.request != request:
+            await _OTHER_REQUEST.response()(scope, _never, send)
+            return
+        async for message in answer.messages.read():
+            copy = {**message}  # its headers are changed on the way
+            if is_success(message.get("status", 0)) and (answer.is_replayed or not is_first):
+                copy["headers"] = [*message["headers"], (b"idempotency-replayed", b"true")]
+            await send(copy)
+        if answer.error is not None:
+            raise answer.error
 
-    def _begin(self, scope: Scope, name: Name, request: str) -> _Answer:
-        answer = self._answers[name] = _Answer(request)
-        task = asyncio.create_task(self._work(scope, name, answer))
-        self._at_work.add(task)
-        task.add_done_callback(self._at_work.discard)
-        return answer
-
-    async def _work(self, scope: Scope, name: Name, answer: _Answer) -> None:
+    async def _work(self, scope: Scope, name: tuple[str, str], answer: _Answer) -> None:
         try:
             known = await asyncio.to_thread(self._requests.begin, *name, answer.request)
-            if known is None:
-                await self._do(scope, name, answer)
-            else:
-                answer.is_replayed = True
-                await self._tell(scope, known, answer)
-        except StoreError as error:
-            await problem_of(error, scope["state"]["caller"]).response()(scope, _nothing, _into(answer))
+            answer.is_replayed = known is not None
+            await (self._do(scope, name, answer) if known is None else self._again(scope, name, answer, known))
         except Exception as error:  # noqa: BLE001 - it is raised again where someone waits for the answer
-            answer.error = error
+            if isinstance(error, StoreError) and not answer.messages.items:
+                await problem_of(error, scope["state"]["caller"]).response()(scope, _never, answer.add)
+            else:
+                answer.error = error
         finally:
-            self._let_go(name, answer)
+            del self._running[name]
             answer.messages.end()
 
-    async def _do(self, scope: Scope, name: Name, answer: _Answer) -> None:
-        """Do the work, and record its completion before the last part of the answer is sent."""
+    async def _do(self, scope: Scope, name: tuple[str, str], answer: _Answer) -> None:
+        """Do the work, and record its end before the last part of the answer is sent."""
+        writing, status = IdempotentWrite(), 500
 
         async def send(message: Message) -> None:
-            answer.status = message.get("status", answer.status)
-            answer.size += len(message.get("body", b""))
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                await self._end(name, answer)
+            nonlocal status
+            status = message.get("status", status)
+            is_last = message["type"] == "http.response.body" and not message.get("more_body")
+            if is_last and not writing.is_unknown:
+                await asyncio.to_thread(self._requests.end, *name, status, writing.made)
             answer.messages.add(message)
 
         try:
-            await self._run(scope, answer, send)
+            await self._run(scope, writing, send)
         except Exception:
-            await asyncio.to_thread(self._requests.fail, *name)
+            await asyncio.to_thread(self._requests.end, *name, 500)
             raise
+        if is_success(status) and status != _NO_CONTENT and writing.made is None:
+            self._keep(name, answer.messages.items)
 
-    async def _end(self, name: Name, answer: _Answer) -> None:
-        writing = answer.writing
-        if answer.status == _NO_CONTENT and writing.made is None:
-            writing.note()
-        if answer.is_done:
-            await asyncio.to_thread(self._requests.end, *name, answer.status, writing.made)
-        else:
-            await asyncio.to_thread(self._requests.fail, *name)
-
-    async def _tell(self, scope: Scope, known: EarlierRequest, answer: _Answer) -> None:
+    async def _again(self, scope: Scope, name: tuple[str, str], answer: _Answer, known: EarlierRequest) -> None:
         """Answer a repeated request."""
-        send = _into(answer)
         if known.request != answer.request:
-            return await _other_request().response()(scope, _nothing, send)
-        if known.status is None:
-            return await _cut_off().response()(scope, _nothing, send)
-        if known.made is None:
-            return await _not_kept().response()(scope, _nothing, send)
-        if known.status == _NO_CONTENT:
-            await send({"type": "http.response.start", "status": known.status, "headers": []})
-            return await send({"type": "http.response.body", "body": b""})
-        answer.writing.before = known.made
-        return await self._run(scope, answer, send)
-
-    async def _run(self, scope: Scope, answer: _Answer, send: Send) -> None:
-        scope["state"]["writing"] = answer.writing
-        await self._app(scope, _never_leaving(scope["state"]["body"]), send)
-
-    def _let_go(self, name: Name, answer: _Answer) -> None:
-        if not answer.is_kept:
-            del self._answers[name]
-        for old in list(self._answers)[: max(0, len(self._answers) - _MOST_KEPT)]:
-            if self._answers[old].is_kept:
-                del self._answers[old]
-
-
-def _into(answer: _Answer) -> Send:
-    async def send(message: Message) -> None:
-        answer.status = message.get("status", answer.status)
-        answer.messages.add(message)
-
-    return send
-
-
-async def _replay(answer: _Answer, send: Send, *, is_first: bool) -> None:
-    async for message in answer.messages.read():
-        if message["type"] == "http.response.start" and (answer.is_replayed or not is_first) and answer.is_done:
-            copy = {**message, "headers": list(message["headers"])}
-            MutableHeaders(raw=copy["headers"])["idempotency-replayed"] = "true"
-            await send(copy)
+            await _OTHER_REQUEST.response()(scope, _never, answer.add)
+        elif known.status is None:
+            await _CUT_OFF.response()(scope, _never, answer.add)
+        elif known.status == _NO_CONTENT:
+            await Response(status_code=_NO_CONTENT)(scope, _never, answer.add)
+        elif known.made is not None:
+            await self._run(scope, IdempotentWrite(before=known.made), answer.add)
+        elif name in self._kept:
+            for message in self._kept[name]:
+                answer.messages.add(message)
         else:
-            await send(message)
-    if answer.error is not None:
-        raise answer.error
+            await _NOT_KEPT.response()(scope, _never, answer.add)
+
+    async def _run(self, scope: Scope, writing: IdempotentWrite, send: Send) -> None:
+        scope["state"]["writing"] = writing
+        # A client that leaves does not stop the work.
+        await self._app(scope, replaying(scope["state"]["body"], _never), send)
+
+    def _keep(self, name: tuple[str, str], messages: Sequence[Message]) -> None:
+        if sum(len(each.get("body", b"")) for each in messages) <= _MOST_BYTES:
+            self._kept[name] = messages
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
 
 
-async def _nothing() -> Message:
-    return {"type": "http.disconnect"}
+async def _never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError("this event is never set")
 
 
-def _never_leaving(body: bytes) -> Receive:
-    """Receive channel of the app: the body, then nothing, because a disconnect must not stop the work."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> Message:
-        if waiting:
-            return waiting.pop()
-        await asyncio.Event().wait()
-        raise AssertionError("this event is never set")
-
-    return receive
+def _conflict(code: str, message: str) -> Problem:
+    return Problem(409, CONFLICT, f"idempotency_{code}", message, HEADER)
 
 
-def _request(scope: Scope, key: str) -> str:
-    """Return the hash that identifies a request. The key, which is hard to guess, hides the body."""
-    parts = (key.encode(), scope["method"].encode(), scope["path"].encode(), scope["query_string"])
-    return hashlib.sha256(
-        b"\0".join(hashlib.sha256(part).digest() for part in (*parts, scope["state"]["body"]))
-    ).hexdigest()
-
-
-def _bad_key() -> Problem:
-    message = f"an Idempotency-Key has 1 to {LONGEST_KEY} characters of ASCII, and no space at its ends"
-    return Problem(422, INVALID, "invalid_idempotency_key", message, HEADER)
-
-
-def _other_request() -> Problem:
-    message = "this Idempotency-Key was used for another request: use a new key for each request"
-    return Problem(409, CONFLICT, "idempotency_key_reused", message, HEADER)
-
-
-def _cut_off() -> Problem:
-    message = (
-        "the server was stopped while it did that, or another one is at it: look whether it was done, "
-        "and send it with a new Idempotency-Key if it was not"
-    )
-    return Problem(409, CONFLICT, "idempotency_cut_off", message, HEADER)
-
-
-def _not_kept() -> Problem:
-    message = "this request was completed before; its answer was not stored"
-    return Problem(409, CONFLICT, "idempotency_answer_gone", message, HEADER)
+_OTHER_REQUEST = _conflict("key_reused", "this key was used for another request: use a new one for each request")
+_CUT_OFF = _conflict("cut_off", "it may be done, or another server is at it: look, and if not send it with a new key")
+_NOT_KEPT = _conflict("answer_gone", "this request was completed before; its answer was not stored")

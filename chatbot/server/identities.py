@@ -19,7 +19,7 @@ from chatbot.server.earlier_requests import Requests
 from chatbot.server.followers import Followers
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
-from chatbot.server.rates import SharedRates
+from chatbot.server.rates import rates_of
 from chatbot.server.storage_probe import StorageProbe
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
@@ -57,7 +57,7 @@ class Identities(AsyncResource):
         self.tokens = Tokens.of(self.setup.server_home)
         self.accounts = Accounts.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
-        self.rates = SharedRates.of(self.setup.server_home)
+        self.rates = rates_of(self.setup.server_home)
         self.turns = Turns()
         self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()

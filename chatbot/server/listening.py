@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.server.access_tokens import Tokens
-from chatbot.server.doors import is_loopback
-from chatbot.server.protocol import impatient
+from chatbot.server.doors import LONGEST_HEAD, is_loopback
 
-_LONGEST_HEAD = 32 * 1024
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
 
@@ -53,7 +53,7 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
     """Return uvicorn's configuration; running requests get `farewell_s` seconds at shutdown."""
     return uvicorn.Config(
         app,
-        http=impatient(settings.request_timeout_s),
+        http=_ImpatientProtocol,
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -63,5 +63,34 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
         timeout_keep_alive=math.ceil(settings.request_timeout_s),
         backlog=_BACKLOG,
         timeout_graceful_shutdown=farewell_s,
-        h11_max_incomplete_event_size=_LONGEST_HEAD,
+        h11_max_incomplete_event_size=LONGEST_HEAD,
     )
+
+
+class _ImpatientProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 with its limit for idle connections also for slow ones: no complete head yet, or nothing read.
+
+    uvicorn waits for both for ever: it stops its timer at the first byte, and has none before the first request.
+    """
+
+    _abort: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        """Leave the timer running until `handle_events` has a complete head, and stops it."""
+        self.conn.receive_data(data)
+        self.handle_events()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        super().pause_writing()
+        self._abort = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._abort.cancel()
+        super().resume_writing()

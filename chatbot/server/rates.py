@@ -1,4 +1,4 @@
-"""Rate limits: a bucket of requests per caller, refilled evenly; one for all servers of a folder of identities."""
+"""Rate limits: a bucket of requests per caller, refilled evenly; one for all servers that share a database."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from chatbot.stores.backend import Document
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import StoreError
-from chatbot.stores.home import Home
+from chatbot.stores.home import Address, Home
 
 logger = logging.getLogger(__name__)
 
@@ -26,22 +25,15 @@ _KEPT_S = 10.0
 """How long a server may use what it took."""
 
 
-class Buckets(Protocol):
-    """Buckets of requests by key."""
-
-    async def take(self, key: str, per_minute: int) -> float:
-        """Take one request; return 0, or the seconds to wait if the bucket is empty. A rate of 0 is no limit."""
-
-
 class Rates:
-    """Buckets of this process; of very many, those not used for longest are forgotten."""
+    """Buckets of this server; of very many, those not used for longest are forgotten."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, key: str, per_minute: int) -> float:
-        """Take one request; see `Buckets`."""
+    async def take(self, key: str, per_minute: int) -> float:
+        """Take one request; return 0, or the seconds to wait if the bucket is empty. A rate of 0 is no limit."""
         if per_minute <= 0:
             return 0.0
         left, at = self._buckets.pop(key, (float(per_minute), self._clock()))
@@ -53,23 +45,17 @@ class Rates:
         return wait
 
 
-class SharedRates:
+class SharedRates(Rates):
     """Buckets in a document, which all servers draw from. While it cannot be changed, each server has its own."""
 
     def __init__(self, document: Document, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
         self._document = document
-        self._clock = clock
         self._portions: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._drawing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._own = Rates()
-
-    @classmethod
-    def of(cls, home: Home) -> SharedRates:
-        """The buckets that are kept there."""
-        return cls(open_place(home).document("rates"))
 
     async def take(self, key: str, per_minute: int) -> float:
-        """Take one request; see `Buckets`."""
+        """Override `Rates`."""
         if per_minute <= 0:
             return 0.0
         name = blake2b(key.encode(), digest_size=12).hexdigest()  # nobody is named in what is kept
@@ -82,7 +68,7 @@ class SharedRates:
                 drawn, wait = await asyncio.to_thread(self._draw, name, per_minute)
             except (StoreError, OSError) as error:
                 logger.warning("requests are counted by this server alone: %s", error)
-                return self._own.take(key, per_minute)
+                return await super().take(key, per_minute)
             if drawn:
                 self._portions[name] = (drawn - 1, self._clock() + _KEPT_S)
                 while len(self._portions) > _MOST:
@@ -113,6 +99,11 @@ class SharedRates:
 
         self._document.change(change, durable=False)
         return drawn, wait
+
+
+def rates_of(home: Home) -> Rates:
+    """The buckets of a server with that home."""
+    return SharedRates(open_place(home).document("rates")) if isinstance(home, Address) else Rates()
 
 
 def _filled(left: float, at: float, now: float, per_minute: int) -> tuple[float, float]:

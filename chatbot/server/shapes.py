@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -197,10 +197,10 @@ class Fact(Shape):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
         """Override `Shape`."""
-        for fact in await context.memories.query_facts(ask=SENSITIVITIES, limit=query.EVERY):
-            if fact.id == made["id"]:
-                return cls.of(fact)
-        raise UnknownObservation(f"no fact has the id {made['id']}")
+        found = await context.memories.query_facts(ids=frozenset({made["id"]}), ask=SENSITIVITIES)
+        if not found:
+            raise UnknownObservation(f"no fact has the id {made['id']}")
+        return cls.of(found[0])
 
 
 class Person(Shape):
@@ -255,10 +255,10 @@ class Task(Shape):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
         """Override `Shape`."""
-        for task in await context.memories.tasks(statuses=get_args(TaskStatus), ask=SENSITIVITIES):
-            if task.id == made["id"]:
-                return cls.of(task)
-        raise UnknownObservation(f"no task has the id {made['id']}")
+        found = await context.memories.get([made["id"]], ask=SENSITIVITIES, count_use=False)
+        if not found:
+            raise UnknownObservation(f"no task has the id {made['id']}")
+        return cls.of(tasks.task_of(found[0]))
 
 
 class AddResult(Shape):

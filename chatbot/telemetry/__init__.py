@@ -6,8 +6,6 @@ model, tool or hook did it. Of an error they hold the type, because messages quo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from chatbot.config import TelemetrySettings
@@ -15,8 +13,6 @@ from chatbot.errors import ConfigError
 
 if TYPE_CHECKING:
     from chatbot.telemetry.telemetry import Telemetry
-
-_HOW_TO_INSTALL = "[telemetry] needs the extra `otel`: pip install 'chatbot-runtime[otel]'"
 
 
 def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Telemetry | None:
@@ -26,9 +22,7 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
     """
     if not (settings.endpoint or (serves and settings.prometheus)):
         return None
-    with _extra():
-        from chatbot.telemetry.exporters import telemetry_of
-    return telemetry_of(settings, serves=serves)
+    return _extra().of(settings, serves=serves)
 
 
 def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> str:
@@ -36,15 +30,13 @@ def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> st
 
     Raises `ConfigError` like `open_telemetry`.
     """
-    with _extra():
-        from chatbot.telemetry.exporters import check, refusal
-    check(settings)
-    return refusal(settings) if network and settings.endpoint else ""
+    return _extra().check(settings, network=network)
 
 
-@contextmanager
-def _extra() -> Iterator[None]:
+def _extra() -> type[Telemetry]:
     try:
-        yield
+        from chatbot.telemetry.telemetry import Telemetry
     except ModuleNotFoundError as error:
-        raise ConfigError(_HOW_TO_INSTALL) from error
+        how = "pip install 'chatbot-runtime[otel]'"
+        raise ConfigError(f"[telemetry] needs the extra `otel`: {how}") from error
+    return Telemetry

@@ -7,7 +7,11 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/ is still in development, so 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
@@ -18,14 +22,18 @@ from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
-from opentelemetry.metrics import Counter, Histogram, Meter
+from opentelemetry.metrics import Histogram, Meter, Observation
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
+from chatbot.memory import MemorySystem
 from chatbot.messages import Usage
 from chatbot.providers import provider_of
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.query import Stats
 from chatbot.stores.span import Observer, Span
-from chatbot.telemetry.sizes import Sizes
+
+logger = logging.getLogger(__name__)
 
 _ERROR = "error.type"
 _OPERATION = "gen_ai.operation.name"
@@ -33,7 +41,6 @@ _MODEL = "gen_ai.request.model"
 _PROVIDER = "gen_ai.provider.name"
 _PURPOSE = "chatbot.purpose"
 _DONE = "chatbot.operation"
-_ROWS = "chatbot.rows"
 
 _PROVIDERS = {
     "azure": "azure.ai.openai",
@@ -53,32 +60,39 @@ _CALL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20
 """Buckets as the conventions for generative AI have them."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _MEMORY_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_MEASURED_EVERY_S = 60.0
+_PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of span: `labels` are in its metric and in the span, `details` in the span alone."""
+    """A kind of span, and the histogram of its durations: `labels` are in both, `details` in the span alone."""
 
     title: str
     metric: str
+    about: str
     labels: Mapping[str, str]
     details: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Attributes that are the same in every span."""
+    borders: Sequence[float] = _MEMORY_S
     role: SpanKind = SpanKind.INTERNAL
 
 
 _KINDS = {
     "turn": _Kind(
         "invoke_agent {agent}",
-        "turns",
+        "chatbot.turn.duration",
+        "Turns, by how they ended",
         {"finish": "chatbot.turn.finish"},
         {"agent": "gen_ai.agent.name", "session": "gen_ai.conversation.id", "turn": "chatbot.turn.id"},
         {_OPERATION: "invoke_agent"},
+        _CALL_S,
     ),
     "call": _Kind(
         "{operation} {model}",
-        "calls",
+        "gen_ai.client.operation.duration",
+        "Model calls",
         {
             "operation": _OPERATION,
             "provider": _PROVIDER,
@@ -98,72 +112,65 @@ _KINDS = {
             "estimated": "chatbot.usage.estimated",
             "cost_usd": "chatbot.cost_usd",
         },
+        borders=_CALL_S,
         role=SpanKind.CLIENT,
     ),
     "tool": _Kind(
         "execute_tool {tool}",
-        "tools",
+        "chatbot.tool.duration",
+        "Runs of tools",
         {"tool": "gen_ai.tool.name"},
         {"call": "gen_ai.tool.call.id"},
         {_OPERATION: "execute_tool", "gen_ai.tool.type": "function"},
+        _CALL_S,
     ),
-    "hook": _Kind("hook {hook}", "hooks", {"hook": "chatbot.hook.name"}, {"topic": "chatbot.topic"}),
-    "memory": _Kind("memory {operation}", "operations", {"operation": _DONE}),
+    "hook": _Kind(
+        "hook {hook}",
+        "chatbot.hook.duration",
+        "Runs of hooks",
+        {"hook": "chatbot.hook.name"},
+        {"topic": "chatbot.topic"},
+    ),
+    "memory": _Kind(
+        "memory {operation}",
+        "chatbot.memory.operation.duration",
+        "Operations on memory",
+        {"operation": _DONE},
+    ),
     "store": _Kind(
         "{operation} {store}",
-        "stores",
+        "chatbot.store.operation.duration",
+        "Reads and writes of each store",
         {"store": "chatbot.store", "operation": _DONE, "access": "chatbot.store.access"},
         {"changes": "chatbot.changes"},
     ),
 }
-
-
-class Instruments:
-    """The metrics that are recorded as work happens. Those that are measured on request are in `sizes`."""
-
-    def __init__(self, meter: Meter) -> None:
-        self._meter = meter
-        self.turns = self._times("chatbot.turn.duration", "Turns, by how they ended", _CALL_S)
-        self.first_text = self._times(
-            "chatbot.turn.first_text", "Time from a message to the first text of its reply", _CALL_S
-        )
-        self.calls = self._times("gen_ai.client.operation.duration", "Model calls", _CALL_S)
-        self.tokens = meter.create_histogram(
-            "gen_ai.client.token.usage",
-            "{token}",
-            "Tokens of billed calls",
-            explicit_bucket_boundaries_advisory=_TOKENS,
-        )
-        self.cost = self._counts("chatbot.cost.usd", "US dollars, of calls whose price is known")
-        self.unpriced = self._counts("chatbot.calls.unpriced", "Billed calls whose price is not known")
-        self.tools = self._times("chatbot.tool.duration", "Runs of tools", _CALL_S)
-        self.hooks = self._times("chatbot.hook.duration", "Runs of hooks", _MEMORY_S)
-        self.operations = self._times("chatbot.memory.operation.duration", "Operations on memory", _MEMORY_S)
-        self.retrievals = self._counts(
-            "chatbot.memory.retrievals", "Searches, recalls and reads, by whether they found any"
-        )
-        self.retrieved = self._counts("chatbot.memory.rows.retrieved", "Rows that those found")
-        self.changed = self._counts("chatbot.memory.rows.changed", "Rows written, by operation")
-        self.maintained = self._counts("chatbot.memory.rows.maintained", "Rows that maintenance worked on")
-        self.storage_retries = self._counts(
-            "chatbot.storage.retries", "Transactions that a database was asked for again, by cause"
-        )
-        self.stores = self._times("chatbot.store.operation.duration", "Reads and writes of each store", _MEMORY_S)
-
-    def _times(self, name: str, description: str, borders: Sequence[float]) -> Histogram:
-        return self._meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=borders)
-
-    def _counts(self, name: str, description: str) -> Counter:
-        return self._meter.create_counter(name, description=description)
+_COUNTERS = {
+    "chatbot.cost.usd": "US dollars, of calls whose price is known",
+    "chatbot.calls.unpriced": "Billed calls whose price is not known",
+    "chatbot.memory.retrievals": "Searches, recalls and reads, by whether they found any",
+    "chatbot.memory.rows.retrieved": "Rows that those found",
+    "chatbot.memory.rows.changed": "Rows written, by operation",
+    "chatbot.memory.rows.maintained": "Rows that maintenance worked on",
+    "chatbot.storage.retries": "Transactions that a database was asked for again, by cause",
+}
 
 
 class OtelObserver(Observer):
     """Turns spans and counts into those of OpenTelemetry."""
 
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        def histogram(name: str, about: str, borders: Sequence[float], unit: str = "s") -> Histogram:
+            return meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=borders)
+
         self._tracer = tracer
-        self._instruments = Instruments(meter)
-        self._sizes = Sizes(meter)
+        self._durations = {name: histogram(kind.metric, kind.about, kind.borders) for name, kind in _KINDS.items()}
+        self._first_text = histogram(
+            "chatbot.turn.first_text", "Time from a message to the first text of its reply", _CALL_S
+        )
+        self._tokens = histogram("gen_ai.client.token.usage", "Tokens of billed calls", _TOKENS, "{token}")
+        self._counters = {name: meter.create_counter(name, description=about) for name, about in _COUNTERS.items()}
+        self._sizes = _Sizes(meter)
 
     def begin(self, kind: str, labels: Mapping[str, Any]) -> Span:
         """Begin a span, and the time of its metric."""
@@ -171,54 +178,53 @@ class OtelObserver(Observer):
         if kind == "call":
             labels = {**labels, **_named(labels["model"]), **_server_at(labels.get("server", ""))}
         span = self._tracer.start_span(known.title.format_map(labels), kind=known.role, attributes=dict(known.fixed))
-        work = _OtelSpan(known, span, getattr(self._instruments, known.metric))
+        work = _OtelSpan(known, span, self._durations[kind])
         work.note(**labels)
         return work
 
     def count(self, what: str, amount: float, labels: Mapping[str, Any]) -> None:
         """Add to the metrics of `what`."""
-        instruments = self._instruments
         if what == "billed":
             self._add_call(labels["model"], labels["purpose"], labels["usage"])
         elif what == "first_text":
-            instruments.first_text.record(amount)
+            self._first_text.record(amount)
         elif what == "maintained":
-            instruments.maintained.add(amount, {"chatbot.deed": labels["deed"]})
+            self._counters["chatbot.memory.rows.maintained"].add(amount, {"chatbot.deed": labels["deed"]})
         elif what == "storage_retries":
-            instruments.storage_retries.add(amount, {_ERROR: labels["cause"]})
+            self._counters["chatbot.storage.retries"].add(amount, {_ERROR: labels["cause"]})
         else:
             self._add_rows(what, int(amount), {_DONE: labels["operation"]})
 
     def opened(self, memory: Any) -> None:
         """Measure a memory system, in the event loop that it is used in."""
         with suppress(RuntimeError):  # opened outside of a loop: its size stays unknown
-            self._sizes.add(memory, asyncio.get_running_loop())
+            self._sizes.open[memory] = asyncio.get_running_loop()
+            self._sizes.measured_at = -math.inf
 
     def closed(self, memory: Any) -> None:
         """Stop measuring it."""
-        self._sizes.remove(memory)
+        self._sizes.open.pop(memory, None)
 
     def _add_call(self, model: str, purpose: str, usage: Usage) -> None:
         named = _named(model)
         labels = {_MODEL: named["model"], _PURPOSE: purpose}
         operation = "embeddings" if purpose == "embed" else "chat"
         of_tokens = {**labels, _PROVIDER: named["provider"], _OPERATION: operation}
-        tokens = self._instruments.tokens
-        tokens.record(usage.input_tokens, {**of_tokens, "gen_ai.token.type": "input"})
-        tokens.record(usage.output_tokens, {**of_tokens, "gen_ai.token.type": "output"})
+        self._tokens.record(usage.input_tokens, {**of_tokens, "gen_ai.token.type": "input"})
+        self._tokens.record(usage.output_tokens, {**of_tokens, "gen_ai.token.type": "output"})
         if usage.cost_usd is None:
-            self._instruments.unpriced.add(1, labels)
+            self._counters["chatbot.calls.unpriced"].add(1, labels)
         else:
-            self._instruments.cost.add(usage.cost_usd, labels)
+            self._counters["chatbot.cost.usd"].add(usage.cost_usd, labels)
 
     def _add_rows(self, action: str, rows: int, labels: dict[str, str]) -> None:
         if action == "retrieve":
             outcome = {"chatbot.outcome": "hit" if rows else "miss"}
-            self._instruments.retrievals.add(1, {**labels, **outcome})
-            self._instruments.retrieved.add(rows, labels)
+            self._counters["chatbot.memory.retrievals"].add(1, {**labels, **outcome})
+            self._counters["chatbot.memory.rows.retrieved"].add(rows, labels)
         else:
-            self._instruments.changed.add(rows, labels)
-        trace.get_current_span().set_attribute(_ROWS, rows)
+            self._counters["chatbot.memory.rows.changed"].add(rows, labels)
+        trace.get_current_span().set_attribute("chatbot.rows", rows)
 
 
 class _OtelSpan(Span):
@@ -269,6 +275,53 @@ class _OtelSpan(Span):
         if self._token is not None:
             detach(self._token)
         self.end()
+
+
+class _Sizes:
+    """Rows and bytes of the memory systems that are open; sums, so that no metric names one.
+
+    They are measured when they are asked for, but not within an event loop: waiting for that very loop would stop it.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.open: dict[MemorySystem, asyncio.AbstractEventLoop] = {}
+        self.measured_at = -math.inf
+        self._lock = threading.Lock()
+        self._rows, self._bytes = Counter[str](), Counter[str]()
+        rows, taken = (lambda _: self._told("chatbot.status")), (lambda _: self._told("chatbot.part"))
+        meter.create_observable_gauge("chatbot.memory.rows", [rows], description="Rows by status")
+        meter.create_observable_gauge("chatbot.memory.storage", [taken], "By", "Size of memory")
+
+    def _told(self, label: str) -> list[Observation]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._measure()
+        sums = self._rows if label == "chatbot.status" else self._bytes
+        return [Observation(amount, {label: name}) for name, amount in sums.items()]
+
+    def _measure(self) -> None:
+        with self._lock:
+            if time.monotonic() - self.measured_at < _MEASURED_EVERY_S:
+                return
+            self.measured_at = time.monotonic()
+            rows, taken = Counter[str](), Counter[str]()
+            for system, loop in list(self.open.items()):
+                try:
+                    stats = asyncio.run_coroutine_threadsafe(_stats(system), loop).result(_PATIENCE_S)
+                except Exception as error:  # noqa: BLE001 - a plug-in, or a loop that has ended: the others still count
+                    logger.info("one memory could not be measured: %s", type(error).__name__)
+                    continue
+                if stats is not None:
+                    rows.update(stats.by_status)
+                    taken.update({"observations": stats.journal_bytes or 0, "cache": stats.cache_bytes or 0})
+                taken.update(system.backend.sizes())
+            self._rows, self._bytes = rows, taken
+
+
+async def _stats(system: MemorySystem) -> Stats | None:
+    memories = system.unobserved()
+    return None if memories is None else await memories.stats(ask=SENSITIVITIES)
 
 
 def _named(model: str) -> dict[str, str]:

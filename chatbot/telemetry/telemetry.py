@@ -1,23 +1,38 @@
-"""Telemetry of any number of runtimes, and its end."""
+"""Telemetry of any number of runtimes: made of settings or of the caller's providers, joined by requests, and ended.
+
+Background threads send spans and metrics. If a collector cannot be reached, its data is lost and one line is logged.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+import re
 import threading
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
 from typing import Any
+from uuid import uuid4
 
 from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import MeterProvider
+from opentelemetry.sdk import metrics, trace
+from opentelemetry.sdk.metrics.export import MetricReader, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResult, TraceIdRatioBased
-from opentelemetry.trace import TracerProvider, get_current_span
+from opentelemetry.trace import NoOpTracerProvider, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from chatbot.config import TelemetrySettings, from_variable
+from chatbot.redaction import without_secrets
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.telemetry.otel import OtelObserver
 
@@ -25,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _SCOPE = "chatbot"
 _FAREWELL_S = 2.0
+_REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 
 
 class Telemetry(AsyncResource):
@@ -42,11 +58,55 @@ class Telemetry(AsyncResource):
         registry: CollectorRegistry | None = None,
         shut_down: Callable[[], None] = lambda: None,
     ) -> None:
-        meter = meters.get_meter(_SCOPE)
-        self.observer = OtelObserver(tracers.get_tracer(_SCOPE), meter)
+        self.observer = OtelObserver(tracers.get_tracer(_SCOPE), meters.get_meter(_SCOPE))
         self._registry = registry
         self._reading = threading.Lock()
         self._shut_down: Callable[[], None] | None = shut_down
+
+    @classmethod
+    def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
+        """Collect what the settings ask for. Raises `ConfigError` where a header names a variable that is not set."""
+        to = f"{settings.endpoint} takes no telemetry; see endpoint in [telemetry]"
+        _hear(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
+        resource = Resource.create(
+            {
+                "service.name": settings.service,
+                "service.version": version("chatbot-runtime"),
+                "service.instance.id": str(uuid4()),
+            }
+        )
+        ending = ExitStack()
+        registry = CollectorRegistry() if serves and settings.prometheus else None
+        readers: list[MetricReader] = []
+        if registry is not None:
+            prometheus = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
+            readers.append(prometheus)
+        tracers: TracerProvider = NoOpTracerProvider()
+        if settings.endpoint:
+            sent = PeriodicExportingMetricReader(
+                OTLPMetricExporter(**_target(settings, "metrics")), settings.interval_s * 1e3, settings.timeout_s * 1e3
+            )
+            readers.append(sent)
+            tracers = trace.TracerProvider(sampler(settings.sample), resource, shutdown_on_exit=False)
+            tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**_target(settings, "traces"))))
+            ending.callback(tracers.shutdown)
+        meters = metrics.MeterProvider(readers, resource, metrics.AlwaysOffExemplarFilter(), shutdown_on_exit=False)
+        ending.callback(meters.shutdown)
+        return cls(tracers, meters, registry=registry, shut_down=ending.close)
+
+    @staticmethod
+    def check(settings: TelemetrySettings, *, network: bool) -> str:
+        """Return why the collector refuses empty data, if it is to be asked; empty if it accepts. Blocking.
+
+        Raises `ConfigError` like `of`.
+        """
+        traces, measures = _target(settings, "traces"), _target(settings, "metrics")
+        failures: list[str] = []
+        if network and settings.endpoint:
+            _hear(failures.append)
+            OTLPSpanExporter(**traces).export([])
+            OTLPMetricExporter(**measures).export(MetricsData([]))
+        return "".join(failures)
 
     @property
     def can_be_read(self) -> bool:
@@ -69,7 +129,10 @@ class Telemetry(AsyncResource):
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def end() -> None:
-            shut_down()
+            try:
+                shut_down()
+            except Exception as error:  # noqa: BLE001 - the library must not keep the program from ending
+                logger.info("telemetry did not end in order: %s", type(error).__name__)
             with suppress(RuntimeError):  # the loop is closed already
                 loop.call_soon_threadsafe(done.set)
 
@@ -81,8 +144,47 @@ class Telemetry(AsyncResource):
             logger.warning("the last telemetry was not taken within %g s: see endpoint in [telemetry]", _FAREWELL_S)
 
 
-_HEADER = "traceparent"
-_ASGI = Callable[[Any, Any, Any], Awaitable[None]]
+def sampler(share: float) -> Sampler:
+    """Return a sampler of that share of traces, also of those that began elsewhere and are flagged as sampled."""
+    return ParentBased(TraceIdRatioBased(share), remote_parent_sampled=_RandomSampler(share))
+
+
+class _RandomSampler(TraceIdRatioBased):
+    """Decides at random, because the id of a foreign trace may have been chosen to be sampled always."""
+
+    def should_sample(self, parent_context: Context | None, trace_id: int, *more: Any, **named: Any) -> SamplingResult:
+        del parent_context, trace_id  # chosen by the sender
+        return super().should_sample(None, random.getrandbits(64), *more, **named)
+
+
+def _target(settings: TelemetrySettings, signal: str) -> dict[str, Any]:
+    headers = {
+        name: from_variable(value, f"{name!r} in [telemetry.headers]") for name, value in settings.headers.items()
+    }
+    endpoint = f"{settings.endpoint.rstrip('/')}/v1/{signal}"
+    return {"endpoint": endpoint, "headers": headers, "timeout": settings.timeout_s}
+
+
+def _hear(tell: Callable[[str], object]) -> None:
+    """Tell the first failure to send, and nothing else: the library logs every try into the terminal of a chat."""
+    library = logging.getLogger("opentelemetry")
+    library.handlers, library.propagate = [_FirstFailure(tell)], False
+
+
+class _FirstFailure(logging.Handler):
+    """Tells the first warning of the library, shortened where it has a known form."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self.addFilter(logging.Filter("opentelemetry.exporter"))
+        self._tell: Callable[[str], object] | None = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell the reason, once."""
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            found = _REASON.search(text := record.getMessage())
+            tell(" ".join(filter(None, found.groups())) if found else text)
 
 
 class Joining:
@@ -93,35 +195,17 @@ class Joining:
     of `tracestate` or `baggage`, is read or sent.
     """
 
-    def __init__(self, app: _ASGI) -> None:
+    def __init__(self, app: Callable[[Any, Any, Any], Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Handle a request within the trace that it names."""
+        """Handle a request within the trace that it names; a header that is malformed or repeated names none."""
         if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # or an embedding program did it
             return await self._app(scope, receive, send)
-        token = attach(_parent(scope["headers"]))
+        named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"traceparent"]
+        carrier = {"traceparent": named[0]} if len(named) == 1 else {}
+        token = attach(TraceContextTextMapPropagator().extract(carrier, get_current()))
         try:
             return await self._app(scope, receive, send)
         finally:
             detach(token)
-
-
-def sampler(share: float) -> Sampler:
-    """Return a sampler of that share of traces, also of those that began elsewhere and are flagged as sampled."""
-    return ParentBased(TraceIdRatioBased(share), remote_parent_sampled=_Drawn(share))
-
-
-def _parent(headers: Iterable[tuple[bytes, bytes]]) -> Context:
-    """Return the context of the named span; the present one if the header is malformed, missing or repeated."""
-    named = [value for name, value in headers if name == _HEADER.encode()]
-    carrier = {_HEADER: named[0].decode("latin-1")} if len(named) == 1 else {}
-    return TraceContextTextMapPropagator().extract(carrier, get_current())
-
-
-class _Drawn(TraceIdRatioBased):
-    """Decides at random, because the id of a foreign trace may have been chosen to be sampled always."""
-
-    def should_sample(self, parent_context: Context | None, trace_id: int, *more: Any, **named: Any) -> SamplingResult:
-        del parent_context, trace_id  # chosen by the sender
-        return super().should_sample(None, random.getrandbits(64), *more, **named)

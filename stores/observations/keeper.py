@@ -842,10 +842,11 @@ class Keeper:
 
     def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
         flags = self._seen(view, STATUSES if view.erasing else ("active",))
-        numbers = self._table.numbers
+        numbers, triples = self._table.numbers, self._table.triples
+        facts = [fact for key, fact in triples.items() if key in wanted.ids] if wanted.ids else triples.values()
         return [
             fact if fact.source is None else as_strict_as(fact, self._table.guard(numbers[fact.source])[1])
-            for fact in self._table.triples.values()
+            for fact in facts
             if may_see(fact, view)
             and (fact.source is None or (fact.source in numbers and flags[numbers[fact.source]]))
             and fact_fits(fact, wanted)

@@ -803,7 +803,7 @@ class ObservationStoreContract:
         if self.run(tmp_path, both):
             self.run(tmp_path, look)
 
-    def test_facts_are_found_by_any_of_their_sources(self, tmp_path: Path) -> None:
+    def test_facts_are_found_by_any_of_their_ids_or_sources(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
             facts = [
@@ -816,6 +816,8 @@ class ObservationStoreContract:
             await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
             found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
             assert {fact.source for fact in found} == {*IDS[1:3]}
+            found = await store.facts(OWNER, FactFilter(ids=frozenset({IDS[0], IDS[20], IDS[23]})))
+            assert [fact.id for fact in found] == [IDS[23], IDS[20]]
 
         self.run(tmp_path, check)
 

@@ -16,7 +16,7 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_MEMORY, OF_VERSIONED
-from chatbot.server.idempotent_write import WritingHere
+from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.request_values import MOST, Moment, Text, Tokens

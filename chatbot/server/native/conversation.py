@@ -21,7 +21,7 @@ from chatbot.server.callers import Caller
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
+from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
 from chatbot.server.relay import RemoteTurn
 from chatbot.server.request_values import VISIBLE, Flag, Tokens

@@ -13,7 +13,7 @@ from chatbot.memory.profile_lines import OWN
 from chatbot.memory.profile_lines import Line as Known
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.error_responses import OF_MEMORY, Responses
-from chatbot.server.idempotent_write import WritingHere
+from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import VISIBLE, Flag, Moment, Named
 from chatbot.server.shapes import RequestBody, Shape

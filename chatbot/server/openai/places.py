@@ -238,11 +238,11 @@ async def _best(
 async def _fit(access: IdentityAccess, session: SessionHandle, history: Sequence[Message]) -> tuple[int, bool]:
     """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
     entries = await session.transcript_read_all()
-    if session.record.history == _mark(history, len(entries)) and not await access.is_answered(session.id):
+    if session.record.history == _mark(history, len(entries)) and not access.is_answered(session.id):
         return len(entries), True
     shared, exchanges = _shared(entries, history)
     is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
-    return shared, is_all and not await access.is_answered(session.id)
+    return shared, is_all and not access.is_answered(session.id)
 
 
 def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:

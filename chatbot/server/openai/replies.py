@@ -21,7 +21,7 @@ from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDe
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.errors import Problem, problem_of, unexpected
-from chatbot.server.idempotent_write import IdempotentWrite
+from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import places

@@ -16,7 +16,7 @@ from chatbot.server import sse
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import Problem, TurnGone
-from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
+from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.openai import wire
 from chatbot.server.openai.places import place_in, response_id, unknown_response
 from chatbot.server.openai.replies import PendingReply, answer_to, answered_before

@@ -1,5 +1,6 @@
 """A write that is sent again is done once."""
 
+import json
 import re
 import threading
 from datetime import timedelta
@@ -115,7 +116,7 @@ def test_what_failed_can_be_tried_again_with_the_same_key(http: Serve) -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """As many keys as are kept for a caller, for a test that makes more."""
-    monkeypatch.setattr(earlier_requests, "MOST_FOR_EACH", 20)
+    monkeypatch.setattr(earlier_requests, "MOST", 20)
     return 20
 
 
@@ -124,9 +125,9 @@ def test_only_so_many_keys_are_kept_for_a_caller(served: Served, few: int) -> No
         made = [_post(client, "/v1/sessions", str(n)).json()["id"] for n in range(few + 1)]
         assert _post(client, "/v1/sessions", str(few)).json()["id"] == made[-1]
         assert _post(client, "/v1/sessions", "0").json()["id"] != made[0]
-    kept = Path("identities/.server/requests.jsonl")
+    [kept] = Path("identities/.server").glob("requests-*")
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert kept.read_text(encoding="utf-8").count("\n") < 5 * few
+    assert len(json.loads(kept.read_bytes())) == few
 
 
 MESSAGE = {"role": "user", "content": "The ferry leaves at nine"}
@@ -173,7 +174,7 @@ def test_every_write_is_answered_again_by_a_server_that_was_started_anew() -> No
     for one, other in zip(first, again, strict=True):
         assert (one.status_code, _lasting(one)) == (other.status_code, _lasting(other)), one.request.url
         assert other.headers["idempotency-replayed"] == "true"
-    kept = Path("identities/.server/requests.jsonl").read_text(encoding="utf-8")
+    [kept] = (file.read_text(encoding="utf-8") for file in Path("identities/.server").glob("requests-*"))
     assert not re.search("ferry|nine|boat|Sam|completed", kept)
 
 
@@ -276,10 +277,8 @@ def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Pat
     for n in range(100):
         assert requests.begin("me", str(n), "r") is None
         requests.end("me", str(n), 200, {"id": str(n)})
-    file = tmp_path / "s" / "requests.jsonl"
-    assert file.read_text(encoding="utf-8").count("\n") < 5 * few
-    with file.open("ab") as end:
-        end.write(b'{"key": "x", "at": 7}\nnot json\n{"key": "torn')
+    [file] = (tmp_path / "s").glob("requests-*")
+    assert len(json.loads(file.read_bytes())) == few
     other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     known = other.begin("me", "99", "r")
     assert known is not None
@@ -288,11 +287,37 @@ def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Pat
     again = requests.begin("me", "0", "r")  # begun by another process
     assert again is not None
     assert again.status is None
-    other.fail("me", "0")
+    other.end("me", "0", 502)
     assert requests.begin("me", "0", "r") is None
     assert other.begin("you", "99", "r") is None
     now[0] += timedelta(days=1, seconds=1)
     assert other.begin("me", "99", "r") is None
+    file.write_bytes(b"{not json")
+    assert requests.begin("me", "99", "r") is None
+    assert other.begin("me", "99", "r") is not None
+
+
+BREAKS = """
+from chatbot.stores.errors import UnknownOutcome
+from chatbot.stores.observations.store import ObservationFileStore
+
+class Breaks(ObservationFileStore):
+    async def commit(self, view, events):
+        await super().commit(view, events)
+        raise UnknownOutcome("the connection broke in a commit")
+"""
+
+
+@pytest.mark.usefixtures("config_is_asked_for")
+def test_what_nobody_knows_the_outcome_of_is_not_done_again(http: Serve) -> None:
+    Path("breaking_commits.py").write_text(BREAKS, encoding="utf-8")
+    served = http(config='[agents.chat]\nmemory = ["basic_session", "breaking_commits:Breaks"]\n')
+    with served.client() as client:
+        answers = [_post(client, "/v1/memories", "a", title="The ferry leaves at nine") for _ in range(3)]
+        codes = [(each.status_code, each.json()["error"]["code"]) for each in answers]
+        assert codes == [(503, "outcome_unknown"), (409, "idempotency_cut_off"), (409, "idempotency_cut_off")]
+        [row] = client.get("/v1/memories").json()["data"]
+        assert row["mention_count"] == 0
 
 
 def test_work_that_goes_on_without_its_client_ends_with_the_server(http: Serve) -> None:

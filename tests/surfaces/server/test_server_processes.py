@@ -107,14 +107,19 @@ def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
         assert [each for each in texts if each in asked] == asked
 
 
-def test_a_rate_and_a_budget_hold_for_all_servers_together(team: Team) -> None:
-    one, other = team("Noted.", more="[budget]\nday_tokens = 3000\n")
-    full = new_token("team", rate=100_000)
+@pytest.mark.parametrize("team", ["postgres"], indirect=True)
+def test_a_rate_holds_for_all_servers_of_a_database_together(team: Team) -> None:
+    one, other = team("Noted.")
     slow = new_token("slow", rate=20)
     with one.client(slow) as first, other.client(slow) as second:
         statuses = [each.get("/v1/sessions").status_code for _ in range(30) for each in (first, second)]
     assert set(statuses) == {200, 429}
     assert statuses.count(200) <= 25  # 20, and what came back meanwhile
+
+
+def test_a_budget_holds_for_all_servers_together(team: Team) -> None:
+    one, other = team("Noted.", more="[budget]\nday_tokens = 3000\n")
+    full = new_token("team", rate=100_000)
     with one.client(full) as first, other.client(full) as second, ThreadPoolExecutor(6) as pool:
 
         def talk(client: httpx.Client) -> tuple[list[int], int]:
