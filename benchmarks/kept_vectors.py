@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.messages import Usage
 from chatbot.stores.vectors import Vector
 
@@ -18,6 +18,7 @@ class KeptVectors(Embedder):
     def __init__(self, made_by: Embedder, path: Path) -> None:
         self._made_by = made_by
         self.name, self.batch, self.sends_away = made_by.name, made_by.batch, made_by.sends_away
+        self.scale = made_by.scale
         self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._file.execute("pragma journal_mode = wal")
         self._file.execute(
@@ -38,19 +39,19 @@ class KeptVectors(Embedder):
             found |= {text: self._kept(text, [each]) for text, each in zip(missing, answer.vectors, strict=True)}
         return EmbeddingResult([found[text][0] for text in texts], Usage(0, cost_usd=0.0))
 
-    async def embed_questions(self, texts: Sequence[str], *, among_others: bool) -> tuple[list[list[Vector]], Usage]:
+    async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return the vectors to search with for each text."""
-        asked = {text: f"asked {among_others} {text}" for text in texts}
+        asked = {text: f"asked {text}" for text in texts}
         found = {text: self._read(key) for text, key in asked.items()}
         missing = [text for text, vectors in found.items() if not vectors]
         if missing:
-            answer, _ = await self._made_by.embed_questions(missing, among_others=among_others)
+            answer, _ = await self._made_by.embed_questions(missing)
             found |= {text: self._kept(asked[text], each) for text, each in zip(missing, answer, strict=True)}
         return [found[text] for text in texts], Usage(0, cost_usd=0.0)
 
-    def probes(self) -> Sequence[Vector]:
-        """Return those of the encoder."""
-        return self._made_by.probes()
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        """Return what the encoder's heads say."""
+        return await self._made_by.judge(texts)
 
     async def aclose(self) -> None:
         """Close nothing: one encoder serves many memories."""

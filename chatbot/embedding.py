@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatbot.messages import Usage
@@ -19,6 +19,30 @@ class EmbeddingResult:
     usage: Usage
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a text is, judged by heads that were trained on labelled lines. See `training/README.md`."""
+
+    needs_memory: bool
+    """An answer needs what the person told earlier."""
+    states_something: bool
+    """It says something worth keeping."""
+    orders_a_model: int
+    """How much it reads like an order to a model: 0 not, 1 it may be one, 2 it surely is."""
+    facets: tuple[str, ...]
+    """What a statement is about, such as `home`, the surest first."""
+    scores: Mapping[str, float]
+    """The score of each head, before its thresholds: for receipts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """The vectors whose cosine with `vector` is `least` or more."""
+
+    vector: Vector
+    least: float
+
+
 class Embedder(AsyncResource):
     """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks."""
 
@@ -28,6 +52,8 @@ class Embedder(AsyncResource):
     """Address or host of the provider, where there is one and it is known."""
     batch: int = 32
     """Texts of one call."""
+    scale: float = 1.0
+    """Factor of the cosines of its questions and rows, where parts of a vector make them shorter."""
     sends_away: bool = True
     """True where texts may leave this machine; then it is given no sensitive rows unasked."""
 
@@ -43,18 +69,18 @@ class Embedder(AsyncResource):
         A text past the model's window counts as far as it fits, where the model can cut it.
         """
 
-    async def embed_questions(self, texts: Sequence[str], *, among_others: bool) -> tuple[list[list[Vector]], Usage]:
-        """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.
-
-        `among_others` means that some rows are not in English (see `probes`).
-        """
-        del among_others
+    async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
+        """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed."""
         found = await self.embed(texts)
         return [[vector] for vector in found.vectors], found.usage
 
-    def probes(self) -> Sequence[Vector]:
-        """Return vectors that are near to some row, if any row is in another language than English; none by default."""
-        return ()
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can
+        """Return what each text is; nothing where no heads were trained for this encoder."""
+        return []
+
+    def directions(self) -> Mapping[str, Direction]:
+        """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
+        return {}
 
     async def check(self) -> None:
         """Raise a `ModelError` if weights, a provider or its key are missing. Makes no call."""

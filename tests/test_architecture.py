@@ -230,6 +230,7 @@ MAY_TOUCH_FILES = {
     "models/gguf.py": "weights of models",
     "models/minilm.py": "weights of models",
     "models/onnx.py": "weights of models",
+    "models/probes.py": "heads that ship",
     "models/weights.py": "weights of models",
     "cli/doctor/command.py": "the size of the terminal",
     "cli/memory/stats.py": "the size of the terminal",

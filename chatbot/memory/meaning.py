@@ -17,10 +17,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from typing import TypeVar
 
-from chatbot.embedding import Embedder
+from chatbot.embedding import Direction, Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelTimeout
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.record import utc_now
@@ -94,7 +93,6 @@ class Meaning(AsyncResource):
         self._asking = 0
         self._has_gaps = True
         self._has_written = False
-        self._among_others: bool | None = None
         self._beginning = threading.Lock()
 
     async def check(self) -> None:
@@ -161,18 +159,28 @@ class Meaning(AsyncResource):
         made = await self._made(texts, self._asked)
         return [made.get(text, []) for text in texts]
 
-    async def vectors(self, texts: Sequence[str]) -> list[Vector | None]:
-        """The vectors of the texts, as few calls as can be; None for a text without words.
-
-        All None where meaning cannot be used at present, which a notice has said.
-        """
-        made = await self._made(texts, partial(self._batched, embed=self._plain))
+    async def judge(self, texts: Sequence[str]) -> list[Judgement | None]:
+        """Return what each text is; None for one without words, and for all where nothing can judge at present."""
+        made = await self._made(texts, self._judged)
         return [made.get(text) for text in texts]
+
+    async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
+        found = await self._within(self._embedder.judge(texts))
+        return [*found] or [None] * len(texts)
+
+    def directions(self) -> Mapping[str, Direction]:
+        """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
+        return self._embedder.directions()
+
+    @property
+    def scale(self) -> float:
+        """Factor of the cosines of questions and rows."""
+        return self._embedder.scale
 
     async def nearest_to(
         self, view: View, vectors: Sequence[Vector], wanted: Filter | None = None, *, limit: int = 200
     ) -> list[Match]:
-        """The rows that are most like any of the vectors, with the best cosine as score."""
+        """The rows that are most like any of the vectors of a question, with the best cosine as score."""
         best: dict[str, Match] = {}
         try:
             for vector in vectors:
@@ -185,7 +193,8 @@ class Meaning(AsyncResource):
         except (ChatbotError, StoreError) as error:
             self.pause(error)
             return []
-        return sorted(best.values(), key=lambda match: -match.score)[:limit]
+        ranked = sorted(best.values(), key=lambda match: -match.score)[:limit]
+        return [match._replace(score=min(1.0, self.scale * match.score)) for match in ranked]
 
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""
@@ -222,9 +231,7 @@ class Meaning(AsyncResource):
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
         vectors = await self._billed(self._plain([embedded_text(row) for row in rows]))
-        kept = await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
-        self._among_others = None if kept else self._among_others
-        return kept
+        return await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
 
     async def _missing(self, most: int) -> list[Observation]:
         """Return a batch of rows without a vector. Another encoder's vectors make way, if this one costs nothing."""
@@ -238,17 +245,6 @@ class Meaning(AsyncResource):
             rows = await self._store.missing_vectors(view, model=name, limit=limit)
         self._has_gaps = len(rows) == limit
         return rows
-
-    async def _has_others(self) -> bool:
-        """Return whether any row is in a language that the English encoder does not know."""
-        if self._among_others is None:
-            self._among_others = False
-            for probe in self._embedder.probes():
-                found = await self._store.nearest(
-                    self._everything(), probe, Filter(), model=self._embedder.name, limit=1
-                )
-                self._among_others = self._among_others or bool(found)
-        return self._among_others
 
     @property
     def is_under_way(self) -> bool:
@@ -281,8 +277,7 @@ class Meaning(AsyncResource):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_GAPS_S):
                         await self.embed_missing(most=_GAPS)
-            others = await self._has_others()
-            return await self._batched(texts, embed=partial(self._embedder.embed_questions, among_others=others))
+            return await self._batched(texts, embed=self._embedder.embed_questions)
         finally:
             self._asking -= 1
 

@@ -297,9 +297,10 @@ class MemoryReads(ScopedOperations):
         if scope.meaning is None:
             return [[] for _ in texts]
         answers = []
-        for vector, (_, wanted) in zip(await scope.meaning.vectors([text for text, _ in texts]), texts, strict=True):
+        questions = await scope.meaning.questions_of([text for text, _ in texts])
+        for vectors, (_, wanted) in zip(questions, texts, strict=True):
             filtered = await self._filter(wanted)
-            found = await scope.meaning.nearest_to(view, [vector] if vector else [], filtered, limit=limit)
+            found = await scope.meaning.nearest_to(view, vectors, filtered, limit=limit)
             rows = {row.id: row for row in await scope.store.get(view, [match.id for match in found])}
             answers.append([Hit(rows[match.id], match.score) for match in found if match.id in rows])
         return answers

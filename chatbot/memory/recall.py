@@ -146,14 +146,17 @@ async def _candidates(
     """Return the candidates by words and, with an embedder, by meaning."""
     if scope.meaning is None:
         return await scope.store.candidates(view, question, wanted)
+    scale = scope.meaning.scale
     try:
         meant = replace(question, vectors=tuple(vectors), model=scope.meaning.model)
-        return await scope.store.candidates(view, meant, wanted)
+        found = await scope.store.candidates(view, meant, wanted)
     except StoreError as error:
         if not vectors:
             raise
         scope.meaning.pause(error)
         return await scope.store.candidates(view, question, wanted)
+    found.similar = {each: min(1.0, scale * cosine) for each, cosine in found.similar.items()}
+    return found
 
 
 def judged(

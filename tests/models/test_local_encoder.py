@@ -37,30 +37,41 @@ def test_other_languages_are_told_by_script_or_function_words(text: str) -> None
     assert not is_english(text)
 
 
-@pytest.mark.nightly
-async def test_a_text_fills_the_part_of_its_language_alone() -> None:
+async def test_an_english_text_has_both_parts_and_any_other_the_multilingual_one() -> None:
     async with LocalEmbedder() as embedder:
         english, german = (await embedder.embed(["I live in Berlin", "Ich wohne in Berlin"])).vectors
     assert product(english, english) == pytest.approx(1, abs=1e-5) == product(german, german)
-    assert not any(english[DIMENSION:])
+    assert any(english[:DIMENSION])
+    assert any(english[DIMENSION:-1])
     assert not any(german[:DIMENSION])
+    assert english[-1] == 0
+    assert german[-1] == pytest.approx(0.5**0.5)
 
 
 @pytest.mark.nightly
-async def test_an_english_question_finds_rows_of_other_languages_where_there_are_some() -> None:
+async def test_a_question_in_one_language_finds_rows_in_others() -> None:
     rows = ["Ich wohne in Berlin", "Meine Katze heißt Miso", "我父亲的生日是在5月14日。", "I work at night"]
-    wanted = {"Where do I live?": 0, "What is my cat called?": 1, "When is my father's birthday?": 2}
+    wanted = {
+        "Where do I live?": 0,
+        "What is my cat called?": 1,
+        "When is my father's birthday?": 2,
+        "¿A qué horas trabajo?": 3,
+        "我住在哪里？": 0,
+    }
     async with LocalEmbedder() as embedder:
         vectors = (await embedder.embed(rows)).vectors
-        assert [len(each) for each in (await embedder.embed_questions(["Where?"], among_others=False))[0]] == [1]
         for question, right in wanted.items():
-            [asked], _ = await embedder.embed_questions([question], among_others=True)
+            [asked], _ = await embedder.embed_questions([question])
             scores = [max(product(each, row) for each in asked) for row in vectors]
             assert scores.index(max(scores)) == right
 
 
-async def test_a_probe_is_near_to_a_row_of_another_language_and_to_no_english_one() -> None:
+async def test_the_cosine_of_a_question_and_its_own_text_is_one_when_scaled() -> None:
+    texts = ["Where do I live?", "Wo wohne ich?"]
     async with LocalEmbedder() as embedder:
-        english, german = (await embedder.embed(["I live in Berlin", "Ich wohne in Berlin"])).vectors
-        assert max(product(each, german) for each in embedder.probes()) > 0
-        assert max(product(each, english) for each in embedder.probes()) == 0
+        rows = (await embedder.embed(texts)).vectors
+        asked, _ = await embedder.embed_questions(texts)
+        for row, vectors in zip(rows, asked, strict=True):
+            assert [embedder.scale * product(each, row) for each in vectors] == pytest.approx(
+                [1] * len(vectors), abs=1e-4
+            )

@@ -1,0 +1,54 @@
+"""The heads: kept as they are trained, small, and able to judge lines that nobody trained on."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.models.local_encoder import LocalEmbedder
+from chatbot.models.probes import ENCODER, PATH
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def training() -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT))
+    return runpy.run_path(str(ROOT / "training" / "train.py"), run_name="training")
+
+
+def test_the_heads_are_those_of_the_lines_in_the_repository(training: dict[str, Any]) -> None:
+    kept = json.loads(PATH.read_text(encoding="utf-8"))
+    assert kept["encoder"] == ENCODER
+    assert kept["lines"] == training["digest"](), "the lines changed: run `uv run training/train.py`"
+
+
+def test_the_heads_are_small() -> None:
+    assert PATH.stat().st_size <= 30_000
+
+
+def test_training_again_gives_the_same_heads(training: dict[str, Any]) -> None:
+    again, kept = training["Trainer"]().train()["heads"], json.loads(PATH.read_text(encoding="utf-8"))["heads"]
+    assert again.keys() == kept.keys()
+    for name, head in again.items():
+        assert head["thresholds"] == pytest.approx(kept[name]["thresholds"], abs=0.05)
+        assert head["bias"] == pytest.approx(kept[name]["bias"], abs=0.01)
+
+
+async def test_a_text_is_judged_in_any_language() -> None:
+    texts = [
+        "Ich wohne seit März in Gent.",
+        "哈哈，谢谢！",
+        "What did I tell you about my sister?",
+        "¿Cuánto es 12 por 7?",
+    ]
+    async with LocalEmbedder() as embedder:
+        home, thanks, question, time = await embedder.judge(texts)
+    assert (home.states_something, home.facets[:1]) == (True, ("home",))
+    assert not thanks.states_something
+    assert not thanks.needs_memory
+    assert question.needs_memory
+    assert not time.needs_memory

@@ -1,0 +1,230 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["chatbot-runtime[embeddings]"]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
+# ///
+"""Train the heads of `chatbot/models/probes.py` from the labelled lines beside this file.
+
+    uv run training/train.py             # write chatbot/models/data/heads.json, in seconds
+    uv run training/train.py --report    # how well heads judge lines that they were not trained on, by language
+    uv run training/train.py --held-out  # the same for training/held_out, which nothing is trained on
+
+A file holds the lines of one judgement: label, language and text, separated by tabs. A head is trained on all lines of
+its file. Lines of a label in a language count together by the square root of how many there are, so that a few lines of
+a new language are heard.
+
+Thresholds come from lines that were not trained on: each fifth is judged by a head trained on the rest, and a threshold
+is the score that only a `wrong` share of the lines with another label reach. Nothing is drawn by chance: the same lines
+give the same heads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chatbot.models.local_encoder import MultilingualEncoder
+from chatbot.models.probes import ENCODER, FACET, PATH, heads
+from chatbot.stores.vectors import vector
+
+HERE = Path(__file__).parent
+FOLDS = 5
+STEPS = 200
+PENALTY = 1e-3
+"""Weight of the squared length of a head's weights, per line."""
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+class Line(NamedTuple):
+    """A text with its labels and language."""
+
+    labels: frozenset[str]
+    language: str
+    text: str
+
+
+class HeadPlan(NamedTuple):
+    """The file of a head, the labels it says yes to, and the share of wrong alarms at each of its thresholds."""
+
+    name: str
+    file: str
+    labels: frozenset[str]
+    wrong: tuple[float, ...]
+
+
+def read(path: Path) -> list[Line]:
+    """Read the lines of a file; empty ones and those that begin with # are none."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        labels, language, text = (*line.split("\t", 2), "", "")[:3]
+        if not text:
+            raise SystemExit(f"{path.name}:{number}: a line is label, language and text, separated by tabs")
+        found.append(Line(frozenset(labels.split(",")), language, text))
+    return found
+
+
+def plans_for(statements: Sequence[Line]) -> list[HeadPlan]:
+    """Return all heads; each label of a statement is a facet, but for `nothing` and `other`."""
+    labels = {label for line in statements for label in line.labels} - {"nothing"}
+    return [
+        HeadPlan("needs_memory", "needs_memory", frozenset({"yes"}), (0.25,)),
+        HeadPlan("states_something", "states_something", frozenset(labels), (0.15,)),
+        HeadPlan("orders_a_model", "orders_a_model", frozenset({"order"}), (0.10, 0.01)),
+        *(
+            HeadPlan(f"{FACET}{label}", "states_something", frozenset({label}), (0.03,))
+            for label in sorted(labels - {"other"})
+        ),
+    ]
+
+
+def weights_of(lines: Sequence[Line], truth: Flags) -> Numbers:
+    """Return how much each line counts for each head: yes and no alike, each by the square roots of its languages."""
+    languages = np.array([line.language for line in lines])
+    weights = np.zeros(truth.shape)
+    for language in sorted(set(languages)):
+        of = (languages == language)[:, None]
+        for side in (of & truth, of & ~truth):
+            weights += side * np.maximum(side.sum(axis=0), 1) ** -0.5
+    for side in (truth, ~truth):
+        weights /= np.where(side, 2 * (weights * side).sum(axis=0), 1)
+    return weights
+
+
+def fitted(vectors: Numbers, truth: Flags, weights: Numbers) -> Numbers:
+    """Return the weights of logistic regressions, a column each, the bias last: Nesterov's steps from zero."""
+    rows = np.hstack([vectors, np.ones((len(vectors), 1))])  # of length √2, so no curvature is above a half
+    penalty = np.full((rows.shape[1], 1), PENALTY)
+    penalty[-1] = 0
+    here = before = np.zeros((rows.shape[1], truth.shape[1]))
+    for step in range(STEPS):
+        ahead = here + step / (step + 3) * (here - before)
+        errors = 1 / (1 + np.exp(-rows @ ahead)) - truth
+        here, before = ahead - (rows.T @ (weights * errors) + penalty * ahead) / (0.5 + PENALTY), here
+    return here
+
+
+def unseen_scores(lines: Sequence[Line], vectors: Numbers, truth: Flags) -> Numbers:
+    """Return the scores of each line by heads that were trained on the other folds, which its text chooses."""
+    digests = (hashlib.sha256(line.text.encode()).digest() for line in lines)
+    folds = np.array([int.from_bytes(digest[:4]) % FOLDS for digest in digests])
+    scores = np.zeros(truth.shape)
+    for fold in range(FOLDS):
+        rest = folds != fold
+        heads = fitted(vectors[rest], truth[rest], weights_of([lines[at] for at in np.flatnonzero(rest)], truth[rest]))
+        scores[~rest] = vectors[~rest] @ heads[:-1] + heads[-1]
+    return scores
+
+
+def said_by(plans: Sequence[HeadPlan], lines: Sequence[Line]) -> Flags:
+    """Return which lines each head should say yes to."""
+    return np.array([[bool(line.labels & plan.labels) for plan in plans] for line in lines])
+
+
+class Trainer:
+    """The lines of all files with their vectors, each made once."""
+
+    def __init__(self) -> None:
+        self._encoder = MultilingualEncoder()
+        self.lines = {path.stem: read(path) for path in sorted(HERE.glob("*.tsv"))}
+        self._vectors = {name: self._embedded(lines) for name, lines in self.lines.items()}
+        self._plans: defaultdict[str, list[HeadPlan]] = defaultdict(list)
+        for plan in plans_for(self.lines["states_something"]):
+            self._plans[plan.file].append(plan)
+
+    def train(self) -> dict[str, Any]:
+        """Train all heads; return what is kept of them."""
+        kept = {}
+        for file, plans in self._plans.items():
+            lines, vectors = self.lines[file], self._vectors[file]
+            truth = said_by(plans, lines)
+            trained = fitted(vectors, truth, weights_of(lines, truth))
+            unseen = unseen_scores(lines, vectors, truth)
+            for at, plan in enumerate(plans):
+                others = unseen[~truth[:, at], at]
+                kept[plan.name] = {
+                    "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
+                    "bias": round(float(trained[-1, at]), 4),
+                    "weights": b64encode(trained[:-1, at].astype("<f2").tobytes()).decode(),
+                }
+        return {"encoder": ENCODER, "lines": digest(), "heads": kept}
+
+    def report(self) -> None:
+        """Print what heads make of the lines when they were not trained on them."""
+        kept = self.train()["heads"]
+        for file, plans in self._plans.items():
+            truth = said_by(plans, self.lines[file])
+            scores = unseen_scores(self.lines[file], self._vectors[file], truth)
+            for at, plan in enumerate(plans):
+                show(plan.name, kept[plan.name]["thresholds"], self.lines[file], truth[:, at], scores[:, at])
+
+    def held_out(self) -> None:
+        """Print what the kept heads make of lines that nothing is trained on."""
+        for file, plans in self._plans.items():
+            lines = read(HERE / "held_out" / f"{file}.tsv")
+            truth = said_by(plans, lines)
+            scores = [heads().scores(vector(part)) for part in self._embedded(lines)]
+            for at, plan in enumerate(plans):
+                found = np.array([each[plan.name] for each in scores])
+                show(plan.name, heads().thresholds[plan.name], lines, truth[:, at], found)
+
+    def _embedded(self, lines: Sequence[Line]) -> Numbers:
+        """Return the vectors of the lines' texts, as the product makes them."""
+        return np.array(self._encoder.encode([line.text for line in lines]), "f8")
+
+
+def show(name: str, thresholds: Sequence[float], lines: Sequence[Line], truth: Flags, scores: Numbers) -> None:
+    """Print found and wrong at each threshold, in all and by language."""
+    for threshold in thresholds:
+        cells = []
+        for language in ("", *sorted({line.language for line in lines})):
+            of = np.array([language in ("", line.language) for line in lines])
+            yes, no = scores[of & truth] >= threshold, scores[of & ~truth] >= threshold
+            cells.append(f"{language or 'all'} {yes.sum()}/{len(yes)} wrong {no.sum()}/{len(no)}")
+        print(f"{name:24} from {threshold:5.2f}  {'; '.join(cells)}")
+
+
+def digest() -> str:
+    """Return the SHA-256 of all that the heads are made of."""
+    whole = hashlib.sha256()
+    for path in (*sorted(HERE.glob("*.tsv")), Path(__file__)):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--report", action="store_true", help="judge lines that were not trained on, five folds")
+    parser.add_argument(
+        "--held-out", action="store_true", help="judge the lines of training/held_out by the kept heads"
+    )
+    given = parser.parse_args()
+    trainer = Trainer()
+    if given.report:
+        trainer.report()
+    elif given.held_out:
+        trainer.held_out()
+    else:
+        PATH.write_text(json.dumps(trainer.train(), indent=1) + "\n", encoding="utf-8")
+        print(f"{PATH}: {PATH.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
