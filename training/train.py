@@ -85,6 +85,7 @@ def plans_for(statements: Sequence[Line]) -> list[HeadPlan]:
     labels = {label for line in statements for label in line.labels} - {"nothing"}
     return [
         HeadPlan("needs_memory", "needs_memory", frozenset({"yes"}), (0.25,)),
+        HeadPlan("asks_the_bot", "asks_the_bot", frozenset({"yes"}), (0.05,)),
         HeadPlan("states_something", "states_something", frozenset(labels), (0.15,)),
         HeadPlan("orders_a_model", "orders_a_model", frozenset({"order"}), (0.10, 0.01)),
         *(
