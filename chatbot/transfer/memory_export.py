@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_lines import with_changes
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import LaterFormat
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
@@ -41,7 +40,7 @@ class MemoryExport:
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
     """Return the current rows that match, with the facts taken from them; without a filter, also facts of no source."""
-    rows = await with_changes(memories.scope, await memories.every(ask=ask, **wanted))
+    rows = await memories.every(ask=ask, **wanted)
     found: dict[str, Triple] = {}
     for begin in range(0, len(rows), _BATCH):
         sources = frozenset(row.id for row in rows[begin : begin + _BATCH])

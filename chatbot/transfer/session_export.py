@@ -14,7 +14,6 @@ from html import escape
 from typing import Any
 
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
-from chatbot.memory.profile_lines import with_changes
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
@@ -83,7 +82,7 @@ async def _remembered(memory: MemorySystem, session_id: str) -> tuple[tuple[Obse
         memories = memory.memories().everywhere()
     except UnsupportedOperation:
         return (), ()
-    rows = await with_changes(memories.scope, await memories.every(ask=EXPORTED_SENSITIVITIES, session_id=session_id))
+    rows = await memories.every(ask=EXPORTED_SENSITIVITIES, session_id=session_id)
     facts = await memories.query_facts(ask=EXPORTED_SENSITIVITIES, session_id=session_id, limit=EVERY)
     return tuple(replace(row, metadata=without_places(row.metadata)) for row in rows[::-1]), tuple(facts[::-1])
 
