@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
-    from chatbot.memory.recall import RankedMemory
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import AddResult
@@ -276,15 +275,17 @@ async def recall_memories(
     known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[MemoryFilter],
-) -> list[RankedMemory]:
+) -> list[Hit]:
     """Show what a message would recall.
 
-    Best first; a statement stands before what it has changed, which names the time of the change.
+    Best first; then what was said later about the same things.
     """
+    from chatbot.memory.reading import Hit
+
     found = await context.memories.recall(
         query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
     )
-    return list(found.hits)
+    return [Hit(each.observation, each.score, each.parts) for each in found.hits if each.observation]
 
 
 @reads(

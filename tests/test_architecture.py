@@ -100,7 +100,6 @@ def test_a_command_starts_without_what_only_turns_and_servers_need(module: str) 
         "mcp",
         "opentelemetry",
         "chatbot.chat.rules",
-        "chatbot.memory.changes",
         "chatbot.stores.observations",
     }
     assert _loaded_by(f"import {module}") & late == set()
@@ -287,7 +286,7 @@ def _touches_files(node: ast.AST) -> bool:
 
 ONE_THING = {
     "an HTTP shape of what the core returns": {
-        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "PurgeResult", "RankedMemory", "SessionHit",
+        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "PurgeResult", "SessionHit",
         "Task", "Turn", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},

@@ -13,9 +13,8 @@ First come the lines of the profile that concern the moment, with their dates, i
     [1] profile, since 2025-12-22, said 2026-01-01
       title | lives in Lisbon
 
-Then come rows, newest first, for where two differ, the later one holds. A row that a later statement has changed is
-told as such. A row that does not fit as a whole is shown by the passages
-that answer best: its head ends with `excerpt`.
+Then come rows, newest first, for where two differ, the later one holds. A row that does not fit as a whole is shown by
+the passages that answer best: its head ends with `excerpt`.
 
 Only the block begins lines: every line of stored text stands behind a bar, with its angle brackets escaped, so no text
 can close the block, open another or imitate a head. The nonce occurs in no stored text. Times stand nowhere else in a
@@ -25,7 +24,7 @@ prompt, which keeps what precedes the block the same from turn to turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -100,8 +99,6 @@ def build_block(
     count: Callable[[str], int],
     asked: Sequence[str] = (),
     profile: Sequence[Line] = (),
-    changed: Mapping[str, datetime] | None = None,
-    perhaps: Collection[str] = (),
 ) -> MemoryBlock:
     """The block of the first `most` of `hits`, best first, that the governor passes and that fit `budget_tokens`.
 
@@ -109,7 +106,6 @@ def build_block(
     A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
-    `changed` are rows and lines that a later statement made outdated, with the time of that; those in `perhaps` may be.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it where a text holds it.
     The same arguments give the same block. Raises `ValueError` for another nonce.
     """
@@ -122,8 +118,7 @@ def build_block(
     excerpts: list[str] = []
     words = question_words(asked)
     room = budget_tokens - count(_block([], nonce))
-    notes = {line.id: _line_note(line, changed or {}, perhaps) for line in profile}
-    lines = _profile(profile, notes, view, room, count)
+    lines = _profile(profile, view, room, count)
     room -= sum(count(f"{entry}\n") for entry in lines.values())
     first = len(lines) + 1
     for row, _ in hits:
@@ -135,12 +130,11 @@ def build_block(
             continue
         verdict = judge(row, view)
         number = len(entries) + first
-        note = _changed_note(row, changed, perhaps)
-        entry = _entry(number, row, verdict.texts, now, note)
+        entry = _entry(number, row, verdict.texts, now)
         too_long = verdict.reason == TOO_LONG or (verdict.ok and count(f"{entry}\n") > room)
         if too_long and words:
             size = min(room, int(budget_tokens * _EXCERPT_SHARE))
-            verdict, entry = _excerpt(number, row, view, words, size=size, count=count, note=note)
+            verdict, entry = _excerpt(number, row, view, words, size=size, count=count)
             excerpts.append(row.id)
         elif too_long and verdict.ok:
             verdict = Verdict(ok=False, reason=BUDGET)
@@ -182,9 +176,7 @@ def _newest_first(entries: Mapping[str, str], rows: Mapping[str, Observation], f
     return {each: f"[{number}]{entries[each].partition(']')[2]}" for number, each in order}
 
 
-def _profile(
-    profile: Sequence[Line], notes: Mapping[str, str], view: View, room: int, count: Callable[[str], int]
-) -> dict[str, str]:
+def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
     """The lines of the profile, judged like all else: pinned ones, and others while they fit."""
     from chatbot.chat.governor import judge
 
@@ -194,7 +186,7 @@ def _profile(
         row = line.row if line.valid_to is None else unchecked(line.row, status="active")  # shown with its dates
         verdict = judge(row, view)
         titles = [each for each in verdict.texts if each[0] == "title"]
-        entry = _line_entry(len(entries) + 1, line, titles, notes[line.id])
+        entry = _line_entry(len(entries) + 1, line, titles)
         cost = count(f"{entry}\n")
         if verdict.ok and titles and line.id not in entries and cost <= (room if line.pinned else min(room, left)):
             room, left = room - cost, left - cost
@@ -202,35 +194,15 @@ def _profile(
     return entries
 
 
-def _line_note(line: Line, changed: Mapping[str, datetime], perhaps: Collection[str]) -> str:
-    """The note that a current line is outdated by a statement that fills no slot, or that its source may be."""
-    if line.valid_to is not None or line.ended:
-        return ""
-    if line.id in changed:
-        return f", later changed on {_day(changed[line.id])}"
-    doubts = [changed[each] for each in line.sources if each in perhaps and changed[each] > line.said_at]
-    return f", perhaps changed on {_day(max(doubts))}" if doubts else ""
-
-
-def _line_entry(number: int, line: Line, texts: Iterable[tuple[Label, str]], note: str) -> str:
+def _line_entry(number: int, line: Line, texts: Iterable[tuple[Label, str]]) -> str:
     if line.valid_to == line.valid_from:
         holds = f"told for {line.valid_from:%Y-%m-%d}, corrected since"
     elif line.valid_to is not None:
-        holds = f"from {line.valid_from:%Y-%m-%d} until {line.valid_to:%Y-%m-%d}, later changed"
+        holds = f"from {line.valid_from:%Y-%m-%d} until {line.valid_to:%Y-%m-%d}"
     else:
         holds = f"since {line.valid_from:%Y-%m-%d}"
-    head = f"[{number}] profile, {holds}, said {line.said_at:%Y-%m-%d}{note}"
+    head = f"[{number}] profile, {holds}, said {line.said_at:%Y-%m-%d}"
     return "\n".join([head, *(barred(label, text) for label, text in texts)])
-
-
-def _changed_note(row: Observation, changed: Mapping[str, datetime] | None, perhaps: Collection[str]) -> str:
-    at = (changed or {}).get(row.id)
-    how = "perhaps" if row.id in perhaps else "later"
-    return f", said {_day(row.created_at)}, {how} changed on {_day(at)}" if at else ""
-
-
-def _day(at: datetime) -> str:
-    return f"{at.day} {at:%b %Y}"
 
 
 def _excerpt(
@@ -241,18 +213,17 @@ def _excerpt(
     *,
     size: int,
     count: Callable[[str], int],
-    note: str,
 ) -> tuple[Verdict, str]:
     """An entry of at most `size` tokens with the passages of a row that hold most of `words`, judged as it is shown."""
     from chatbot.chat.governor import Verdict, judge, said_by
 
     said = [each for each in said_by(row) if each[1]]
-    head = count(_entry(number, row, (), view.now, note, excerpt=True))
+    head = count(_entry(number, row, (), view.now, excerpt=True))
     for allowed in (size - head, (size - head) * 2 // 3):  # for escaping may lengthen what is shown
         if allowed < _LEAST_EXCERPT:
             break
         verdict = judge(row, view, excerpt(said, words, allowed, count))
-        entry = _entry(number, row, verdict.texts, view.now, note, excerpt=True)
+        entry = _entry(number, row, verdict.texts, view.now, excerpt=True)
         if not verdict.ok or count(f"{entry}\n") <= size:
             return verdict, entry
     return Verdict(ok=False, reason=BUDGET), ""
@@ -267,14 +238,13 @@ def _entry(
     row: Observation,
     texts: Iterable[tuple[Label, str]],
     now: datetime,
-    note: str = "",
     *,
     excerpt: bool = False,
 ) -> str:
     head = (
         f"[{number}] {row.type}, importance {row.importance:.2f}, "
         f"{_age(row.created_at, now)} ({row.created_at:%Y-%m-%d %H:%M} UTC)"
-        f"{note}{', excerpt' if excerpt else ''}"
+        f"{', excerpt' if excerpt else ''}"
     )
     return "\n".join([head, *(barred(label, text) for label, text in texts)])
 

@@ -26,7 +26,6 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import RankedMemory
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
@@ -375,7 +374,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """One thing in an answer: just enough of it."""
     match item:
-        case Hit() | RankedMemory():
+        case Hit():
             return item.index()
         case Observation():
             return item.brief()

@@ -46,7 +46,7 @@ _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
 _CONSIDERED = 30
-"""Number of considered rows that a receipt lists."""
+"""Number of considered rows that a receipt lists, beside those that were chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,6 @@ class TurnMemory:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and self._transcript is not None:
             hits = tuple(await choose(self._transcript, hits, most, self._clock()))
-        if choose is not None or rank is not None:
-            hits = tuple(sorted(hits, key=lambda each: each.changed_at is not None and not each.row.dated))
         rows = [(each.observation, each.score) for each in hits if each.observation is not None]
         index: Sequence[Observation] = ()
         tasks: Sequence[Observation] = ()
@@ -187,7 +185,6 @@ class TurnMemory:
             index = await self._index()
         now = self._clock()
         lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
-        changed, perhaps = _changes(recollection, hits, lines, now)
 
         def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
             return build_block(
@@ -201,8 +198,6 @@ class TurnMemory:
                 count=estimate_text,
                 asked=said,
                 profile=profile,
-                changed=changed,
-                perhaps=perhaps,
             )
 
         block = block_of(lines, rows)
@@ -211,6 +206,7 @@ class TurnMemory:
         is_public = len(public) == len(lines) and len(told) == len(rows)
         discreet = None if is_public else block_of(public, told)
         chosen = {each.id for each in hits}
+        looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
         considered = [
             {
                 "id": each.id,
@@ -218,7 +214,7 @@ class TurnMemory:
                 "parts": _rounded(each.parts),
                 "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
             }
-            for each in recollection.considered[:_CONSIDERED]
+            for each in looked_at.values()
         ]
         record = {
             "query": [redact(text)[0] for text in said[-1:]],  # earlier messages are in their own receipts
@@ -373,19 +369,6 @@ def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str 
     """Return the bot's reply that is last of the entries before that moment; empty for another entry, None for none."""
     said = [each for each in entries if each.at < asked_at]
     return None if not said else said[-1].content if said[-1].role == "assistant" else ""
-
-
-def _changes(
-    recollection: Recollection, hits: Sequence[Hit], lines: Sequence[Line], now: datetime
-) -> tuple[dict[str, datetime], set[str]]:
-    """Return which rows and lines of the profile were changed, with the time of that, and which of them perhaps."""
-    judged = (*recollection.considered, *hits)
-    changed = {each.id: each.changed_at for each in judged if each.changed_at is not None}
-    if lines:
-        from chatbot.memory.changes import outdated_lines  # late, as recall loads it
-
-        changed |= outdated_lines(lines, [each.observation for each in hits if each.observation], now)
-    return changed, {each.id for each in judged if not each.is_certain}
 
 
 def _rounded(parts: Any) -> dict[str, float]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import SLOTS, holds_several
-from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity
+from chatbot.stores.access import VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import PROFILE, SLOT, Observation, Status, is_line
@@ -29,8 +29,6 @@ HEALTH = "health"
 """The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
-CHANGED = "changed_at"
-"""The key of the metadata of an exported row that tells when what it says changed."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
@@ -120,34 +118,6 @@ def lines_at(
 def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
     """Order of several values: those said in private, where only the person speaks as themselves, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
-
-
-def changed_sources(rows: Iterable[Observation]) -> dict[str, datetime]:
-    """The rows from which values were taken that others took the place of, by id, with the time of that."""
-    rows = list(rows)
-    by_id = {row.id: row for row in rows}
-    current = {source for row in rows if row.status == "active" for source in row.derived_from}
-    found: dict[str, datetime] = {}
-    for row in rows:
-        if row.status == "superseded" and row.superseded_at:
-            successor = by_id.get(row.superseded_by or "")
-            if successor is None or successor.created_at > row.created_at:
-                changed = successor.created_at if successor else row.superseded_at
-                found |= {source: changed for source in row.derived_from if source not in current}
-    return found
-
-
-async def with_changes(scope: Scope, rows: Sequence[Observation]) -> list[Observation]:
-    """Return the rows, for an export: each from which an outdated value was taken tells when that changed."""
-    changed = changed_sources(await slot_rows(scope, SENSITIVITIES))
-    marks = {each: {CHANGED: format_time(when)} for each, when in changed.items()}
-    return [replace(row, metadata={**row.metadata, **marks.get(row.id, {})}) for row in rows]
-
-
-def changes_told(rows: Iterable[Observation], now: datetime) -> dict[str, datetime]:
-    """The rows that tell when they changed, as an export does, by id; a time to come tells nothing."""
-    told = {row.id: _time(row.metadata.get(CHANGED)) for row in rows}
-    return {each: when for each, when in told.items() if when is not None and when <= now}
 
 
 def concerning(lines: Sequence[Line], asked: str, shown: Iterable[str] = (), *, begins: bool = False) -> list[Line]:

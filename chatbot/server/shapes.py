@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, recall, session_search, tasks, writing
+from chatbot.memory import SessionRecord, people, reading, session_search, tasks, writing
 from chatbot.memory.erasure import Erasure
 from chatbot.operations import Context
 from chatbot.stores import query
@@ -308,13 +308,6 @@ class Hit(Shape):
     """Memory that was found."""
 
 
-class RankedMemory(Hit):
-    """Something that a message recalls, best first."""
-
-    changed_at: datetime | None
-    """When a later statement made it outdated; null where none did."""
-
-
 class FieldChange(Shape):
     """The value of a field before and after."""
 
@@ -408,7 +401,6 @@ class SessionHit(Shape):
 SHAPES: dict[Any, type[Shape]] = {
     Observation: MemoryRecord,
     reading.Hit: Hit,
-    recall.RankedMemory: RankedMemory,
     query.Version: Version,
     writing.AddResult: AddResult,
     operations.PurgeResult: PurgeResult,

@@ -2,16 +2,14 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from chatbot.chat.memory_block import PROFILE_TOKENS, build_block
+from chatbot.chat.memory_block import PROFILE_TOKENS
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory, disclosed
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.profile_lines import Line
 from chatbot.memory.writing import Draft
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
@@ -47,7 +45,6 @@ async def test_what_holds_stands_first_and_what_held_is_dated(session: SessionHa
     text = (await asked(session, clock, "Where do I live?")).text
     lines = [line for line in text.splitlines() if "|" in line]
     assert lines[:2] == ["  title | lives in Lisbon", "  title | lives in Berlin"]
-    assert text.index("later changed") > text.index("lives in Lisbon")
     heads = [line for line in text.splitlines() if line.startswith("[")]
     assert all("20" in head for head in heads), "each entry has its date"
 
@@ -127,39 +124,3 @@ async def test_an_exchange_about_health_is_private_with_or_without_a_slot(
     if not sent:
         assert told.id in recalled.record["withheld"]["rows"]
         assert told.id not in recalled.record["injected"]
-
-
-async def test_a_line_that_a_later_statement_changed_says_so(session: SessionHandle, clock: Clock) -> None:
-    await say(session, "My dentist is Dr Hahn and I live in Berlin.")
-    await session.profile_set("dentist", "Dr Hahn")
-    clock.move(days=90)
-    await say(session, "My dentist is Dr Sato now, Dr Hahn retired.")
-    recalled = await asked(session, clock, "Who is my dentist, Dr Hahn?")
-    heads = {line: head for head, line in pairwise(recalled.text.splitlines()) if head.startswith("[")}
-    assert "later changed on 2 Jun 2026" in heads["  title | dentist: Dr Hahn"]
-    await session.profile_set("dentist", "Dr Sato")
-    text = (await asked(session, clock, "Who is my dentist, Dr Hahn?")).text
-    assert "dentist: Dr Sato" in text
-    [head] = [head for head, line in pairwise(text.splitlines()) if line == "  title | dentist: Dr Sato"]
-    assert "changed" not in head
-
-
-async def test_a_line_whose_source_is_doubted_says_so_until_it_is_said_again(
-    session: SessionHandle, clock: Clock
-) -> None:
-    await say(session, "I live in Berlin.")
-    [line] = await session.profile()
-    later = clock() + timedelta(days=90)
-
-    def head(line: Line) -> str:
-        view, changed = session.scope.acting(), dict.fromkeys(line.sources, later)
-        block = build_block([], nonce="0123456789", view=view, now=view.now, count=len, profile=[line],
-                            changed=changed, perhaps=set(changed))  # fmt: skip
-        return block.text.splitlines()[2]
-
-    assert "perhaps changed on" in head(line)
-    clock.move(days=100)
-    await say(session, "I live in Berlin, as I said.")
-    [again] = await session.profile()
-    assert again.said_at > later
-    assert "changed" not in head(again)

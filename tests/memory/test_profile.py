@@ -1,21 +1,17 @@
 """Statements of people about themselves fill typed slots, which keep their dates, their source and their history."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
 from chatbot.memory.writing import Draft
-from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
-from chatbot.stores.observation import STATUSES
-from chatbot.stores.vectors import vector
 
 BEGIN = datetime(2025, 10, 3, 9, tzinfo=UTC)
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -293,7 +289,7 @@ async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profil
     await say(session, clock, 90, "I moved to Lisbon.")
     clock.now = day_of(200)
     [hit] = (await session.recall("Do I live in Berlin or in Lisbon?", as_of=day_of(50))).hits
-    assert (hit.id, hit.changed_at) == (old, None)
+    assert hit.id == old
 
 
 async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Clock) -> None:
@@ -302,24 +298,6 @@ async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Cloc
     await session.store_fact("Ada", "lives in", "Milan")
     assert [fact.object for fact in await session.query_facts(as_of=day_of(10))] == ["Rome"]
     assert len(await session.query_facts()) == 2
-
-
-async def test_the_statement_that_changed_another_stands_before_it(session: SessionHandle, clock: Clock) -> None:
-    old = await say(session, clock, 0, "My rent is 1,200 euros.")
-    new = await say(session, clock, 90, "My rent is 1,450 euros now.")
-    hits = (await session.recall("How much is my rent?")).hits
-    assert [hit.id for hit in hits] == [new, old]
-    assert [hit.changed_at for hit in hits] == [None, day_of(90)]
-    [alone] = (await session.recall("How much is my rent?", limit=1)).hits
-    assert alone.id == new
-    assert {row.status for row in await session.every(statuses=STATUSES)} == {"active"}, "a rule links nothing"
-
-
-async def test_a_statement_of_another_person_changes_nothing(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "My rent is 1,200 euros.")
-    await say(session, clock, 90, "My sister's rent is 1,450 euros now.")
-    hits = (await session.recall("How much is my rent?")).hits
-    assert {hit.changed_at for hit in hits} == {None}
 
 
 async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(session: SessionHandle, clock: Clock) -> None:
@@ -354,30 +332,3 @@ async def test_a_value_whose_successor_holds_since_before_it_never_held(session:
     assert berlin.valid_to == berlin.valid_from == day_of(100)
     assert told(await session.profile(as_of=day_of(110))) == {"home": "Lisbon"}
     assert told(await session.profile(known_at=day_of(110))) == {"home": "Berlin"}
-
-
-async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_first(tmp_path: Path, clock: Clock) -> None:
-    """Its words are not those of the question, and its meaning is not: it is near to what the question finds."""
-
-    class Encoder(Embedder):
-        name = "axes"
-        sends_away = False
-        dimension = 2
-
-        async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-            axes = {"How many cats": (1.0, 0.0), "We have two": (0.8, 0.6), "Moritz has": (0.0, 1.0)}
-            found = [
-                next((axis for text, axis in axes.items() if each.startswith(text)), (0.0, -1.0)) for each in texts
-            ]
-            return EmbeddingResult([vector(axis) for axis in found], Usage())
-
-    async with MemorySystem(tmp_path / "other", clock=clock, embedder=Encoder()) as system:
-        session = await system.create_session(["basic_session", "observations"], "chat")
-        old = await say(session, clock, 0, "We have two cats, Max and Moritz.")
-        for number in range(1, 9):
-            await say(session, clock, number, f"I walked {number} miles by the lake.")
-        new = await say(session, clock, 90, "Moritz has died, so it is Max alone now.")
-        await system.memories("chat").embed_memories()
-        hits = (await session.recall("How many cats do I have?", limit=2)).hits
-        assert hits[0].id == new
-        assert old in [hit.id for hit in hits[1:]] or len(hits) == 1

@@ -1,17 +1,14 @@
-"""Slots are filled only by what somebody plainly states of themselves, and a statement is outdated only by its like."""
+"""Slots are filled only by what somebody plainly states of themselves."""
 
 from pathlib import Path
 from time import process_time
 
 import pytest
 
-from chatbot.memory.changes import changes, statement
-from chatbot.memory.denial import contradict
 from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.slots import stated
 
 SETS = Path(__file__).parents[2] / "benchmarks" / "sets"
-OUTDATED = {"update", "correction", "denial"}
 
 
 def filled(text: str, question: str = "") -> dict[str, str]:
@@ -78,31 +75,10 @@ def test_of_a_hundred_slots_that_are_filled_five_at_most_are_wrong() -> None:
     assert found >= 0.8 * wanted
 
 
-def test_what_was_changed_is_known_and_what_holds_is_left_alone() -> None:
-    outdated = wrongly = changed = holding = 0
-    for kind, first, second, _ in lines("changes.txt"):
-        is_changed = changes(statement(first), statement(second))
-        outdated += is_changed and kind in OUTDATED
-        wrongly += is_changed and kind not in OUTDATED
-        changed += kind in OUTDATED
-        holding += kind not in OUTDATED
-    assert outdated >= 0.8 * changed
-    assert wrongly <= 0.1 * holding
-
-
-@pytest.mark.parametrize(
-    ("kind", "first", "second", "_"), [each for each in lines("changes.txt") if each[0] == "denial"]
-)
-def test_a_denial_never_counts_as_a_repetition(kind: str, first: str, second: str, _: str) -> None:
-    assert kind == "denial"
-    assert contradict(first, second)
-
-
 @pytest.mark.parametrize("text", ["no, " * 600, "((((" * 500, "I live in " * 300, "A A " * 700, ", " * 1_500])
 def test_no_message_takes_long_to_read(text: str) -> None:
     begin = process_time()
     stated(text)
-    statement(text)
     assert process_time() - begin < 0.5
 
 
@@ -115,19 +91,3 @@ def test_facts_that_a_model_tells_of_the_user_fill_the_same_slots_and_no_wrong_o
             for slot, value in filled(in_first_person(fact)).items()
         }
         assert found <= {each.removeprefix("?") for each in wanted}, said
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "is_changed"),
-    [
-        ("My bike has a basket.", "My bike has a bell.", False),
-        ("My bike has three gears.", "My bike has seven gears.", True),
-        ("My parcel arrived yesterday.", "My parcel did not arrive today.", False),
-        ("Anna comes on Friday.", "Anna does not come on Friday.", True),
-        ("I row on the canal.", "Since May I row on the lake instead of the canal.", True),
-    ],
-)
-def test_what_is_had_besides_or_denied_of_another_time_changes_nothing(
-    first: str, second: str, *, is_changed: bool
-) -> None:
-    assert changes(statement(first), statement(second)) is is_changed

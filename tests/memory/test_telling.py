@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatbot.memory.denial import contradict, denials
+from chatbot.memory.denial import contradict
 from chatbot.memory.telling import closes, is_decision, is_open, is_small_talk, rarity
 
 SMALL_TALK = [
@@ -141,6 +141,7 @@ AGREED = [
     ("I like tea", "I like green tea"),
     ("I don't eat meat", "I do not eat any meat"),
     ("I have no dog", "The cat is not ill"),
+    ("We have no dog and two cats", "The tram was late and full"),
     ("Ich mag Tee", "Tee mag ich"),
 ]
 
@@ -150,4 +151,3 @@ def test_a_statement_and_its_denial_contradict(pairs: list[tuple[str, str]], *, 
     assert [
         pair for pair in pairs if contradict(*pair) is not expected or contradict(*pair[::-1]) is not expected
     ] == []
-    assert all(denials(one) != denials(other) for one, other in pairs) or not expected

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from chatbot.memory.denial import denials
+from chatbot.memory.denial import negations
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
 from chatbot.memory.maintenance.policy import Policy, RetentionRule, RowDecision, crowded, days_since, outlived
@@ -262,13 +262,13 @@ class Run:
         return [[rows[position] for position in group] for group in found]
 
     def _manner(self, row: Observation) -> Key:
-        """Return what rows must share to be alike, beside their words: denials, and whether they only ask."""
+        """Return what rows must share to be alike, beside their words: how often they negate, and whether they ask."""
         known = self._findings.manners.get(row.id)
         if known is None or known[0] != row.hash:
             if len(self._findings.manners) >= _KEPT_WORDS:
                 self._findings.manners.clear()
             asks = (row.user_text or row.text()).rstrip().endswith(("?", "？"))
-            known = self._findings.manners[row.id] = (row.hash, (denials(row.text()), asks))
+            known = self._findings.manners[row.id] = (row.hash, (negations(row.text()), asks))
         return known[1]
 
     def _words_of(self, row: Observation) -> Words:

@@ -606,7 +606,7 @@ def test_what_was_true_is_asked_for_over_http(served: Served) -> None:
             assert client.get(path, params=asked | before).json()["data"] == [], path
             assert client.get(path, params=asked | {"known_at": "2020-01-01"}).json()["data"] == [], path
         [hit] = client.get("/v1/memories/recall", params={"q": "staging port"}).json()["data"]
-        assert (hit["memory"]["title"][:11], hit["changed_at"]) == ("The staging", None)
+        assert hit["memory"]["title"].startswith("The staging")
 
 
 def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:
