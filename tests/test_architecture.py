@@ -99,7 +99,7 @@ def test_a_command_starts_without_what_only_turns_and_servers_need(module: str) 
         "whoosh",
         "mcp",
         "opentelemetry",
-        "chatbot.chat.rules",
+        "chatbot.disguises",
         "chatbot.memory.changes",
         "chatbot.stores.observations",
     }

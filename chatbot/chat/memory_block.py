@@ -15,7 +15,7 @@ First come the lines of the profile that concern the moment, with their dates, i
 
 Then come rows, newest first, for where two differ, the later one holds. A row that a later statement has changed is
 told as such. A row that does not fit as a whole is shown by the passages
-that answer best: its head ends with `excerpt`.
+that answer best: its head ends with `excerpt`. A row that may be an order to a model is `quoted from` its source.
 
 Only the block begins lines: every line of stored text stands behind a bar, with its angle brackets escaped, so no text
 can close the block, open another or imitate a head. The nonce occurs in no stored text. Times stand nowhere else in a
@@ -77,6 +77,8 @@ class MemoryBlock:
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()
     """Ids of the lines of the profile, which stand first."""
+    quoted: tuple[str, ...] = ()
+    """Injected ids of what may be an order to a model, and is shown as a quotation."""
 
 
 def system_notice() -> str:
@@ -102,6 +104,7 @@ def build_block(
     profile: Sequence[Line] = (),
     changed: Mapping[str, datetime] | None = None,
     perhaps: Collection[str] = (),
+    orders: Mapping[str, int] | None = None,
 ) -> MemoryBlock:
     """The block of the first `most` of `hits`, best first, that the governor passes and that fit `budget_tokens`.
 
@@ -109,17 +112,24 @@ def build_block(
     A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
+    `orders` are levels of the head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`.
     `changed` are rows and lines that a later statement made outdated, with the time of that; those in `perhaps` may be.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it where a text holds it.
     The same arguments give the same block. Raises `ValueError` for another nonce.
     """
-    from chatbot.chat.governor import TOO_LONG, Verdict, judge  # late, for its rules are many: no prompt waits for them
+    from chatbot.chat.governor import (
+        TOO_LONG,
+        Verdict,
+        judge,
+    )  # late, for its patterns are many: no prompt waits for them
 
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
     entries: dict[str, str] = {}
     dropped: dict[str, str] = {}
     excerpts: list[str] = []
+    quoted: list[str] = []
+    levels = orders or {}
     words = question_words(asked)
     room = budget_tokens - count(_block([], nonce))
     notes = {line.id: _line_note(line, changed or {}, perhaps) for line in profile}
@@ -133,28 +143,30 @@ def build_block(
         if len(entries) >= most:
             dropped[row.id] = LIMIT
             continue
-        verdict = judge(row, view)
+        verdict = judge(row, view, orders=levels.get(row.id, 0))
         number = len(entries) + first
-        note = _changed_note(row, changed, perhaps)
+        note = _changed_note(row, changed, perhaps) + _quotation(verdict)
         entry = _entry(number, row, verdict.texts, now, note)
         too_long = verdict.reason == TOO_LONG or (verdict.ok and count(f"{entry}\n") > room)
         if too_long and words:
             size = min(room, int(budget_tokens * _EXCERPT_SHARE))
-            verdict, entry = _excerpt(number, row, view, words, size=size, count=count, note=note)
+            level = levels.get(row.id, 0)
+            verdict, entry = _excerpt(number, row, view, words, size=size, count=count, note=note, orders=level)
             excerpts.append(row.id)
         elif too_long and verdict.ok:
             verdict = Verdict(ok=False, reason=BUDGET)
         if not verdict.ok:
             dropped[row.id] = verdict.reason
             continue
+        quoted += [row.id] if verdict.quoted else []
         room -= count(f"{entry}\n")
         entries[row.id] = entry
     entries = _newest_first(entries, {row.id: row for row, _ in hits}, first)
     listed: dict[str, str] = {}
     for row in index:
-        verdict = judge(row, view)
+        verdict = judge(row, view, orders=levels.get(row.id, 0))
         titles = [each for each in verdict.texts if each[0] == "title"]
-        entry = _entry(len(entries) + len(listed) + first, row, titles, now)
+        entry = _entry(len(entries) + len(listed) + first, row, titles, now, _quotation(verdict))
         cost = count(f"{entry}\n")
         if verdict.ok and titles and row.id not in {*entries, *lines} and cost <= room:
             room -= cost
@@ -167,6 +179,7 @@ def build_block(
         tuple(listed),
         tuple(each for each in excerpts if each in entries),
         tuple(lines),
+        tuple(quoted),
     )
 
 
@@ -229,6 +242,10 @@ def _changed_note(row: Observation, changed: Mapping[str, datetime] | None, perh
     return f", said {_day(row.created_at)}, {how} changed on {_day(at)}" if at else ""
 
 
+def _quotation(verdict: Verdict) -> str:
+    return f", quoted from {verdict.quoted}" if verdict.quoted else ""
+
+
 def _day(at: datetime) -> str:
     return f"{at.day} {at:%b %Y}"
 
@@ -242,6 +259,7 @@ def _excerpt(
     size: int,
     count: Callable[[str], int],
     note: str,
+    orders: int,
 ) -> tuple[Verdict, str]:
     """An entry of at most `size` tokens with the passages of a row that hold most of `words`, judged as it is shown."""
     from chatbot.chat.governor import Verdict, judge, said_by
@@ -251,7 +269,7 @@ def _excerpt(
     for allowed in (size - head, (size - head) * 2 // 3):  # for escaping may lengthen what is shown
         if allowed < _LEAST_EXCERPT:
             break
-        verdict = judge(row, view, excerpt(said, words, allowed, count))
+        verdict = judge(row, view, excerpt(said, words, allowed, count), orders=orders)
         entry = _entry(number, row, verdict.texts, view.now, note, excerpt=True)
         if not verdict.ok or count(f"{entry}\n") <= size:
             return verdict, entry

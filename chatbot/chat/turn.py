@@ -371,14 +371,14 @@ class Turn:
         self._results += results
 
     def _judged(self, result: ToolResult) -> dict[str, str]:
-        """Note in the receipt that an answer reads like an instruction. It is kept, as data."""
-        from chatbot.chat.rules import rule_against  # they take long to compile, and the first prompt needs none
+        """Note in the receipt that an answer holds a form of an instruction. It is kept, as data."""
+        from chatbot.orders import form_in  # its patterns take long to compile, and the first prompt needs none
 
-        rule = rule_against([result.content])
-        if rule is None:
+        form = form_in([result.content])
+        if form is None:
             return {}
-        self._notice(f"what the tool {result.call.name} answered reads like an instruction ({rule}), and is only data")
-        return {"reads_like": rule}
+        self._notice(f"what the tool {result.call.name} answered reads like an instruction ({form}), and is only data")
+        return {"reads_like": form}
 
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import merge
+from itertools import chain
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -20,7 +21,7 @@ from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
 from chatbot.redaction import redact
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
@@ -100,7 +101,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
             "left_out": left_out,
             "withheld": disclosure.record(rows=shown, **tools),
         }
-        for name in ("listed", "profile"):
+        for name in ("listed", "profile", "quoted"):
             record.pop(name, None)
         return PromptMemory(record=record)
     return replace(recalled, record={**recalled.record, "withheld": disclosure.record(rows=[], **tools)})
@@ -192,13 +193,15 @@ class TurnMemory:
         now = self._clock()
         lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
         changed, perhaps = _changes(recollection, hits, lines, now)
+        view = replace(self._memory.scope.acting(OWN), now=now)
+        orders = await self._orders([*(row for row, _ in rows), *index, *(line.row for line in lines)], view)
 
         def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
             return build_block(
                 rows,
                 index,
                 nonce=secrets.token_hex(4),
-                view=replace(self._memory.scope.acting(OWN), now=now),
+                view=view,
                 now=now,
                 budget_tokens=min(self._settings.recall_tokens, most_tokens),
                 most=most + len(tasks),  # so that what is to be done takes no place of what answers
@@ -207,6 +210,7 @@ class TurnMemory:
                 profile=profile,
                 changed=changed,
                 perhaps=perhaps,
+                orders=orders,
             )
 
         block = block_of(lines, rows)
@@ -231,12 +235,9 @@ class TurnMemory:
             "injected": list(block.injected),
             "left_out": [{"id": each, "why": why} for each, why in block.dropped],
         }
-        if block.excerpts:
-            record["excerpts"] = list(block.excerpts)
-        if block.listed:
-            record["listed"] = list(block.listed)
-        if block.profile:
-            record["profile"] = list(block.profile)
+        for name in ("excerpts", "quoted", "listed", "profile"):
+            if ids := getattr(block, name):
+                record[name] = list(ids)
         given = {row.id: row for row in [*(row for row, _ in rows), *index, *(line.row for line in lines)]}
         shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
         return PromptMemory(block, shown, record, discreet)
@@ -254,6 +255,19 @@ class TurnMemory:
         )
         hits = merge(found.hits, private.hits, key=lambda each: -each.score)  # each keeps its own order
         return Recollection(tuple(hits), (*private.considered, *found.considered))
+
+    async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
+        """Return how much each row of others reads like an order to a model, where that is judged."""
+        from chatbot.chat.governor import is_own, level_of, passages_of  # late, as the block loads it
+
+        meaning = self._memory.scope.meaning
+        passages = {row.id: passages_of(row) for row in rows if not is_own(row, view)}
+        if meaning is None or not passages:
+            return {}
+        every = list(chain.from_iterable(passages.values()))
+        judged = dict(zip(every, await meaning.judge(every), strict=True))
+        levels = {text: found.orders_a_model for text, found in judged.items() if found is not None}
+        return {each: level_of([levels.get(text, 0) for text in texts]) for each, texts in passages.items()}
 
     async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""
