@@ -13,7 +13,7 @@ from typing import Any
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.exchanges import EXCHANGE, exchange_draft
+from chatbot.memory.exchanges import EXCHANGE, exchange_draft, without_blocks
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import HEALTH, OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
@@ -290,7 +290,7 @@ class TurnMemory:
         memorability: Memorability | None = None,
         before: str | None = None,
     ) -> str | None:
-        """Remember an exchange word for word; return its id, or None for small talk and mere repetition.
+        """Remember an exchange word for word; return its id, or None where it is not worth keeping.
 
         `before` is what the bot said just before it; None has it read.
         """
@@ -299,7 +299,9 @@ class TurnMemory:
             return None
         if before is None:
             before = await self._said_before(asked_at)
-        draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known, before=before)
+        gate, meaning = memorability or _DEFAULT, self._memory.scope.meaning
+        [judged] = await meaning.judge([without_blocks(text)]) if gate.gate and meaning is not None else [None]
+        draft = exchange_draft(asked_at, text, reply, gate=gate, judged=judged, known=known, before=before)
         if draft is None:
             return None
         [kept] = await self._memory.remember_all([draft])
