@@ -2,9 +2,10 @@
 
 Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
 takes away what is invisible and what speaks in another's name. A row that is not the reader's own is dropped where it
-holds a form of `chatbot.orders`; one that the head `orders_a_model` doubts is shown as a quotation with its source, and
-one of which it is sure is dropped. The reader's own words are never dropped. This is a net: what slips through is still
-only data, for the wall is the fence of the memory block, and the role in which it is sent.
+holds a form of `chatbot.orders`. One that the head `orders_a_model` doubts is shown as a quotation with its source, and
+one of which it is sure is dropped; the head judges lines, and what is longer is a quotation anyhow. The reader's own
+words are never dropped. This is a net: what slips through is still only data, for the wall is the fence of the memory
+block, and the role in which it is sent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from textwrap import wrap
 from typing import Literal
 
 from chatbot.chat.role_marks import without_role_marks
@@ -34,14 +34,13 @@ TOO_LONG = "too-long"
 EMPTY = "empty"
 ORDERS = "orders-a-model"
 """The head was sure. Other reasons are the names of forms: see `chatbot.orders`."""
-DOUBTED, SURE = 1, 2
-"""Levels of the head `orders_a_model`."""
+_SURE = 2
+"""The higher level of the head `orders_a_model`."""
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
 """Sources of rows that the principal said, typed or stated; not what tools, models, imports and files brought."""
-_MOST_PASSAGES = 8
 _LONGEST_SOURCE = 40
-_PASSAGE = 400
-"""Characters that the head judges at once."""
+_LINE = 400
+"""Characters up to which the head judges a row."""
 
 Label = Literal["title", "subtitle", "fact", "text", "person said", "bot replied", "task"]
 
@@ -55,7 +54,7 @@ class Verdict:
     """Empty, or one of the words above, or the name of the form that the row holds."""
     texts: tuple[tuple[Label, str], ...] = ()
     quoted: str = ""
-    """The source of which the row is a quotation, where it may be an order."""
+    """The source of which the row is a quotation, where it may be an order or is long."""
 
 
 def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, orders: int = 0) -> Verdict:
@@ -75,7 +74,8 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
         return Verdict(ok=True, texts=texts)
     if reason := _hostile(row, [text for _, text in shown], [text for _, text in texts], orders):
         return Verdict(ok=False, reason=reason)
-    return Verdict(ok=True, texts=texts, quoted=_origin(row, view) if orders else "")
+    is_quoted = orders > 0 or len(_said(row)) > _LINE
+    return Verdict(ok=True, texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 
 def _unfit(row: Observation, view: View, shown: Sequence[str]) -> str:
@@ -92,7 +92,7 @@ def _hostile(row: Observation, written: Sequence[str], cleaned: Sequence[str], o
     for texts in (cleaned, written, tuple(_beside(row))):
         if form := form_in(texts):
             return form
-    return ORDERS if orders >= SURE else ""
+    return ORDERS if orders >= _SURE else ""
 
 
 def is_own(row: Observation, view: View) -> bool:
@@ -100,15 +100,10 @@ def is_own(row: Observation, view: View) -> bool:
     return row.principal == view.principal and row.source in _OWN_SOURCES
 
 
-def passages_of(row: Observation) -> list[str]:
-    """Return the passages by which the head judges a row, as far as they are read; a short row is one."""
-    said = "\n".join(text for _, text in said_by(row) if text)
-    return wrap(unicodedata.normalize("NFKC", visible(said))[: _MOST_PASSAGES * _PASSAGE], _PASSAGE)
-
-
-def level_of(levels: Sequence[int]) -> int:
-    """Return the level of a row from those of its passages. The head learned from lines: it is sure of lines only."""
-    return max(levels, default=0) if len(levels) <= 1 else min(max(levels), DOUBTED)
+def line_of(row: Observation) -> str:
+    """Return the text by which the head judges a row; empty for one that is too long for it."""
+    said = unicodedata.normalize("NFKC", visible(_said(row)))
+    return said if len(said) <= _LINE else ""
 
 
 def judge_tool(spec: ToolSpec) -> str | None:
@@ -147,6 +142,10 @@ def said_by(row: Observation) -> Iterator[tuple[Label, str]]:
     yield "bot replied", row.assistant_text
     if row.metadata.get("kind") == KIND:
         yield "task", task_of(row).details()
+
+
+def _said(row: Observation) -> str:
+    return "\n".join(text for _, text in said_by(row) if text)
 
 
 def _beside(row: Observation) -> Iterator[str]:

@@ -14,8 +14,8 @@ First come the lines of the profile that concern the moment, with their dates, i
       title | lives in Lisbon
 
 Then come rows, newest first, for where two differ, the later one holds. A row that a later statement has changed is
-told as such. A row that does not fit as a whole is shown by the passages
-that answer best: its head ends with `excerpt`. A row that may be an order to a model is `quoted from` its source.
+told as such. A row that does not fit as a whole is shown by the passages that answer best: its head ends with
+`excerpt`. A row of others that is long, or may be an order to a model, is `quoted from` its source.
 
 Only the block begins lines: every line of stored text stands behind a bar, with its angle brackets escaped, so no text
 can close the block, open another or imitate a head. The nonce occurs in no stored text. Times stand nowhere else in a
@@ -78,7 +78,7 @@ class MemoryBlock:
     profile: tuple[str, ...] = ()
     """Ids of the lines of the profile, which stand first."""
     quoted: tuple[str, ...] = ()
-    """Injected ids of what may be an order to a model, and is shown as a quotation."""
+    """Injected ids of rows that are shown as quotations."""
 
 
 def system_notice() -> str:

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import merge
-from itertools import chain
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -258,16 +257,14 @@ class TurnMemory:
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return how much each row of others reads like an order to a model, where that is judged."""
-        from chatbot.chat.governor import is_own, level_of, passages_of  # late, as the block loads it
+        from chatbot.chat.governor import is_own, line_of  # late, as the block loads it
 
         meaning = self._memory.scope.meaning
-        passages = {row.id: passages_of(row) for row in rows if not is_own(row, view)}
-        if meaning is None or not passages:
+        others = [] if meaning is None else [row for row in rows if not is_own(row, view)]
+        if meaning is None or not others:
             return {}
-        every = list(chain.from_iterable(passages.values()))
-        judged = dict(zip(every, await meaning.judge(every), strict=True))
-        levels = {text: found.orders_a_model for text, found in judged.items() if found is not None}
-        return {each: level_of([levels.get(text, 0) for text in texts]) for each, texts in passages.items()}
+        judged = zip(others, await meaning.judge([line_of(row) for row in others]), strict=True)
+        return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
     async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.governor import EMPTY, HIDDEN, LONGEST_JUDGED, ORDERS, STALE, TOO_LONG, judge, level_of, passages_of
+from chatbot.chat.governor import EMPTY, HIDDEN, LONGEST_JUDGED, ORDERS, STALE, TOO_LONG, judge, line_of
 from chatbot.chat.role_marks import without_role_marks
 from chatbot.disguises import is_invisible, visible
 from chatbot.orders import ORDER, STRUCTURE
@@ -67,12 +67,11 @@ def test_what_the_head_doubts_is_a_quotation_and_what_it_is_sure_of_is_dropped(
     assert judge(row, VIEW, orders=2).reason == ORDERS
 
 
-def test_a_short_row_is_one_passage_and_a_long_one_is_doubted_at_most() -> None:
+def test_the_head_judges_lines_and_what_is_longer_is_a_quotation() -> None:
     short = row_with(("title", "narrative"), ("Ｔｅａ", "at\u200b five"))
-    assert passages_of(short) == ["Tea at five"]
-    long = passages_of(row_with(("narrative",), ("word " * 5_000,)))
-    assert (len(long), max(map(len, long))) == (8, 399)
-    assert [level_of(levels) for levels in ([], [0], [2], [0, 1], [0, 2])] == [0, 0, 2, 1, 1]
+    assert (line_of(short), judge(short, VIEW).quoted) == ("Tea\nat five", "")
+    long = row_with(("narrative",), ("word " * 100,))
+    assert (line_of(long), judge(long, VIEW).quoted) == ("", "elsewhere")
 
 
 @pytest.mark.parametrize("clearance", CLEARANCES)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat.governor import Verdict, judge, level_of, passages_of
+from chatbot.chat.governor import Verdict, judge, line_of
 from chatbot.embed import AgentMemory, open_memory
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.observation import Observation
@@ -20,12 +20,9 @@ PARTS = ("unseen", "later")
 
 async def judged(rows: list[Observation]) -> list[Verdict]:
     embedder = LocalEmbedder()
-    found = []
-    for row in rows:
-        levels = [each.orders_a_model for each in await embedder.judge(passages_of(row))]
-        found.append(judge(row, VIEW, orders=level_of(levels)))
+    levels = [each.orders_a_model for each in await embedder.judge([line_of(row) for row in rows])]
     await embedder.aclose()
-    return found
+    return [judge(row, VIEW, orders=level) for row, level in zip(rows, levels, strict=True)]
 
 
 async def test_most_orders_of_others_are_stopped_or_quoted_and_few_innocent_texts_are_dropped() -> None:
