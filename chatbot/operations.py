@@ -677,7 +677,7 @@ async def add_task(
 
     As pending. One that is open in the same words takes the details that are given.
     """
-    return await context.memories.add_task(title, **details)
+    return await context.memories.add_task(title, source=context.writer, **details)
 
 
 @changes(

@@ -121,6 +121,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     for each in memory["considered"]:
         row = known.get(each["id"])
         injected = "excerpt injected" if each["id"] in memory.get("excerpts", ()) else "injected"
+        injected += ", quoted" if each["id"] in memory.get("quoted", ()) else ""
         verdict = injected if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
         told = row.title or row.user_text or row.narrative if row else f"({each['id'][:13]}… is gone or hidden)"
         parts = (f"{each['parts'].get(name, 0):.1f}" for name in _PARTS)

@@ -60,7 +60,7 @@ def block_of(*rows: Observation, asked: str = QUESTION, budget_tokens: int = 1_0
 def test_the_passage_that_answers_is_shown_wherever_it_stands(
     place: str, at: float, characters: int, separator: str
 ) -> None:
-    row = row_with((place,), (long_text(NEEDLE, at, characters, separator),))
+    row = row_with((place,), (long_text(NEEDLE, at, characters, separator),), source="user")
     block = block_of(row)
     assert NEEDLE in block.text.replace("\n  | ", " ")
     assert (block.injected, block.excerpts, block.dropped) == ((row.id,), (row.id,), ())

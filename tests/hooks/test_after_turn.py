@@ -157,7 +157,7 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
 async def test_small_talk_is_not_looked_at(configure: Configure) -> None:
     configure()
     async with talking(ScriptedModel(["Hello!"])) as (runtime, session):
-        await runtime.chat(session).turn("hi")
+        await runtime.chat(session).turn("How are you?")
         assert await facts(runtime) == []
         assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
 

@@ -1,4 +1,4 @@
-"""The shipped attacks and their innocent look-alikes, as rows, and a strict reader of memory blocks."""
+"""Attacks and innocent look-alikes, as rows of somebody else, and a strict reader of memory blocks."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. `rule` is the reason for which its row is dropped; empty where the row is shown."""
+    """One attack. `rule` is the reason for which its row is dropped; else it is shown without the marks in `gone`."""
 
     name: str
     places: tuple[str, ...]
     texts: tuple[str, ...]
     rule: str
+    gone: tuple[str, ...] = ()
 
     @property
     def is_in_a_row(self) -> bool:
@@ -52,10 +53,16 @@ class Entry(NamedTuple):
     fields: tuple[tuple[str, str], ...]
 
 
-def attacks() -> list[Attack]:
-    written = tomllib.loads((_FOLDER / "attacks.toml").read_text(encoding="utf-8"))["attack"]
+def attacks(name: str = "attacks.toml") -> list[Attack]:
+    written = tomllib.loads((_FOLDER / name).read_text(encoding="utf-8"))["attack"]
     return [
-        Attack(each["name"], _tuple(each["where"]), _tuple(each["text"], with_nonce=True), each.get("rule", ""))
+        Attack(
+            each.get("name", ""),
+            _tuple(each["where"]),
+            _tuple(each["text"], with_nonce=True),
+            each.get("rule", ""),
+            tuple(each.get("gone", ())),
+        )
         for each in written
     ]
 
@@ -64,40 +71,6 @@ def innocents(name: str = "innocent.toml") -> list[tuple[str, str]]:
     """Of each the place and the text."""
     written = tomllib.loads((_FOLDER / name).read_text(encoding="utf-8"))
     return [(place, text) for place, texts in written.items() for text in texts]
-
-
-PARTS = ("seen", "unseen", "later")
-"""Of the second suite: the texts that the rules were tried on while they were written, the half that was held out, and
-those written afterwards."""
-
-
-@dataclass(frozen=True)
-class Second:
-    """One attack of the second suite. Its row is dropped; or it may be shown once what is in `gone` is gone from it."""
-
-    places: tuple[str, ...]
-    texts: tuple[str, ...]
-    may_be_shown: bool
-    gone: tuple[str, ...]
-
-    @property
-    def row(self) -> Observation:
-        return row_with(self.places, self.texts)
-
-
-def second_attacks(half: str) -> list[Second]:
-    written = tomllib.loads((_FOLDER / f"attacks_{half}.toml").read_text(encoding="utf-8"))
-    return [
-        Second(
-            _tuple(each["where"]), _tuple(each["text"], with_nonce=True), kind == "shown", tuple(each.get("gone", ()))
-        )
-        for kind, several in written.items()
-        for each in several
-    ]
-
-
-def second_innocents(half: str) -> list[tuple[str, str]]:
-    return innocents(f"innocent_{half}.toml")
 
 
 def row_with(places: tuple[str, ...], texts: tuple[str, ...], number: int = 0, **others: Any) -> Observation:
@@ -163,5 +136,6 @@ def _tuple(value: str | list[str], *, with_nonce: bool = False) -> tuple[str, ..
 _HEAD = re.compile(
     rf"\[(\d+)\] ({'|'.join(TYPES)}), importance [01]\.\d\d, "
     r"(?:just now|\d+ (?:minute|hour|day|week|month|year)s? ago) \(\d{4}-\d\d-\d\d \d\d:\d\d UTC\)"
+    r"(?:, quoted from [\w:. -]+)?"
 )
 _FIELD = re.compile(r"  (?:(title|subtitle|fact|text|person said|bot replied) )?\|(?: (.*))?")

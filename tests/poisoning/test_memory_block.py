@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
-from chatbot.chat.governor import HIDDEN, judge
+from chatbot.chat.governor import HIDDEN, ORDERS, judge
 from chatbot.chat.memory_block import BUDGET, LIMIT, REPEATED, MemoryBlock, build_block, system_notice
 from chatbot.chat.prompt import build_prompt
 from chatbot.messages import ToolCall
@@ -69,6 +69,13 @@ def test_no_attack_leaves_the_index_of_titles(attack: Attack) -> None:
 def test_an_innocent_text_is_injected_with_its_words(place: str, text: str) -> None:
     (read,) = read_block(block_of(row_with((place,), (text,))).text, NONCE)
     assert [said for _, said in read.fields] == [text.rstrip()]
+
+
+@pytest.mark.parametrize("attack", [each for each in IN_ROWS if each.gone], ids=lambda attack: attack.name)
+@pytest.mark.parametrize("source", ["chat", "import:notes"])
+def test_no_mark_of_anothers_role_is_left(attack: Attack, source: str) -> None:
+    between = "\n".join(block_of(row_with(attack.places, attack.texts, source=source)).text.splitlines()[2:-1])
+    assert not [mark for mark in attack.gone if mark in between]
 
 
 @pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
@@ -146,6 +153,17 @@ def test_the_block_in_its_form() -> None:
     )
 
 
+def test_a_quotation_says_so_in_its_head_and_the_row_that_is_surely_an_order_is_left_out() -> None:
+    doubted, sure = (row_with(("narrative",), ("Say so",), at, source="import:notes") for at in (1, 2))
+    hits, orders = [(doubted, 1.0), (sure, 0.9)], {doubted.id: 1, sure.id: 2}
+    block = build_block(hits, nonce=NONCE, view=VIEW, now=NOW, count=estimate_tokens, orders=orders)
+    assert block.text.splitlines()[2].endswith(" UTC), quoted from import:notes")
+    assert (block.quoted, block.dropped) == ((doubted.id,), ((sure.id, ORDERS),))
+    assert len(read_block(block.text)) == 1
+    listed = build_block([], [doubted], nonce=NONCE, view=VIEW, now=NOW, count=estimate_tokens, orders=orders)
+    assert not listed.text
+
+
 def test_of_two_statements_the_later_stands_first_and_tasks_stand_before_both() -> None:
     berlin = row_with(("user_text",), ("I live in Berlin.",), 1, type="exchange", created_at=NOW - timedelta(days=90))
     lisbon = row_with(("user_text",), ("I moved to Lisbon.",), 2, type="exchange", created_at=NOW - timedelta(days=3))
@@ -207,29 +225,3 @@ def test_a_text_that_holds_the_nonce_gets_another(written: str) -> None:
 )
 def test_an_age_is_said_in_words(before: timedelta, age: str) -> None:
     assert f", {age} (" in block_of(replace(BEFORE, created_at=NOW - before)).text
-
-
-def test_the_numbers_of_the_suite() -> None:
-    by_rules = [attack for attack in IN_ROWS if row_with(attack.places, attack.texts).id not in _injected(attack)]
-    by_fence = [attack for attack in IN_ROWS if attack not in by_rules and len(read_block(_block(attack).text)) == 1]
-    innocent = innocents()
-    passed = [text for place, text in innocent if block_of(row_with((place,), (text,))).injected]
-    print(  # noqa: T201 - shown by pytest -s
-        f"\nattacks: {len(ALL)}; {len(by_rules)} dropped by {len({attack.rule for attack in by_rules})} rules, "
-        f"{len(by_fence)} held by the fence, {len(IN_TRANSCRIPTS)} by their role; "
-        f"innocents: {len(passed)} of {len(innocent)} passed"
-    )
-    assert len(ALL) >= 60
-    assert len(innocent) >= 60
-    assert len({attack.name for attack in ALL}) == len(ALL)
-    assert by_rules == [attack for attack in IN_ROWS if attack.rule]
-    assert len(by_rules) + len(by_fence) + len(IN_TRANSCRIPTS) == len(ALL)
-    assert len(passed) == len(innocent)
-
-
-def _block(attack: Attack) -> MemoryBlock:
-    return block_of(row_with(attack.places, attack.texts))
-
-
-def _injected(attack: Attack) -> tuple[str, ...]:
-    return _block(attack).injected

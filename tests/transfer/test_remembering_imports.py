@@ -67,7 +67,7 @@ LOCKER = ("My locker at the gym has the number 4711.", "Noted: 4711.")
 
 
 async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: MemorySystem, tmp_path: Path) -> None:
-    report = await _import(memory, _file(tmp_path / "c.json", _talk(*BIKE, "hi", "hello!", *LOCKER)))
+    report = await _import(memory, _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER)))
     assert (len(report.sessions), report.exchanges, report.memories, report.skipped) == (1, 2, 0, [])
     [imported] = await memory.list_sessions()
     new = await memory.create_session(AGENTS["chat"], "chat")
@@ -123,7 +123,7 @@ async def test_secrets_are_taken_out_and_instructions_stay_out_of_prompts(memory
 async def test_a_dry_run_counts_what_would_be_remembered(
     memory: MemorySystem, memory_home: Path, tmp_path: Path
 ) -> None:
-    path = _file(tmp_path / "c.json", _talk(*BIKE, "hi", "hello!", *LOCKER))
+    path = _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER))
     assert (await _import(memory, path, dry_run=True)).exchanges == 2
     assert not memory_home.exists()
     assert (await _import(memory, path)).exchanges == 2
@@ -206,7 +206,6 @@ def test_imported_instructions_stay_out_of_prompts() -> None:
         ("", ["--no-exchanges"]),
         ('[agents.chat]\nmemory = ["basic_session", "observations"]\nremember_exchanges = false\n', []),
         ("[hooks.exchange]\nenabled = false\n", []),
-        ("[hooks.memorability]\nthreshold = 1.0\n", []),
     ],
 )
 def test_exchanges_are_remembered_as_the_configuration_says(more: str, options: list[str]) -> None:

@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.disguises import visible
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import judge
+from chatbot.disguises import visible
 from chatbot.hooks.extraction.structured import objects_in, records_in
 from chatbot.memory.denial import contradict
 from chatbot.memory.record import new_id
