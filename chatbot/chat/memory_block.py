@@ -11,7 +11,7 @@
 First come the lines of the profile that concern the moment, with their dates, in at most 200 tokens:
 
     [1] profile, since 2025-12-22, said 2026-01-01
-      title | lives in Lisbon
+      title | home: Lisbon
 
 Then come rows, newest first, for where two differ, the later one holds. A row that a later statement has changed is
 told as such. A row that does not fit as a whole is shown by the passages
@@ -203,8 +203,8 @@ def _profile(
 
 
 def _line_note(line: Line, changed: Mapping[str, datetime], perhaps: Collection[str]) -> str:
-    """The note that a current line is outdated by a statement that fills no slot, or that its source may be."""
-    if line.valid_to is not None or line.ended:
+    """The note that a current line is outdated by a statement that set no other, or that its source may be."""
+    if line.valid_to is not None:
         return ""
     if line.id in changed:
         return f", later changed on {_day(changed[line.id])}"

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from heapq import merge
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -14,8 +13,8 @@ from chatbot.config import AgentSettings
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.profile_lines import HEALTH, OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
+from chatbot.memory.profile_lines import OWN, Line
+from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
@@ -174,7 +173,8 @@ class TurnMemory:
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
         places = most if choose is None else 2 * most
-        recollection = await self._recollection(said, max(places, candidates) if rank else places, exclude)
+        limit = max(places, candidates) if rank else places
+        recollection = await self._memory.recall(said, limit=limit, exclude=exclude)
         hits = recollection.hits
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
@@ -190,10 +190,10 @@ class TurnMemory:
             rows = [(row, 1.0) for row in tasks] + rows
             index = await self._index()
         now = self._clock()
-        lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
+        lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
         changed, perhaps = _changes(recollection, hits, lines, now)
 
-        def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
+        def block_of(profile: Sequence[Line]) -> MemoryBlock:
             return build_block(
                 rows,
                 index,
@@ -209,11 +209,9 @@ class TurnMemory:
                 perhaps=perhaps,
             )
 
-        block = block_of(lines, rows)
+        block = block_of(lines)
         public = [line for line in lines if line.sensitivity == "public"]
-        told = [each for each in rows if each[0].sensitivity == "public"]
-        is_public = len(public) == len(lines) and len(told) == len(rows)
-        discreet = None if is_public else block_of(public, told)
+        discreet = None if public == lines else block_of(public)
         chosen = {each.id for each in hits}
         considered = [
             {
@@ -241,24 +239,11 @@ class TurnMemory:
         shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
         return PromptMemory(block, shown, record, discreet)
 
-    async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
-        """Recall memories about a message; with private exchanges if the user has told of their health."""
-        found = await self._memory.recall(said, limit=limit, exclude=exclude)
-        told = await self._memory.list_observations(
-            types=(EXCHANGE,), metadata={HEALTH: True}, limit=1, ask=("private",)
-        )
-        if not told.rows:
-            return found
-        private = await self._memory.recall(
-            said, limit=limit, exclude=exclude, ask=("private",), types=(EXCHANGE,), metadata={HEALTH: True}
-        )
-        hits = merge(found.hits, private.hits, key=lambda each: -each.score)  # each keeps its own order
-        return Recollection(tuple(hits), (*private.considered, *found.considered))
-
-    async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
+    async def _profile(self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""
         before = set(self.before.block.profile if self.before.block else ())
-        lines = await self._memory.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
+        found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
+        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in before]
 
     async def note_use(self, recalled: PromptMemory) -> None:

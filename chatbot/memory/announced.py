@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from chatbot.memory.denial import contradict, takes_back
-from chatbot.memory.slot_words import KIN
 from chatbot.stores.text.analysis import terms
 
 _ENDED = re.compile(
@@ -59,6 +58,28 @@ _COMMON = frozenset(
     )
 )
 """Terms that two sentences may share without being about the same thing."""
+KIN = {
+    **{
+        each: each
+        for each in """
+    wife husband partner girlfriend boyfriend fiance spouse mother father sister brother son daughter child baby
+    uncle aunt cousin nephew niece grandmother grandfather grandson granddaughter stepmother stepfather
+    mother-in-law father-in-law sister-in-law brother-in-law boss manager friend colleague flatmate roommate
+    landlord landlady doctor dentist therapist nanny neighbour teacher tutor dog cat puppy kitten rabbit parrot
+    horse pony hamster turtle tortoise fish bird budgie goldfish lizard snake ferret goat cow hen
+""".split()  # noqa: SIM905 - forty pairs of quotes would be unreadable
+    },
+    **dict.fromkeys(("mum", "mom", "mama"), "mother"),
+    **dict.fromkeys(("dad", "papa"), "father"),
+    **dict.fromkeys(("grandma", "granny", "nana"), "grandmother"),
+    **dict.fromkeys(("grandpa", "grandad", "granddad"), "grandfather"),
+    "fiancé": "fiance",
+    "fiancée": "fiance",
+    "fiancee": "fiance",
+    "neighbor": "neighbour",
+    "kid": "child",
+}
+"""Relatives, people and animals of a person, each with the noun that stands for it."""
 _KIN = re.compile(rf"\b(?:my|our|his|her|their)\s+(?:\w+\s+)?({'|'.join(map(re.escape, KIN))})\b")
 _NUMBERS = "one two three four five six seven eight nine ten eleven twelve"
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"

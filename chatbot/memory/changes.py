@@ -1,9 +1,9 @@
 """Detection of outdated statements: the later says something else about the same thing. Pure, by rule, in English.
 
-Two statements are about the same thing where they fill the same slot of a profile, or have the same subject and tell
-the same kind of thing about it ("My rent is …", "My mum lives in …"). The later one changes the earlier where such a
-thing has one value at a time, where it says so ("now", "no longer", "actually", "not ricotta"), or where it denies
-what was said. What is said of another person, of another time, or besides, changes nothing.
+Two statements are about the same thing where they have the same subject and tell the same kind of thing about it ("My
+rent is …", "My mum lives in …"). The later one changes the earlier where such a thing has one value at a time, where it
+says so ("now", "no longer", "actually", "not ricotta"), or where it denies what was said. What is said of another
+person, of another time, or besides, changes nothing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 
-from chatbot.memory.announced import announces, may_change
+from chatbot.memory.announced import KIN, announces, may_change
 from chatbot.memory.denial import denials, takes_back
-from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.profile_lines import Line
 from chatbot.memory.scoring import Nearness, outstanding
-from chatbot.memory.slot_words import KIN, holds_several
-from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
 from chatbot.stores.observation import Observation, is_own
 from chatbot.stores.text.analysis import terms
 
 _MOST_WORDS = 30
-"""A longer text tells a story: of its clauses none is compared, only what fills a slot."""
+"""A longer text tells a story: of its clauses none is compared."""
 _MOST_CLAUSES = 8
 _ALIKE = 0.6
 """The share of the words of the shorter one that a statement and its denial have in common."""
@@ -78,11 +75,6 @@ class Statement:
         return tuple(found[:_MOST_CLAUSES])
 
     @cached_property
-    def slots(self) -> tuple[SlotStatement, ...]:
-        """Return what it says for a profile."""
-        return tuple(stated(self.text, self.question))
-
-    @cached_property
     def sentences(self) -> tuple[str, ...]:
         """Its sentences, where it is short enough to be about one thing."""
         is_plain = len(self.text.split()) <= _MOST_WORDS
@@ -126,12 +118,12 @@ def outdated(
 def outdated_lines(lines: Iterable[Line], rows: Sequence[Observation], now: datetime) -> dict[str, datetime]:
     """The current lines of a profile that a later statement among the rows has changed, by id, with the time of that.
 
-    Such a statement fills no slot, or the line would have been replaced.
+    Such a statement set no other value, or the line would have been replaced.
     """
     told = _told_by(rows, now)
     found: dict[str, datetime] = {}
     for line in lines:
-        if line.valid_to is None and not line.ended:
+        if line.valid_to is None:
             old = statement(_in_words(line))
             later = [row for row in told if said_at(row) > line.said_at and _speaks_for(row, line.row)]
             if changed := [said_at(row) for row in later if changes(old, _statement(row))]:
@@ -146,10 +138,7 @@ def _told_by(rows: Sequence[Observation], now: datetime) -> list[Observation]:
 
 def _in_words(line: Line) -> str:
     """Return a line as its person would say it."""
-    of, is_named, value = line.title.partition(": ")
-    if is_named:
-        return f"My {of} is {value}"
-    return f"I'm {line.title}" if line.slot == "allergy" else in_first_person(f"The user {line.title}")
+    return f"My {line.key} is {line.value}"
 
 
 def _is_nearest(old: str, change: Change, found: Mapping[str, Change], nearness: Nearness) -> bool:
@@ -200,8 +189,6 @@ def _speaks_for(later: Observation, earlier: Observation) -> bool:
 
 def changes(earlier: Statement, later: Statement) -> bool:
     """Return whether the later statement makes the earlier one outdated."""
-    if any(_changes_slot(old, new) for old in earlier.slots for new in later.slots):
-        return True
     if any(_changes(old, new) for old in earlier.clauses for new in later.clauses):
         return True
     return announces(later.sentences, earlier.sentences)
@@ -209,7 +196,7 @@ def changes(earlier: Statement, later: Statement) -> bool:
 
 @lru_cache(maxsize=4_096)
 def statement(text: str, question: str = "") -> Statement:
-    """Return the slots, clauses and sentences of a text."""
+    """Return the clauses and sentences of a text."""
     return Statement(text, question)
 
 
@@ -411,15 +398,6 @@ def _whose(word: str) -> str:
 
 
 # --- comparing -------------------------------------------------------------------------------------------------------
-
-
-def _changes_slot(old: SlotStatement, new: SlotStatement) -> bool:
-    if old.slot != new.slot or old.ended:
-        return False
-    same = old.value.casefold() == new.value.casefold()
-    if new.ended:
-        return same
-    return not same and (not holds_several(old.slot) or new.corrects)
 
 
 def _changes(old: Clause, new: Clause) -> bool:

@@ -225,7 +225,7 @@ class MemoryReads(ScopedOperations):
 
     async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.past import known, left_since, moment, scored_past, until
-        from chatbot.memory.profile_lines import changed_sources, changes_told, is_proposable, slot_rows
+        from chatbot.memory.profile_lines import changed_sources, changes_told, is_proposable, line_rows
         from chatbot.memory.recall import (
             RECALLED,
             RankedMemory,
@@ -269,7 +269,7 @@ class MemoryReads(ScopedOperations):
             written = await known(scope, view, list(rows.values()), asked.known_at)
             rows = {each: row for each, row in rows.items() if each in written}
         choice = telling_first(choice, rows, message, most)
-        changed = changed_sources(await slot_rows(scope)) if choice else {}
+        changed = changed_sources(await line_rows(scope)) if choice else {}
         changed |= changes_told(rows.values(), view.now)
         if at is not None:
             changed = {each: when for each, when in changed.items() if when <= at}
