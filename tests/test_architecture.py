@@ -122,7 +122,6 @@ def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> No
         "chatbot.chat.turn",
         "chatbot.memory.episode",
         "chatbot.memory.recall",
-        "chatbot.memory.slots",
         "chatbot.operations",
         "rich",
     }

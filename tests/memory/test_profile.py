@@ -1,4 +1,4 @@
-"""Statements of people about themselves fill typed slots, which keep their dates, their source and their history."""
+"""What people state under a key keeps its dates, its source and its history; what they say is listed by facet."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -60,94 +60,101 @@ def day_of(day: float) -> datetime:
     return BEGIN + timedelta(days=day)
 
 
+async def state(memories: Memory, clock: Clock, day: float, key: str, value: str) -> str:
+    """Say something on a day, of which a model makes a line of the profile; return the id of what was said."""
+    said = await say(memories, clock, day, f"My {key} is {value}.")
+    await memories.profile_learn([(key, value)], said, day_of(day))
+    return said
+
+
 def told(lines: list[Line]) -> dict[str, str]:
-    return {line.slot: line.value for line in lines if not line.ended}
+    return {line.key: line.value for line in lines}
 
 
-async def test_the_newest_statement_holds_and_the_one_before_stays_in_the_history(
+async def test_the_newest_value_holds_and_the_one_before_stays_in_the_history(
     session: SessionHandle, clock: Clock
 ) -> None:
-    first = await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I moved to Lisbon!")
+    first = await state(session, clock, 0, "home", "Berlin")
+    await state(session, clock, 90, "home", "Lisbon")
     [line] = await session.profile("home")
     assert (line.value, line.valid_from, line.valid_to) == ("Lisbon", day_of(90), None)
     berlin, lisbon = await session.profile_history("home")
     assert (berlin.value, berlin.valid_to, berlin.sources) == ("Berlin", lisbon.valid_from, (first,))
 
 
-async def test_a_statement_of_a_time_that_was_holds_then(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I moved to Lisbon two weeks ago.")
+async def test_a_value_holds_since_a_time_and_is_known_since_it_was_told(session: SessionHandle, clock: Clock) -> None:
+    await state(session, clock, 0, "home", "Berlin")
+    clock.now = day_of(90)
+    await session.profile_set("home", "Lisbon", since=day_of(76))
     assert told(await session.profile(as_of=day_of(70))) == {"home": "Berlin"}
     assert told(await session.profile(as_of=day_of(80))) == {"home": "Lisbon"}
     assert told(await session.profile(known_at=day_of(80))) == {"home": "Berlin"}
     assert told(await session.profile(as_of=day_of(-1))) == {}
 
 
-async def test_a_correction_was_true_before_and_known_only_since(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "My birthday is on 3 June.")
-    await say(session, clock, 1, "Sorry, my birthday is on 4 June.")
-    assert told(await session.profile(as_of=day_of(0.5))) == {"birthday": "4 June"}
-    assert told(await session.profile(known_at=day_of(0.5))) == {"birthday": "3 June"}
+async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_the_place_of_all(
+    session: SessionHandle, clock: Clock
+) -> None:
+    await session.profile_set("favourite tea", "sencha")
+    clock.now = day_of(1)
+    await session.profile_set("favourite tea", "oolong", also=True)
+    clock.now = day_of(2)
+    assert [line.value for line in await session.profile("favourite tea")] == ["oolong", "sencha"]
+    assert (await session.profile_set("Favourite Tea", "Sencha")).outcome == "exact_dup"
+    await session.profile_set("favourite tea", "genmaicha")
+    assert [line.value for line in await session.profile("favourite tea")] == ["genmaicha"]
+    assert told(await session.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
+    assert [line.value for line in await session.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]
 
 
-async def test_a_denial_ends_just_the_value_that_it_denies(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I'm allergic to peanuts and cats.")
-    await say(session, clock, 1, "Turns out I'm not allergic to cats.")
-    lines = await session.profile("allergy")
-    assert {line.value: line.ended for line in lines} == {"peanuts": False, "cats": True}
-    assert {line.sensitivity for line in lines} == {"private"}
-    assert await session.profile("allergy", ask=("public",)) == []
+async def test_what_was_marked_private_stays_private_and_unmarked_is_public(session: SessionHandle) -> None:
+    await session.profile_set("allergy", "peanuts", sensitivity="private")
+    await session.profile_set("allergy", "cats")
+    await session.profile_set("home", "Graz")
+    assert told(await session.profile(ask=("public",))) == {"home": "Graz"}
+    assert told(await session.profile()) == {"allergy": "cats", "home": "Graz"}
 
 
 async def test_what_was_said_earlier_and_written_later_does_not_win(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 90, "I live in Lisbon.")
-    await say(session, clock, 10, "I live in Berlin.")
+    await state(session, clock, 90, "home", "Lisbon")
+    await state(session, clock, 10, "home", "Berlin")
     assert told(await session.profile()) == {"home": "Lisbon"}
     assert told(await session.profile(as_of=day_of(50))) == {"home": "Berlin"}
 
 
 async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    draft = Draft(type="exchange", user_text="I live in Mars City.", source="chat", created_at=day_of(400))
-    await session.remember_all([draft])
-    assert told(await session.profile()) == {"home": "Berlin"}
+    said = await state(session, clock, 0, "home", "Berlin")
+    assert await session.profile_learn([("home", "Berlin Mitte")], said, day_of(400)) == []
     with pytest.raises(InvalidValue, match="future"):
         await session.profile_set("home", "Mars City", since=day_of(400))
+    assert told(await session.profile()) == {"home": "Berlin"}
 
 
 async def test_purging_a_statement_does_not_bring_the_older_one_back(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    newest = await say(session, clock, 90, "I moved to Lisbon.")
+    await state(session, clock, 0, "home", "Berlin")
+    newest = await state(session, clock, 90, "home", "Lisbon")
     await session.purge(newest)
     assert await session.profile("home") == []
     assert [line.value for line in await session.profile_history("home")] == ["Berlin"]
 
 
 async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "I live in Berlin.")
+    said = await state(session, clock, 0, "home", "Berlin")
     await session.forget(said)
     assert await session.profile() == []
 
 
-@pytest.mark.parametrize("source", ["import:chatgpt", "tool", "file:notes.md", "auto"])
-async def test_what_is_not_said_here_changes_nothing(session: SessionHandle, clock: Clock, source: str) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I live in Lisbon.", source)
-    assert told(await session.profile()) == {"home": "Berlin"}
-
-
-async def test_the_words_of_the_bot_change_nothing(session: SessionHandle, clock: Clock) -> None:
-    draft = Draft(type="exchange", user_text="Tell me of yourself.", assistant_text="I live in Lisbon.", source="chat")
-    await session.remember_all([draft])
+@pytest.mark.parametrize("source", ["chat", "import:chatgpt", "tool", "file:notes.md", "auto"])
+async def test_what_is_said_states_nothing_by_itself(session: SessionHandle, clock: Clock, source: str) -> None:
+    await say(session, clock, 0, "I live in Lisbon and my name is Marta.", source)
     assert await session.profile() == []
 
 
-async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem, clock: Clock) -> None:
+async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
     owner = system.memories("chat")
-    await say(owner, clock, 0, "I live in Berlin.")
+    await owner.profile_set("home", "Berlin")
     guest = system.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memories("chat")
-    await say(guest, clock, 1, "I live in Lisbon.")
+    await guest.profile_set("home", "Lisbon")
     assert told(await owner.profile()) == {"home": "Berlin"}
     assert told(await guest.profile()) == {"home": "Lisbon"}
 
@@ -155,8 +162,9 @@ async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem, clock: C
 async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_what_was_said_in_private(
     system: MemorySystem, clock: Clock
 ) -> None:
-    await say(system.memories("chat"), clock, 0, "I live in Berlin.")
-    await say(system.cleared_for("familiar").memories("chat"), clock, 1, "I live in Lisbon.")
+    await system.memories("chat").profile_set("home", "Berlin")
+    clock.now = day_of(1)
+    await system.cleared_for("familiar").memories("chat").profile_set("home", "Lisbon")
     assert told(await system.memories("chat").profile()) == {"home": "Berlin"}
 
 
@@ -174,37 +182,35 @@ async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySys
 @pytest.mark.parametrize("held", [None, "text", {}, {"value": None}, {"value": ["x"]}, {"value": {"x": 1}}])
 async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held: object) -> None:
     owner = system.memories("chat")
-    metadata = {"kind": "proposed", "slot": "home"} | ({} if held is None else {"held": held})
+    metadata = {"kind": "proposed line", "line": "home"} | ({} if held is None else {"held": held})
     kept = await owner.remember("a proposal of home", category="profile", metadata=metadata)
     assert await owner.profile_proposals() == []
     with pytest.raises(UnknownObservation):
         await owner.profile_accept(kept.id)
 
 
-async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(system: MemorySystem, clock: Clock) -> None:
+@pytest.mark.parametrize(("also", "homes"), [(False, ["Lisbon"]), (True, ["Lisbon", "Berlin"])])
+async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
+    system: MemorySystem, clock: Clock, *, also: bool, homes: list[str]
+) -> None:
     owner = system.memories("chat")
-    await say(owner, clock, 0, "I live in Berlin.")
+    await owner.profile_set("home", "Berlin")
+    clock.now = day_of(1)
     tool = system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
-    await tool.profile_set("home", "Lisbon")
+    await tool.profile_set("home", "Lisbon", also=also)
     assert told(await owner.profile()) == {"home": "Berlin"}
     [proposal] = await owner.profile_proposals()
     await owner.profile_accept(proposal.id)
-    assert told(await owner.profile()) == {"home": "Lisbon"}
+    assert [line.value for line in await owner.profile("home")] == homes
     assert await owner.profile_proposals() == []
 
 
-async def test_an_answer_to_the_bots_own_question_fills_a_slot(session: SessionHandle) -> None:
-    draft = Draft(type="exchange", user_text="Marta", source="chat", metadata={"question": "What's your name?"})
-    await session.remember_all([draft])
-    assert told(await session.profile()) == {"name": "Marta"}
-
-
-async def test_any_slot_can_be_set_pinned_and_forgotten(session: SessionHandle) -> None:
+async def test_any_key_can_be_set_pinned_and_forgotten(session: SessionHandle) -> None:
     await session.profile_set("Editor", "Helix")
     await session.profile_set("editor", "Vim")
     await session.profile_pin("Editor")
     [line] = await session.profile()
-    assert (line.slot, line.value, line.pinned) == ("editor", "Vim", True)
+    assert (line.key, line.value, line.pinned) == ("editor", "Vim", True)
     await session.profile_set("editor", "Kakoune")
     assert [line.pinned for line in await session.profile()] == [True], "another value is as important"
     assert len(await session.profile_history("Editor")) == 3
@@ -218,16 +224,16 @@ async def test_a_pin_is_neither_kept_nor_filled(session: SessionHandle, clock: C
     said = await say(session, clock, 0, "My PIN is 4821.")
     [row] = await session.get([said])
     assert row.user_text == "My PIN is [redacted: pin]."
-    for slot, value in (
+    for key, value in (
         ("door code", "4821"),
         ("PUK", "1234 5678"),
         ("locker combination", "12-34-56"),
         ("note", SECRET),
     ):
         with pytest.raises(InvalidValue, match="would hold a secret"):
-            await session.profile_set(slot, value)
+            await session.profile_set(key, value)
     assert (await session.profile_set("locker number", "4821")).outcome == "added"
-    assert [line.slot for line in await session.profile()] == ["locker number"]
+    assert [line.key for line in await session.profile()] == ["locker number"]
 
 
 async def test_a_key_of_ones_own_names_one_row(session: SessionHandle) -> None:
@@ -258,16 +264,18 @@ async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> Non
     assert [row.id for row in await system.profile_proposals()] == [proposal.id]
 
 
-async def test_facts_of_a_model_fill_the_same_slots(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "We are packing with Rex, Lisbon here we come, and the Berlin flat is gone.")
-    facts = [
-        "The user lives in Lisbon.",
-        "The user's dog is called Rex.",
-        "Anna lives in Hull.",
-        "The user might move.",
+async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle, clock: Clock) -> None:
+    said = await say(session, clock, 0, "Lisbon here we come, with Rex and Luna! The Berlin flat is gone.")
+    stated = [("Home", "Lisbon"), ("dog", "Rex"), ("dog", "Luna"), ("door code", "4821"), ("", "Berlin"), ("flat", "")]
+    await session.profile_learn(stated, said, day_of(0))
+    lines = await session.profile()
+    assert [(line.key, line.value, line.by) for line in lines] == [
+        ("dog", "Luna", "model"),
+        ("dog", "Rex", "model"),
+        ("home", "Lisbon", "model"),
     ]
-    await session.profile_learn(facts, said, day_of(0))
-    assert told(await session.profile()) == {"home": "Lisbon", "dog": "Rex"}
+    assert {line.sources for line in lines} == {(said,)}
+    assert await session.profile_proposals() == []
 
 
 async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: Clock) -> None:
@@ -289,10 +297,10 @@ async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: 
 async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profile(
     session: SessionHandle, clock: Clock
 ) -> None:
-    old = await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I moved to Lisbon.")
+    old = await state(session, clock, 0, "home", "Berlin")
+    await state(session, clock, 90, "home", "Lisbon")
     clock.now = day_of(200)
-    [hit] = (await session.recall("Do I live in Berlin or in Lisbon?", as_of=day_of(50))).hits
+    [hit] = (await session.recall("Is my home in Berlin or in Lisbon?", as_of=day_of(50))).hits
     assert (hit.id, hit.changed_at) == (old, None)
 
 
@@ -323,8 +331,8 @@ async def test_a_statement_of_another_person_changes_nothing(session: SessionHan
 
 
 async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "I live in Berlin, near the river.")
-    recollection = await session.recall("Where do I live in Berlin?")
+    said = await state(session, clock, 0, "home", "Berlin")
+    recollection = await session.recall("What is my home in Berlin?")
     assert [hit.id for hit in recollection.hits] == [said]
     assert "in the profile" in {each.verdict for each in recollection.considered}
 
@@ -347,7 +355,7 @@ def test_a_question_names_the_time_that_it_is_about(asked: str, expected: dateti
 
 
 async def test_a_value_whose_successor_holds_since_before_it_never_held(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 100, "I live in Berlin.")
+    await state(session, clock, 100, "home", "Berlin")
     clock.now = day_of(120)
     await session.profile_set("home", "Lisbon", since=day_of(10))
     berlin = next(line for line in await session.profile_history("home") if line.value == "Berlin")
