@@ -291,8 +291,8 @@ def _touches_files(node: ast.AST) -> bool:
 
 ONE_THING = {
     "an HTTP shape of what the core returns": {
-        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "PurgeResult", "RankedMemory", "SessionHit",
-        "Task", "Turn", "Usage", "User", "UserErasure", "Version",
+        "AddResult", "Alias", "Comparison", "FacetStatement", "Hit", "Line", "Person", "Profile", "PurgeResult",
+        "RankedMemory", "SessionHit", "Task", "Turn", "Usage", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},
     "a list by parts, in the stores and over HTTP": {"Page"},
