@@ -349,7 +349,7 @@ async def _state(
         subject=stated.key,
         metadata={KIND: LINE, LINE: stated.key, HELD: held | _beside(stated)} | pinned,
         source=CATEGORY,
-        sensitivity=sensitivity or _strictest(replaced),
+        sensitivity=sensitivity or _strictest(lines),
         created_at=said_at,
         derived_from=(source,) if source else (),
         supersedes=replaced[0].id if replaced and later is None else None,
@@ -399,7 +399,7 @@ def _beside(stated: ProfileValue) -> dict[str, bool]:
 
 
 def _strictest(lines: Iterable[Line]) -> Sensitivity:
-    """Return the sensitivity of a value: that of those before it."""
+    """Return the sensitivity of a value: that of the others of its key."""
     return max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
 
 

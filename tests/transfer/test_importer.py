@@ -362,9 +362,7 @@ async def test_no_file_changes_a_profile_or_what_was_said_last(memory: MemorySys
     lines = [
         {"kind": "memories", "format": 1},
         {"kind": "observation"} | row | {"id": row["id"][:-4] + "ffff", "metadata": forged},
-        {"kind": "observation"}
-        | row
-        | {"id": row["id"][:-4] + "eeee", "metadata": forged, "title": "home: Mars City"},
+        {"kind": "observation"} | row | {"id": row["id"][:-4] + "eeee", "metadata": forged, "title": "home: Mars City"},
         {"kind": "observation", "id": row["id"][:-4] + "dddd", "created_at": row["created_at"]}
         | {"updated_at": row["updated_at"], "sensitivity": "public", "title": "I live in Berlin", "source": "chat"},
     ]

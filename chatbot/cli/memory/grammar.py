@@ -106,7 +106,7 @@ def _add_profile(verbs: Verbs) -> None:
     given.add_argument("value", metavar="VALUE", help="the value")
     given.add_argument("--since", type=past, metavar="WHEN", help="time from which it holds (default: now)")
     given.add_argument("--also", action="store_true", help="keep the other values of the key")
-    given.add_argument("--sensitivity", choices=OWN, help="default: as the value that it replaces, or public")
+    given.add_argument("--sensitivity", choices=OWN, help="default: as the other values of the key")
     for name, summary in (
         ("pin", "show a key in every prompt"),
         ("unpin", "show a key only where it matters"),

@@ -43,7 +43,7 @@ class NewValue(RequestBody):
     also: Flag = False
     """True puts it beside the values that the key has; otherwise it takes their place."""
     sensitivity: Sensitivity | None = None
-    """How sensitive it is; default: as those whose place it takes."""
+    """How sensitive it is; default: as the other values of the key."""
 
 
 class Pin(RequestBody):

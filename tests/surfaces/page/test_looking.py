@@ -213,16 +213,16 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Serve
     go(page, "Profile")
     expect(page.locator(".rows")).to_contain_text("No profile yet")
     for value in ("Berlin", "Lisbon"):
-        page.get_by_label("Slot, such as home or job").fill("home")
+        page.get_by_label("Key, such as home or favourite tea").fill("home")
         page.get_by_label("Value").fill(value)
         page.get_by_role("button", name="Set").click()
-        expect(page.get_by_role("link", name=f"lives in {value}")).to_be_visible()
-    page.get_by_role("button", name="Pin: lives in Lisbon").click()
-    expect(page.get_by_role("button", name="Unpin: lives in Lisbon")).to_be_visible()
+        expect(page.get_by_role("link", name=f"home: {value}")).to_be_visible()
+    page.get_by_role("button", name="Pin: home: Lisbon").click()
+    expect(page.get_by_role("button", name="Unpin: home: Lisbon")).to_be_visible()
     page.get_by_role("link", name="History").click()
-    expect(page.locator(".task a")).to_have_text(["lives in Berlin", "lives in Lisbon"])
-    page.get_by_role("link", name="All slots").click()
-    page.get_by_role("button", name="Forget: lives in Lisbon").click()
+    expect(page.locator(".task a")).to_have_text(["home: Berlin", "home: Lisbon"])
+    page.get_by_role("link", name="The whole profile").click()
+    page.get_by_role("button", name="Forget: home: Lisbon").click()
     expect(page.locator(".rows")).to_contain_text("No profile yet")
 
 
