@@ -11,7 +11,6 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from chatbot.cli.memory.verb_run import VerbRun
     from chatbot.memory.reading import Hit
 
 _FOUND = 10
@@ -68,12 +67,6 @@ class MemorySlash(Slash):
         await session.forget(one)
         self._screen.say(f"forgotten; chatbot memory restore {one} restores it", "dim")
 
-    async def do_profile(self, _: str) -> None:
-        """Show your profile and what you said last about home, work, family and so on."""
-        from chatbot.cli.memory.profile import profile
-
-        await profile(self._verb_run(deed=None, as_of=None, known_at=None, page_after=0, limit=0))
-
     async def do_people(self, text: str) -> None:
         """List people: /people [part of a name]."""
         await self._run("list_people", query=[text] if text else [])
@@ -120,12 +113,9 @@ class MemorySlash(Slash):
     async def _run(self, operation: str, **asked: object) -> None:
         """Run an operation as `chatbot memory` does, and show what it gives."""
         from chatbot.cli.memory.command import run_operation
+        from chatbot.cli.memory.verb_run import VerbRun
         from chatbot.operations import OPERATIONS
 
-        await run_operation(self._verb_run(**asked), OPERATIONS[operation])
-
-    def _verb_run(self, **asked: object) -> VerbRun:
-        from chatbot.cli.memory.verb_run import VerbRun
-
         args = argparse.Namespace(json=False, **asked)
-        return VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().within())
+        run = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().within())
+        await run_operation(run, OPERATIONS[operation])
