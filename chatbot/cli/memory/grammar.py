@@ -8,7 +8,6 @@ from pathlib import Path
 from chatbot.cli.bind import Verbs, add_filter, add_operations
 from chatbot.cli.option_values import add_pages, past, whole_days
 from chatbot.cli.sessions.grammar import add_bulk, add_import
-from chatbot.memory.profile_lines import OWN
 
 
 def add_memory(memory: argparse.ArgumentParser) -> None:
@@ -106,7 +105,7 @@ def _add_profile(verbs: Verbs) -> None:
     given.add_argument("value", metavar="VALUE", help="the value")
     given.add_argument("--since", type=past, metavar="WHEN", help="time from which it holds (default: now)")
     given.add_argument("--also", action="store_true", help="keep the other values of the key")
-    given.add_argument("--sensitivity", choices=OWN, help="default: as the other values of the key")
+    given.add_argument("--sensitivity", choices=("public", "private"), help="default: as the other values of the key")
     for name, summary in (
         ("pin", "show a key in every prompt"),
         ("unpin", "show a key only where it matters"),
