@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
-from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
+from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.vectors import vector
 
@@ -389,3 +389,73 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_firs
         hits = (await session.recall("How many cats do I have?", limit=2)).hits
         assert hits[0].id == new
         assert old in [hit.id for hit in hits[1:]] or len(hits) == 1
+
+
+class Facets(Embedder):
+    """A text that begins with the name of a facet and a colon is about that; the rest states nothing."""
+
+    name = "facets"
+    sends_away = False
+    dimension = 3
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        axes = {"home": (1.0, 0.0, 0.0), "work": (0.0, 1.0, 0.0)}
+        return EmbeddingResult([vector(axes.get(text.partition(":")[0], (0.0, 0.0, 1.0))) for text in texts], Usage())
+
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        found = [text.partition(":")[0] for text in texts]
+        facets = [tuple({name} & {"home", "work"}) for name in found]
+        return [Judgement(False, bool(names), 0, names, {}) for names in facets]  # noqa: FBT003 - declared so
+
+    def directions(self) -> dict[str, Direction]:
+        return {"home": Direction(vector((1.0, 0.0, 0.0)), 0.9), "work": Direction(vector((0.0, 1.0, 0.0)), 0.9)}
+
+
+@pytest.fixture
+async def faceted(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(tmp_path / "faceted", clock=clock, embedder=Facets()) as memory:
+        yield memory
+
+
+async def test_what_was_said_last_is_listed_by_facet_newest_first_in_the_persons_words(
+    faceted: MemorySystem, clock: Clock
+) -> None:
+    owner = faceted.memories("chat")
+    said = [await say(owner, clock, day, f"home: I moved\nto street {day}.") for day in range(5)]
+    await say(owner, clock, 5, "Where do I live?")
+    await say(owner, clock, 6, "work: " + "I bake bread " * 50)
+    facets = await owner.facets()
+    assert [(each.id, each.said_at) for each in facets["home"]] == [(said[day], day_of(day)) for day in (4, 3, 2)]
+    assert facets["home"][0].text == "home: I moved to street 4."
+    assert (len(facets["work"][0].text), facets["work"][0].text[-1]) == (200, "…")
+    assert [len(each) for each in (await owner.facets(limit=1)).values()] == [1, 1]
+
+
+async def test_a_statement_of_long_ago_is_found_by_its_facet(faceted: MemorySystem, clock: Clock) -> None:
+    owner = faceted.memories("chat")
+    old = await say(owner, clock, 0, "home: I live in Gent.")
+    for number in range(100):
+        await say(owner, clock, 1 + number, f"So much for day {number}.")
+    await owner.embed_memories()
+    assert [each.id for each in (await owner.facets())["home"]] == [old]
+
+
+async def test_facets_list_what_their_person_said_here_or_imported_and_nothing_private_unasked(
+    faceted: MemorySystem, clock: Clock
+) -> None:
+    owner = faceted.memories("chat")
+    imported = await say(owner, clock, 0, "home: I lived in Berlin.", "import:chatgpt")
+    for source in ("tool", "file:notes.md", "auto"):
+        await say(owner, clock, 1, f"home: from {source}", source)
+    private = await say(owner, clock, 2, "home: my hideout")
+    await owner.update(private, sensitivity="private")
+    guest = faceted.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memories("chat")
+    theirs = await say(guest, clock, 3, "home: I am the guest")
+    assert [each.id for each in (await owner.facets())["home"]] == [imported]
+    assert [each.id for each in (await owner.facets(ask=("public", "private")))["home"]] == [private, imported]
+    assert [each.id for each in (await guest.facets())["home"]] == [theirs]
+
+
+async def test_without_the_encoders_facets_say_what_they_need(session: SessionHandle) -> None:
+    with pytest.raises(UnsupportedOperation, match="pip install 'chatbot-runtime"):
+        await session.facets()

@@ -645,7 +645,9 @@ async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_wh
         assert "the right 'chat' is needed" in (await call(client, "memory_forget", ids=[line.id]))["error"]
         assert "the right 'chat' is needed" in (await call(client, "memory_confirm", ids=[line.id]))["error"]
         await call(client, "memory_profile_set", key="home", value="Mars City")
-        assert [each["value"] for each in (await call(client, "memory_profile"))["profile"]] == ["Berlin"]
+        known = await call(client, "memory_profile")
+        assert ([each["value"] for each in known["profile"]], known["facets"]) == (["Berlin"], {})
+        assert "needs the local encoders" in known["notice"]
         recalled = (await call(client, "memory_recall", query="Do I live in Berlin or in Mars City?"))["recalled"]
         assert {each["id"] for each in recalled} == {new, said.id}
         assert {each.get("changed_at") for each in recalled} == {None}

@@ -585,7 +585,9 @@ def test_the_profile_is_told_set_pinned_and_forgotten_with_its_history(served: S
         changed = client.get(f"/v1/memories/{line['id']}/history").json()
         assert "home: Lisbon" in str(changed)
         assert client.delete("/v1/profile/home").status_code == 204
-        assert client.get("/v1/profile").json()["data"] == []
+        empty = client.get("/v1/profile").json()
+        assert (empty["data"], empty["facets"]) == ([], {})
+        assert "needs the local encoders" in empty["notice"]
         assert client.put("/v1/profile/home/pin", json={}).status_code == 404
 
 
