@@ -13,6 +13,7 @@ Facets need nobody to state anything as such: they list what the person said las
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -52,8 +53,11 @@ _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
 _BEGINNING = 4
 """Letters in which two words must begin alike to be forms of one."""
-_NEWEST, _NEAREST = 64, 24
+_NEWEST, _NEAREST = 64, 16
 """Exchanges that are judged for facets: the newest of all, and those that are nearest to each facet."""
+_PART_END = re.compile(r"(?<=[.!?;,:])\s+|(?<=[。！？；，：])|\n+")
+_MOST_PARTS = 12
+"""Parts of a message that are judged, beside the whole."""
 _LONGEST_SHOWN = 200
 NEEDS_ENCODERS = (
     "what you said, by facet, needs the local encoders: pip install 'chatbot-runtime[embeddings]', "
@@ -116,8 +120,8 @@ class Profiles(MemoryWrites, ScopedOperations):
     async def facets(self, *, limit: int = 3, ask: Sensitivities = PUBLIC) -> dict[str, list[FacetStatement]]:
         """Return what the caller said last about each facet of a life, such as home or work; at most `limit` each.
 
-        A message is judged by its own words, whether or not it has been embedded yet. Raises `UnsupportedOperation`
-        without the local encoders.
+        A message is judged as a whole and part by part, for it may tell several things, and whether or not it has been
+        embedded yet. Raises `UnsupportedOperation` without the local encoders.
         """
         scope = self._scope()
         view, wanted, meaning = scope.view(ask), Filter(types=("exchange",)), scope.meaning
@@ -131,9 +135,13 @@ class Profiles(MemoryWrites, ScopedOperations):
             rows |= {row.id: row for row in await scope.store.get(view, unread)}
         said = [row for row in rows.values() if row.principal == scope.principal and _is_said(row)]
         said.sort(key=lambda row: (row.created_at, row.id), reverse=True)
+        parts = {row.id: _parts(row.user_text) for row in said}
+        texts = [text for each in parts.values() for text in each]
+        judged = dict(zip(texts, await meaning.judge(texts), strict=True))
         found: dict[str, list[FacetStatement]] = {name: [] for name in directions}
-        for row, judgement in zip(said, await meaning.judge([row.user_text for row in said]), strict=True):
-            for name in judgement.facets if judgement is not None and judgement.states_something else ():
+        for row in said:
+            stated = [each for text in parts[row.id] if (each := judged[text]) is not None and each.states_something]
+            for name in {name for each in stated for name in each.facets}:
                 if len(found[name]) < limit:
                     found[name].append(FacetStatement(row.id, row.created_at, _shortened(row.user_text)))
         return {name: statements for name, statements in found.items() if statements}
@@ -412,6 +420,12 @@ def _secrets(stated: ProfileValue) -> tuple[str, ...]:
 def _is_said(row: Observation) -> bool:
     """Return whether a row holds words of its person, said here or in what they imported."""
     return bool(row.user_text) and (is_own(row) or row.source.startswith("import"))
+
+
+def _parts(text: str) -> list[str]:
+    """Return a message, and what stands between its punctuation."""
+    parts = [part for part in _PART_END.split(text) if part.strip()]
+    return [text, *parts[:_MOST_PARTS]] if len(parts) > 1 else [text]
 
 
 def _shortened(text: str) -> str:

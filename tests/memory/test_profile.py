@@ -431,6 +431,15 @@ async def test_what_was_said_last_is_listed_by_facet_newest_first_in_the_persons
     assert [len(each) for each in (await owner.facets(limit=1)).values()] == [1, 1]
 
 
+async def test_a_message_that_tells_several_things_is_listed_under_each(faceted: MemorySystem, clock: Clock) -> None:
+    owner = faceted.memories("chat")
+    said = await say(owner, clock, 0, "Hello!\nhome: it is in Gent. Then work: no, work is later;\nwork: I bake.")
+    assert {name: [each.id for each in found] for name, found in (await owner.facets()).items()} == {
+        "home": [said],
+        "work": [said],
+    }
+
+
 async def test_a_statement_of_long_ago_is_found_by_its_facet(faceted: MemorySystem, clock: Clock) -> None:
     owner = faceted.memories("chat")
     old = await say(owner, clock, 0, "home: I live in Gent.")
