@@ -121,7 +121,6 @@ def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> No
         "chatbot.chat.turn",
         "chatbot.memory.episode",
         "chatbot.memory.recall",
-        "chatbot.memory.slots",
         "chatbot.operations",
         "rich",
     }
@@ -287,8 +286,8 @@ def _touches_files(node: ast.AST) -> bool:
 
 ONE_THING = {
     "an HTTP shape of what the core returns": {
-        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "PurgeResult", "SessionHit",
-        "Task", "Turn", "User", "UserErasure", "Version",
+        "AddResult", "Alias", "Comparison", "FacetStatement", "Hit", "Line", "Person", "Profile", "PurgeResult",
+        "SessionHit", "Task", "Turn", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},
     "a list by parts, in the stores and over HTTP": {"Page"},

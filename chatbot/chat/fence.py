@@ -26,7 +26,7 @@ def in_one_line(text: str) -> str:
 
 
 def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
-    """Return entries made by `barred` or `in_one_line` between marks; with another nonce where an entry holds this one."""
+    """Return entries of `barred` or `in_one_line` between marks; with another nonce where an entry holds this one."""
     body = "\n".join(entries)
     while nonce.casefold() in body.casefold():
         nonce = hashlib.sha256(nonce.encode()).hexdigest()[: max(16, len(nonce))]

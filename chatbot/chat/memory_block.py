@@ -124,7 +124,9 @@ def build_block(
         verdict = judge(row, view, told, orders=levels.get(row.id, 0))
         note = _note(row, verdict)
         if verdict.reason == TOO_LONG or (verdict.ok and count(f"{note}\n") > min(room, NOTE_TOKENS)):
-            verdict, note = _excerpt(row, view, told, words, min(room, NOTE_TOKENS), count, levels.get(row.id, 0))
+            verdict, note = _excerpt(
+                row, view, told, words=words, size=min(room, NOTE_TOKENS), count=count, orders=levels.get(row.id, 0)
+            )
             excerpts.append(row.id)
         if not verdict.ok:
             dropped[row.id] = verdict.reason
@@ -154,13 +156,13 @@ def build_block(
 
 
 def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
-    """Return the texts of a row that a note tells: of an exchange what the person said, and of the bot what it takes."""
+    """Return the texts that a note tells: of an exchange what the person said, and of the bot's words what it takes."""
     from chatbot.chat.governor import said_by
 
     texts = [each for each in said_by(row) if each[1].strip()]
     if row.type != EXCHANGE:
         return texts
-    said = {label: text for label, text in texts}
+    said = dict(texts)
     is_short = len(list(terms(said.get("person said", "")))) <= _SHORT_ANSWER
     left_out = {"bot replied"} if "person said" in said and not asks_the_bot else set()
     return [each for each in texts if each[0] not in left_out | (set() if is_short else {"bot asked"})]
@@ -227,6 +229,7 @@ def _excerpt(
     row: Observation,
     view: View,
     told: Sequence[tuple[Label, str]],
+    *,
     words: frozenset[str],
     size: int,
     count: Callable[[str], int],

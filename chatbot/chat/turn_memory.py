@@ -14,8 +14,8 @@ from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft, without_blocks
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.profile_lines import HEALTH, OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
+from chatbot.memory.profile_lines import OWN, Line
+from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
@@ -159,10 +159,10 @@ class TurnMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
-        the model still sees them. A message that is judged to need no memory recalls nothing. In the first turn of a session open tasks come first, in places of their own, and
-        titles of lasting rows come last, as far as the settings ask for them.
-        `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as there are places; without
-        it the best are taken.
+        the model still sees them. A message that is judged to need no memory recalls nothing. In the first turn of a
+        session open tasks come first, in places of their own, and titles of lasting rows come last, as far as the
+        settings ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
+        there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
@@ -189,11 +189,11 @@ class TurnMemory:
             rows = [(row, 1.0) for row in tasks] + rows
             index = await self._index()
         now = self._clock()
-        lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
+        lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
         view = replace(self._memory.scope.acting(OWN), now=now)
         orders = await self._orders([*(row for row, _ in rows), *index, *(line.row for line in lines)], view)
 
-        def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
+        def block_of(profile: Sequence[Line]) -> MemoryBlock:
             return build_block(
                 rows,
                 index,
@@ -208,11 +208,9 @@ class TurnMemory:
                 orders=orders,
             )
 
-        block = block_of(lines, rows)
+        block = block_of(lines)
         public = [line for line in lines if line.sensitivity == "public"]
-        told = [each for each in rows if each[0].sensitivity == "public"]
-        is_public = len(public) == len(lines) and len(told) == len(rows)
-        discreet = None if is_public else block_of(public, told)
+        discreet = None if public == lines else block_of(public)
         chosen = {each.id for each in hits}
         looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
         considered = [
@@ -256,10 +254,11 @@ class TurnMemory:
         judged = zip(others, await meaning.judge([line_of(row) for row in others]), strict=True)
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
-    async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
+    async def _profile(self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""
         before = set(self.before.block.profile if self.before.block else ())
-        lines = await self._memory.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
+        found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
+        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in before]
 
     async def note_use(self, recalled: PromptMemory) -> None:

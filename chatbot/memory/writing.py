@@ -101,10 +101,6 @@ class MemoryWrites(ScopedOperations):
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
             remembered += await keep(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
-        if any(draft.type == "exchange" for draft in waiting):
-            from chatbot.memory.profile_learning import learn
-
-            await learn(scope, waiting, remembered)
         if scope.meaning is not None:
             scope.meaning.begin()
         return remembered
@@ -157,7 +153,7 @@ class MemoryWrites(ScopedOperations):
         rows = await self._named(ids)
         await self._change("delete", ids)
         if any(row.type == "exchange" for row in rows):
-            from chatbot.memory.profile_learning import forget_with
+            from chatbot.memory.profile import forget_with
 
             await forget_with(self._scope(), ids)
         await self._scope().unsaid(rows)
