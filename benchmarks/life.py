@@ -39,7 +39,7 @@ from living import Line, Voice, begin, leave, runtime_in
 
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.config import AgentSettings
-from chatbot.memory.exchanges import INTRODUCTION
+from chatbot.messages import INTRODUCTION
 from chatbot.runtime import Runtime
 
 KINDS = ("holds", "changed", "denied")

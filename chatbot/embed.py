@@ -30,7 +30,7 @@ from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.plugins import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.exchanges import exchanges_in
+from chatbot.memory.exchanges import INTRODUCTION, exchanges_in
 from chatbot.memory.following import MemoryChange
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
@@ -155,7 +155,8 @@ class AgentMemory(Memory, AsyncResource):
         turn = TurnMemory(session or self, settings, self._own.clock, session)
         since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
         recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else PromptMemory()
-        return MemoryContext(recalled.text, recalled.record, recalled)
+        text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
+        return MemoryContext(text, recalled.record, recalled)
 
     async def record(
         self,

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.chat.fence import fenced, in_one_line
-from chatbot.memory.exchanges import EXCHANGE, FENCE
+from chatbot.memory.exchanges import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
+from chatbot.messages import FENCE
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, unchecked
 from chatbot.stores.text.analysis import terms

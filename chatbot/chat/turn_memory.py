@@ -12,11 +12,12 @@ from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.exchanges import EXCHANGE, exchange_draft, without_blocks
+from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
+from chatbot.messages import without_blocks
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
 from chatbot.redaction import redact

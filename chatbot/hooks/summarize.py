@@ -22,10 +22,10 @@ from chatbot.hooks.episode import SUMMARY
 from chatbot.hooks.hook import Hook, HookContext, PerSession
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE
-from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.memorability import content
 from chatbot.memory.tasks import KIND, OPEN, task_of
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import content, rarity
 from chatbot.memory.session_catalog import MESSAGES
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatbot.memory.exchanges import INTRODUCTION
+from chatbot.messages import INTRODUCTION
 from chatbot.stores.access import View
 from chatbot.stores.observation import TYPES, Observation, parse_observation
 
