@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,5 +72,5 @@ async def test_an_order_in_an_import_is_dropped_or_quoted_and_the_same_words_of_
         assert (receipt["injected"], receipt["left_out"], receipt.get("quoted")) == ([own.id], [], None)
 
 
-async def shown_about(memory: AgentMemory, question: str) -> dict[str, list[dict[str, str]]]:
+async def shown_about(memory: AgentMemory, question: str) -> dict[str, Any]:
     return dict((await memory.context(question)).receipt)
