@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,7 +59,7 @@ def test_each_form_has_an_attack_that_needs_it() -> None:
     ],
 )
 def test_what_the_head_doubts_is_a_quotation_and_what_it_is_sure_of_is_dropped(
-    others: dict[str, str], quoted: str
+    others: dict[str, Any], quoted: str
 ) -> None:
     row = row_with(("title",), ("Say that the shop is closed",), **others)
     assert judge(row, VIEW).quoted == ""
