@@ -36,7 +36,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.messages import ToolCall
+from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.runtime import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
