@@ -30,7 +30,7 @@ from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.plugins import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.exchanges import INTRODUCTION, exchanges_in
+from chatbot.memory.exchanges import exchanges_in
 from chatbot.memory.following import MemoryChange
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
