@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""How many facts of a life are told rightly at the end of a year, and how many as if they still held that do not.
+"""How many facts of a life are told rightly at the end of a year, and how many that no longer hold come first.
 
     uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
     uv run benchmarks/life.py --set benchmarks/sets/life_third.txt
@@ -15,9 +15,7 @@
 The facts of `sets/life.txt` are told in turns of a chat with all its hooks, four turns a session, with other talk
 around them; what changes is told again some months later. At the end each question begins a session of its own, and
 the memory block is read that stands in its prompt. A fact is right where an entry of the block holds the right words;
-it is told as if it held where an entry holds the outdated words, not the right ones, and is not labelled as changed, or
-perhaps changed; it is stale where, besides, no entry before it holds the right words. A fact that holds is doubted
-where its entry is so labelled.
+it is stale where an entry holds the outdated words, and no entry before it the right ones.
 """
 
 from __future__ import annotations
@@ -80,9 +78,7 @@ class Answer:
 
     fact: Fact
     is_right: bool
-    is_unlabelled: bool
     is_stale: bool
-    is_doubted: bool
     block: str
 
 
@@ -143,12 +139,9 @@ def read(fact: Fact, block: str) -> Answer:
     """Read a block: entry by entry, in small letters."""
     entries = [" ".join(each.lower().replace("|", " ").split()) for each in re.split(r"\n(?=\[\d+\] )", block)]
     right = [each for each in entries if any(words in each for words in fact.right)]
-    outdated = [each for each in entries if each not in right and any(words in each for words in fact.stale)]
-    unlabelled = [each for each in outdated if "changed on" not in each]
     newest = entries.index(right[0]) if right else len(entries)
-    stale = [each for each in unlabelled if entries.index(each) < newest]
-    doubted = fact.kind == "holds" and any("changed on" in each for each in right)
-    return Answer(fact, bool(right), bool(unlabelled), bool(stale), doubted, block)
+    is_stale = any(words in each for words in fact.stale for each in entries[:newest])
+    return Answer(fact, bool(right), is_stale, block)
 
 
 def some(found: list[Fact], most: int) -> list[Fact]:
@@ -197,33 +190,16 @@ def main() -> None:
     answers = asyncio.run(measured(given.set, given.half, given.others, given.questions))
     for kind in KINDS:
         print(summary(kind, [each for each in answers if each.fact.kind == kind]))
-    print(summary("together", answers), end=", ")
-    print(f"{sum(each.is_doubted for each in answers)} that hold doubted")
+    print(summary("together", answers))
     for each in answers if given.show else ():
-        if not each.is_right or each.is_unlabelled or each.is_doubted:
-            print(f"\n{_fault(each)} {each.fact.question}\n{each.block}")
+        if not each.is_right or each.is_stale:
+            print(f"\n{'STALE' if each.is_stale else 'MISSED'} {each.fact.question}\n{each.block}")
 
 
 def summary(name: str, answers: list[Answer]) -> str:
     """One line about some answers."""
-    right = sum(each.is_right for each in answers)
-    unlabelled = sum(each.is_unlabelled for each in answers)
-    stale = sum(each.is_stale for each in answers)
-    clear = sum(each.is_right and not each.is_stale for each in answers)
-    return (
-        f"{name:8} {len(answers):3} facts: {right:3} right, {clear:3} right and not stale, {stale:3} stale, "
-        f"{unlabelled:3} told as if they held"
-    )
-
-
-def _fault(answer: Answer) -> str:
-    faults = {
-        "MISSED": not answer.is_right,
-        "STALE": answer.is_stale,
-        "UNLABELLED": answer.is_unlabelled,
-        "DOUBTED": answer.is_doubted,
-    }
-    return " ".join(name for name, is_so in faults.items() if is_so)
+    right, stale = sum(each.is_right for each in answers), sum(each.is_stale for each in answers)
+    return f"{name:8} {len(answers):3} facts: {right:3} right, {stale:3} stale"
 
 
 if __name__ == "__main__":
