@@ -197,7 +197,7 @@ class AgentSettings(Section, frozen=True):
     window_entries: AtLeastOne = 20
     """Last transcript entries shown to the model, as far as they fit."""
     remember_exchanges: bool = True
-    """Remember each exchange word for word, except small talk."""
+    """Remember each exchange word for word, if it is worth it."""
     recall_rows: Count = 8
     """Most memories in a prompt; 0 recalls nothing."""
     recall_tokens: Count = 2000
