@@ -16,8 +16,8 @@ SHAPES = ("openai", "anthropic", "ollama", "gemini")
 
 
 def answer_to(prompt: str) -> str:
-    """Return what a model would make of the first line of a profile that names a home."""
-    home = re.search(r"lives in (\w+)", prompt)
+    """Return what a model would make of the first memory that names a home."""
+    home = re.search(r"I live in (\w+)", prompt)
     return f"You live in {home[1]}." if home else "I do not know where you live."
 
 
