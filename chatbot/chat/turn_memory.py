@@ -46,6 +46,8 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
+_ENOUGH = 0.6
+"""Share of the best evidence that a row must have: a prompt gets as many rows as the evidence carries."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -175,9 +177,12 @@ class TurnMemory:
         recollection = Recollection()
         if judged is None or judged.needs_memory:
             recollection = await self._memory.recall(
-                said, limit=max(places, candidates) if rank else places, exclude=exclude
+                said,
+                limit=max(places, candidates) if rank else places,
+                exclude=exclude,
+                needs_memory=judged is not None,
             )
-        hits = recollection.hits
+        hits = _enough(recollection.hits)
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and self._transcript is not None:
@@ -374,6 +379,12 @@ class TurnMemory:
         if session_id is None:
             return ()
         return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
+
+
+def _enough(hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """Return the hits that the evidence carries, and what was said later about the same things."""
+    least = _ENOUGH * max((each.row.evidence for each in hits), default=0.0)
+    return tuple(each for each in hits if each.later or each.row.evidence >= least)
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

@@ -114,6 +114,8 @@ class Recall(TimedFilter):
     profile: str = "inject"
     exclude: Collection[str] = ()
     """Ids of rows that are not recalled."""
+    needs_memory: bool = False
+    """True if the question is known to need memory: a few rows are recalled, though none stands out by meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

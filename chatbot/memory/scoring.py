@@ -33,7 +33,7 @@ from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.observation import LASTING_IN_RANK, TYPES
 from chatbot.stores.query import Match
 
-WEIGHT = 1.0
+WEIGHT = 0.8
 """Weight of meaning: 1 as it was measured, 0 not at all."""
 WORDS = 0.9
 ROOM = 40.0
