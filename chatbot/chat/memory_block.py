@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -138,10 +138,11 @@ def build_block(
     notes = _oldest_first(notes, {row.id: row for row, _ in hits})
     listed: dict[str, str] = {}
     for row in index:
-        verdict = judge(row, view, [("title", row.title)], orders=levels.get(row.id, 0))
-        note = _note(row, verdict)
+        verdict = judge(row, view, orders=levels.get(row.id, 0))
+        titles = tuple(each for each in verdict.texts if each[0] == "title")
+        note = _note(row, replace(verdict, texts=titles))
         cost = count(f"{note}\n")
-        if verdict.ok and row.id not in {*notes, *lines} and cost <= room:
+        if titles and row.id not in {*notes, *lines} and cost <= room:
             room -= cost
             listed[row.id] = note
     shown = [*lines.values(), *notes.values(), *listed.values()]
@@ -175,14 +176,19 @@ def _note(row: Observation, verdict: Verdict) -> str:
     rest = [in_one_line(text) for label, text in verdict.texts if label not in _ROLES]
     parts = [*rest, *([said["person said"]] if "person said" in said else [])]
     if "bot asked" in said:
-        parts.append(f'(the answer to "{said["bot asked"]}")')
+        parts.append(f'(the answer to "{_quotable(said["bot asked"])}")')
     if "bot replied" in said:
         parts.append(f"(you replied: {said['bot replied']})")
     text = " ".join(part if part.endswith((".", "!", "?", "。", ")")) else f"{part}." for part in parts)
     if verdict.quoted:
-        return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{text}"'
+        return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
     kind = {"task": ", open task"}.get(row.type, ", summary" if row.type in SUMMARIES else "")
     return f"- {_day(row.created_at)}{kind}: {text}"
+
+
+def _quotable(text: str) -> str:
+    """Return the text without the sign that would end a quotation."""
+    return text.replace('"', "&quot;")
 
 
 def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
