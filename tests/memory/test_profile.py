@@ -312,7 +312,9 @@ async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Cloc
     assert len(await session.query_facts()) == 2
 
 
-async def test_of_two_statements_alike_the_newer_stands_first_and_both_hold(session: SessionHandle, clock: Clock) -> None:
+async def test_of_two_statements_alike_the_newer_stands_first_and_both_hold(
+    session: SessionHandle, clock: Clock
+) -> None:
     old = await say(session, clock, 0, "My rent is 1,200 euros.")
     new = await say(session, clock, 90, "My rent is 1,450 euros now.")
     hits = (await session.recall("How much is my rent?")).hits
