@@ -46,8 +46,8 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
-_ENOUGH = 0.6
-"""Share of the best evidence that a row must have: a prompt gets as many rows as the evidence carries."""
+_ENOUGH = 0.4
+"""Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -180,9 +180,10 @@ class TurnMemory:
                 said,
                 limit=max(places, candidates) if rank else places,
                 exclude=exclude,
+                enough=_ENOUGH,
                 needs_memory=judged is not None,
             )
-        hits = _enough(recollection.hits)
+        hits = recollection.hits
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and self._transcript is not None:
@@ -379,12 +380,6 @@ class TurnMemory:
         if session_id is None:
             return ()
         return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
-
-
-def _enough(hits: Sequence[Hit]) -> tuple[Hit, ...]:
-    """Return the hits that the evidence carries, and what was said later about the same things."""
-    least = _ENOUGH * max((each.row.evidence for each in hits), default=0.0)
-    return tuple(each for each in hits if each.later or each.row.evidence >= least)
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

@@ -92,6 +92,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     Lines of the profile have places of their own in a prompt, and take none here.
     """
     view, profile = scope.view(asked.ask), scope.profiles[asked.profile]
+    profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
     limit, exclude = check_limit(asked.limit), frozenset(asked.exclude)
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     at = moment(asked.as_of, asked.known_at, view.now)
