@@ -102,7 +102,11 @@ def build_block(
     another is derived from it where a text holds it. The same arguments give the same block. Raises `ValueError` for
     another nonce.
     """
-    from chatbot.chat.governor import TOO_LONG, judge  # late, for its patterns are many: no prompt waits for them
+    from chatbot.chat.governor import (  # late, for its patterns are many: no prompt waits for them
+        TOO_LONG,
+        Verdict,
+        judge,
+    )
 
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
@@ -125,9 +129,10 @@ def build_block(
         verdict = judge(row, view, told, orders=levels.get(row.id, 0))
         note = _note(row, verdict)
         if verdict.reason == TOO_LONG or (verdict.ok and count(f"{note}\n") > min(room, NOTE_TOKENS)):
-            verdict, note = _excerpt(
+            shorter = _excerpt(
                 row, view, told, words=words, size=min(room, NOTE_TOKENS), count=count, orders=levels.get(row.id, 0)
             )
+            verdict, note = shorter or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
             excerpts.append(row.id)
         if not verdict.ok:
             dropped[row.id] = verdict.reason
@@ -241,8 +246,11 @@ def _excerpt(
     size: int,
     count: Callable[[str], int],
     orders: int,
-) -> tuple[Verdict, str]:
-    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown."""
+) -> tuple[Verdict, str] | None:
+    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown.
+
+    None where not even one passage fits.
+    """
     from chatbot.chat.governor import Verdict, judge
 
     head = count(_note(row, Verdict(ok=True)))
@@ -254,4 +262,4 @@ def _excerpt(
         note = _note(row, verdict)
         if not verdict.ok or count(f"{note}\n") <= size:
             return verdict, note
-    return Verdict(ok=False, reason=BUDGET), ""
+    return None
