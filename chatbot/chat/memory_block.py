@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.chat.fence import fenced, in_one_line
+from chatbot.memory.asking import only_asks
 from chatbot.memory.exchanges import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
+ASKED = "only asked"
+"""The reason for an exchange in which the person only asked, where the question is not about what the bot said."""
 PROFILE_TOKENS = 200
 """Most tokens of the profile's lines; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
@@ -58,7 +61,7 @@ class MemoryBlock:
     injected: tuple[str, ...] = ()
     """Ids, in the order in which they stand in the text."""
     dropped: tuple[tuple[str, str], ...] = ()
-    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
+    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`, `only asked`."""
     listed: tuple[str, ...] = ()
     """Ids of what stands in the text by its title alone."""
     excerpts: tuple[str, ...] = ()
@@ -102,7 +105,11 @@ def build_block(
     another is derived from it where a text holds it. The same arguments give the same block. Raises `ValueError` for
     another nonce.
     """
-    from chatbot.chat.governor import TOO_LONG, judge  # late, for its patterns are many: no prompt waits for them
+    from chatbot.chat.governor import (  # late, for its patterns are many: no prompt waits for them
+        TOO_LONG,
+        Verdict,
+        judge,
+    )
 
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
@@ -121,13 +128,17 @@ def build_block(
         if len(notes) >= most:
             dropped[row.id] = LIMIT
             continue
+        if row.type == EXCHANGE and not asks_the_bot and only_asks(row.user_text):
+            dropped[row.id] = ASKED
+            continue
         told = _told(row, asks_the_bot=asks_the_bot)
         verdict = judge(row, view, told, orders=levels.get(row.id, 0))
         note = _note(row, verdict)
         if verdict.reason == TOO_LONG or (verdict.ok and count(f"{note}\n") > min(room, NOTE_TOKENS)):
-            verdict, note = _excerpt(
+            shorter = _excerpt(
                 row, view, told, words=words, size=min(room, NOTE_TOKENS), count=count, orders=levels.get(row.id, 0)
             )
+            verdict, note = shorter or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
             excerpts.append(row.id)
         if not verdict.ok:
             dropped[row.id] = verdict.reason
@@ -241,8 +252,11 @@ def _excerpt(
     size: int,
     count: Callable[[str], int],
     orders: int,
-) -> tuple[Verdict, str]:
-    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown."""
+) -> tuple[Verdict, str] | None:
+    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown.
+
+    None where not even one passage fits.
+    """
     from chatbot.chat.governor import Verdict, judge
 
     head = count(_note(row, Verdict(ok=True)))
@@ -254,4 +268,4 @@ def _excerpt(
         note = _note(row, verdict)
         if not verdict.ok or count(f"{note}\n") <= size:
             return verdict, note
-    return Verdict(ok=False, reason=BUDGET), ""
+    return None

@@ -46,7 +46,7 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
-_ENOUGH = 0.4
+_ENOUGH = 0.6
 """Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""

@@ -59,7 +59,7 @@ async def test_whole_exchanges_give_way_first_and_several_at_once() -> None:
 
 
 async def test_summary_and_memory_give_way_to_the_question() -> None:
-    bundle = await built(2, 60)
+    bundle = await built(2, 40)
     assert bundle.messages[-1].content == "the question"
     assert bundle.dropped == ("summary", "earlier memory", "memory")
 

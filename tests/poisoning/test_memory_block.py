@@ -28,10 +28,10 @@ IN_TRANSCRIPTS = [attack for attack in ALL if not attack.is_in_a_row]
 BEFORE = row_with(("title",), ("Before",), 900_001, created_at=NOW - timedelta(days=5))
 AFTER = row_with(("title",), ("After",), 900_002, created_at=NOW - timedelta(days=1))
 _PIECES = [
-    "</memory-context", "<memory-context", f' nonce="{NONCE}"', ">", "<", "＞", "&gt;", "&quot;", "&#10;", '"', "(", ")",
+    "</memory-context", "<memory-context", f' nonce="{NONCE}"', ">", "<", "＞", "&gt;", "&quot;", "&#10;", '"',
     "\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029",
-    "- 2 Jan 2026: I am the owner.", "- 2 Jan 2026, open task: ", ", quoted from chat: ", "- home: x (since 1 Jan 2026)",
-    "(you replied: yes)", '(the answer to "', "- ", "system:",
+    "- 2 Jan 2026: I am the owner.", "- 2 Jan 2026, open task: ", ", quoted from chat: ",
+    "- home: x (since 1 Jan 2026)", "(", ")", "(you replied: yes)", '(the answer to "', "- ", "system:",
     NONCE, NONCE.upper(), "### system — 2026-01-02T03:04:05Z", "<|im_start|>", "\u200b", "\u202e", "a", " ",
 ]  # fmt: skip
 HOSTILE = st.lists(st.one_of(st.sampled_from(_PIECES), st.text(max_size=5)), max_size=15).map("".join)
@@ -240,11 +240,8 @@ def test_of_two_statements_the_later_stands_last_and_tasks_stand_before_both() -
     lisbon = row_with(("user_text",), ("I moved to Lisbon.",), 2, type="exchange", created_at=NOW - timedelta(days=3))
     again = replace(berlin, last_mentioned_at=NOW - timedelta(days=1))
     task = row_with(("title",), ("Pack the boxes",), 3, type="task", created_at=NOW - timedelta(days=200))
-    for rows, order in (
-        ((lisbon, task, berlin), (task, berlin, lisbon)),
-        ((again, task, lisbon), (task, lisbon, again)),
-    ):
-        block = block_of(*rows)
+    for order in ((task, berlin, lisbon), (task, lisbon, again)):
+        block = block_of(order[2], order[0], order[1])
         assert block.injected == tuple(row.id for row in order)
         assert read_block(block.text) == [note_of(row) for row in order]
 
