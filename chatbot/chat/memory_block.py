@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -105,67 +105,86 @@ def build_block(
     another is derived from it where a text holds it. The same arguments give the same block. Raises `ValueError` for
     another nonce.
     """
-    from chatbot.chat.governor import (  # late, for its patterns are many: no prompt waits for them
-        TOO_LONG,
-        Verdict,
-        judge,
-    )
-
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
-    levels, words = orders or {}, question_words(asked)
     room = budget_tokens - count(fenced(FENCE, [], nonce))
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
-    notes: dict[str, str] = {}
-    dropped: dict[str, str] = {}
-    excerpts: list[str] = []
-    quoted: list[str] = []
+    notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, levels=orders or {})
     for row, _ in hits:
-        if row.id in notes:
-            dropped.setdefault(row.id, REPEATED)
-            continue
-        if len(notes) >= most:
-            dropped[row.id] = LIMIT
-            continue
-        if row.type == EXCHANGE and not asks_the_bot and only_asks(row.user_text):
-            dropped[row.id] = ASKED
-            continue
-        told = _told(row, asks_the_bot=asks_the_bot)
-        verdict = judge(row, view, told, orders=levels.get(row.id, 0))
-        note = _note(row, verdict)
-        if verdict.reason == TOO_LONG or (verdict.ok and count(f"{note}\n") > min(room, NOTE_TOKENS)):
-            shorter = _excerpt(
-                row, view, told, words=words, size=min(room, NOTE_TOKENS), count=count, orders=levels.get(row.id, 0)
-            )
-            verdict, note = shorter or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
-            excerpts.append(row.id)
-        if not verdict.ok:
-            dropped[row.id] = verdict.reason
-            continue
-        quoted += [row.id] if verdict.quoted else []
-        room -= count(f"{note}\n")
-        notes[row.id] = note
-    notes = _oldest_first(notes, {row.id: row for row, _ in hits})
-    listed: dict[str, str] = {}
-    for row in index:
-        verdict = judge(row, view, orders=levels.get(row.id, 0))
-        titles = tuple(each for each in verdict.texts if each[0] == "title")
-        note = _note(row, replace(verdict, texts=titles))
-        cost = count(f"{note}\n")
-        if titles and row.id not in {*notes, *lines} and cost <= room:
-            room -= cost
-            listed[row.id] = note
-    shown = [*lines.values(), *notes.values(), *listed.values()]
+        if row.id in notes.shown:
+            notes.dropped.setdefault(row.id, REPEATED)
+        elif len(notes.shown) >= most:
+            notes.dropped[row.id] = LIMIT
+        else:
+            notes.take(row)
+    told = _oldest_first(notes.shown, {row.id: row for row, _ in hits})
+    listed = notes.titles([row for row in index if row.id not in {*told, *lines}])
+    shown = [*lines.values(), *told.values(), *listed.values()]
     return MemoryBlock(
         fenced(FENCE, shown, nonce) if shown else "",
-        tuple(notes),
-        tuple(dropped.items()),
+        tuple(told),
+        tuple(notes.dropped.items()),
         tuple(listed),
-        tuple(each for each in excerpts if each in notes),
+        tuple(notes.excerpts),
         tuple(lines),
-        tuple(quoted),
+        tuple(notes.quoted),
     )
+
+
+@dataclass(slots=True)
+class _Notes:
+    """The notes of a block under way: those that are shown, and the room that is left in tokens."""
+
+    view: View
+    count: Callable[[str], int]
+    room: int
+    words: frozenset[str]
+    _: KW_ONLY
+    asks_the_bot: bool
+    levels: Mapping[str, int]
+    shown: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    excerpts: list[str] = field(default_factory=list)
+    quoted: list[str] = field(default_factory=list)
+
+    def take(self, row: Observation) -> None:
+        """Show a row as a note, or note why it is dropped."""
+        from chatbot.chat.governor import TOO_LONG, Verdict, judge  # late, for its patterns: no prompt waits for them
+
+        if row.type == EXCHANGE and not self.asks_the_bot and only_asks(row.user_text):
+            self.dropped[row.id] = ASKED
+            return
+        level, size = self.levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
+        told = _told(row, asks_the_bot=self.asks_the_bot)
+        verdict = judge(row, self.view, told, orders=level)
+        note = _note(row, verdict)
+        is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
+        if is_long:
+            found = _excerpt(row, self.view, told, words=self.words, size=size, count=self.count, orders=level)
+            verdict, note = found or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
+        if not verdict.ok:
+            self.dropped[row.id] = verdict.reason
+            return
+        self.excerpts += [row.id] if is_long else []
+        self.quoted += [row.id] if verdict.quoted else []
+        self.room -= self.count(f"{note}\n")
+        self.shown[row.id] = note
+
+    def titles(self, rows: Sequence[Observation]) -> dict[str, str]:
+        """Return the titles of the rows that the governor passes, as far as they fit."""
+        from chatbot.chat.governor import judge
+
+        found: dict[str, str] = {}
+        for row in rows:
+            verdict = judge(row, self.view, orders=self.levels.get(row.id, 0))
+            titles = tuple(each for each in verdict.texts if each[0] == "title")
+            note = _note(row, replace(verdict, texts=titles))
+            cost = self.count(f"{note}\n")
+            if titles and cost <= self.room:
+                self.room -= cost
+                found[row.id] = note
+        return found
 
 
 def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
 from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS
-from chatbot.chat.memory_block import BUDGET, LIMIT, NOTE_TOKENS, REPEATED, MemoryBlock, build_block, system_notice
+from chatbot.chat.memory_block import (
+    ASKED,
+    BUDGET,
+    LIMIT,
+    NOTE_TOKENS,
+    REPEATED,
+    MemoryBlock,
+    build_block,
+    system_notice,
+)
 from chatbot.chat.prompt import PromptExtras, build_prompt
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.profile_lines import Line
@@ -63,7 +72,7 @@ def test_no_attack_leaves_the_index_of_titles(attack: Attack) -> None:
 
 @pytest.mark.parametrize(("place", "text"), innocents())
 def test_an_innocent_text_is_injected_with_its_words(place: str, text: str) -> None:
-    row = row_with((place,), (text,))
+    row = row_with((place,), (text,), type="note")  # of an exchange, what was only asked is left out
     (read,) = read_block(block_of(row).text, NONCE)
     assert read == note_of(row)
     assert " ".join(text.split()) in " ".join(read.text.split())
@@ -185,13 +194,13 @@ def test_nothing_is_said_where_there_is_nothing() -> None:
 
 def test_the_block_in_its_form() -> None:
     tea = row_with(("title", "fact", "narrative"), ("Tea", "green & <hot>", "At five,\n\nwithout sugar."))
-    talk = row_with(("user_text", "assistant_text"), ("Tea?", "Yes."), 1, created_at=NOW - timedelta(minutes=1))
+    talk = row_with(("user_text", "assistant_text"), ("Tea!", "Yes."), 1, created_at=NOW - timedelta(minutes=1))
     task = row_with(("title",), ("Buy tea",), 2, type="task", created_at=NOW - timedelta(minutes=1))
     assert block_of(talk, tea, task).text == (
         f'<memory-context nonce="{NONCE}">\n'
         "- 4 Mar 2026, open task: Buy tea.\n"
         "- 1 Mar 2026: Tea. green &amp; &lt;hot&gt;. At five, without sugar.\n"
-        "- 4 Mar 2026: Tea?\n"
+        "- 4 Mar 2026: Tea!\n"
         f'</memory-context nonce="{NONCE}">'
     )
 
@@ -210,6 +219,15 @@ def test_the_words_of_the_bot_stand_only_where_they_are_needed() -> None:
         block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=asks_the_bot)
         assert [note.text for note in read_block(block.text)] == [text]
         assert block.text.count('"hot"') == 0
+
+
+def test_what_was_only_asked_is_no_note_unless_the_bot_is_asked_for_its_words() -> None:
+    row = row_with(("user_text", "assistant_text"), ("Which tea is best?", "Sencha."))
+    hits = [(row, 1.0)]
+    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens)
+    assert block == MemoryBlock("", (), ((row.id, ASKED),))
+    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=True)
+    assert [note.text for note in read_block(block.text)] == ["Which tea is best? (you replied: Sencha.)"]
 
 
 def test_a_text_without_a_word_is_no_note() -> None:
