@@ -99,7 +99,7 @@ class MemoryContext:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """Ids of what was kept of a turn. `exchange` is None for small talk and mere repetition."""
+    """Ids of what was kept of a turn. `exchange` is None where it was not worth keeping."""
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()

@@ -177,8 +177,8 @@ class Trainer:
 
     def held_out(self) -> None:
         """Print what the kept heads make of lines that nothing is trained on."""
-        for file, plans in self._plans.items():
-            lines = read(HERE / "held_out" / f"{file}.tsv")
+        for path in sorted((HERE / "held_out").glob("*.tsv")):
+            lines, plans = read(path), self._plans[path.stem]
             truth = said_by(plans, lines)
             scores = [heads().scores(vector(part)) for part in self._embedded(lines)]
             for at, plan in enumerate(plans):

@@ -29,6 +29,6 @@ def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
     """Return entries of `barred` or `in_one_line` between marks; with another nonce where an entry holds this one."""
     body = "\n".join(entries)
     while nonce.casefold() in body.casefold():
-        nonce = hashlib.sha256(nonce.encode()).hexdigest()[: max(16, len(nonce))]
+        nonce = hashlib.sha256(nonce.encode()).hexdigest()[: len(nonce)]
     mark = f'{name} nonce="{nonce}"'
     return f"<{mark}>\n{body}\n</{mark}>"

@@ -68,7 +68,7 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     if reason := _unfit(row, view, [text for _, text in shown]):
         return Verdict(ok=False, reason=reason)
     cleaned = ((label, without_role_marks(visible(text)).strip("\n")) for label, text in shown)
-    texts = tuple((label, text) for label, text in cleaned if text)
+    texts = tuple((label, text) for label, text in cleaned if text.strip())
     if not texts:
         return Verdict(ok=False, reason=EMPTY)
     if is_own(row, view):

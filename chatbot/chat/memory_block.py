@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.chat.fence import fenced, in_one_line
+from chatbot.memory.asking import only_asks
 from chatbot.memory.exchanges import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
+ASKED = "only asked"
+"""The reason for an exchange in which the person only asked, where the question is not about what the bot said."""
 PROFILE_TOKENS = 200
 """Most tokens of the profile's lines; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
@@ -58,7 +61,7 @@ class MemoryBlock:
     injected: tuple[str, ...] = ()
     """Ids, in the order in which they stand in the text."""
     dropped: tuple[tuple[str, str], ...] = ()
-    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
+    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`, `only asked`."""
     listed: tuple[str, ...] = ()
     """Ids of what stands in the text by its title alone."""
     excerpts: tuple[str, ...] = ()
@@ -102,7 +105,11 @@ def build_block(
     another is derived from it where a text holds it. The same arguments give the same block. Raises `ValueError` for
     another nonce.
     """
-    from chatbot.chat.governor import TOO_LONG, judge  # late, for its patterns are many: no prompt waits for them
+    from chatbot.chat.governor import (  # late, for its patterns are many: no prompt waits for them
+        TOO_LONG,
+        Verdict,
+        judge,
+    )
 
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
@@ -121,13 +128,17 @@ def build_block(
         if len(notes) >= most:
             dropped[row.id] = LIMIT
             continue
+        if row.type == EXCHANGE and not asks_the_bot and only_asks(row.user_text):
+            dropped[row.id] = ASKED
+            continue
         told = _told(row, asks_the_bot=asks_the_bot)
         verdict = judge(row, view, told, orders=levels.get(row.id, 0))
         note = _note(row, verdict)
         if verdict.reason == TOO_LONG or (verdict.ok and count(f"{note}\n") > min(room, NOTE_TOKENS)):
-            verdict, note = _excerpt(
+            shorter = _excerpt(
                 row, view, told, words=words, size=min(room, NOTE_TOKENS), count=count, orders=levels.get(row.id, 0)
             )
+            verdict, note = shorter or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
             excerpts.append(row.id)
         if not verdict.ok:
             dropped[row.id] = verdict.reason
@@ -138,10 +149,11 @@ def build_block(
     notes = _oldest_first(notes, {row.id: row for row, _ in hits})
     listed: dict[str, str] = {}
     for row in index:
-        verdict = judge(row, view, [("title", row.title)], orders=levels.get(row.id, 0))
-        note = _note(row, verdict)
+        verdict = judge(row, view, orders=levels.get(row.id, 0))
+        titles = tuple(each for each in verdict.texts if each[0] == "title")
+        note = _note(row, replace(verdict, texts=titles))
         cost = count(f"{note}\n")
-        if verdict.ok and row.id not in {*notes, *lines} and cost <= room:
+        if titles and row.id not in {*notes, *lines} and cost <= room:
             room -= cost
             listed[row.id] = note
     shown = [*lines.values(), *notes.values(), *listed.values()]
@@ -175,14 +187,19 @@ def _note(row: Observation, verdict: Verdict) -> str:
     rest = [in_one_line(text) for label, text in verdict.texts if label not in _ROLES]
     parts = [*rest, *([said["person said"]] if "person said" in said else [])]
     if "bot asked" in said:
-        parts.append(f'(the answer to "{said["bot asked"]}")')
+        parts.append(f'(the answer to "{_quotable(said["bot asked"])}")')
     if "bot replied" in said:
         parts.append(f"(you replied: {said['bot replied']})")
     text = " ".join(part if part.endswith((".", "!", "?", "。", ")")) else f"{part}." for part in parts)
     if verdict.quoted:
-        return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{text}"'
+        return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
     kind = {"task": ", open task"}.get(row.type, ", summary" if row.type in SUMMARIES else "")
     return f"- {_day(row.created_at)}{kind}: {text}"
+
+
+def _quotable(text: str) -> str:
+    """Return the text without the sign that would end a quotation."""
+    return text.replace('"', "&quot;")
 
 
 def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
@@ -235,8 +252,11 @@ def _excerpt(
     size: int,
     count: Callable[[str], int],
     orders: int,
-) -> tuple[Verdict, str]:
-    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown."""
+) -> tuple[Verdict, str] | None:
+    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown.
+
+    None where not even one passage fits.
+    """
     from chatbot.chat.governor import Verdict, judge
 
     head = count(_note(row, Verdict(ok=True)))
@@ -248,4 +268,4 @@ def _excerpt(
         note = _note(row, verdict)
         if not verdict.ok or count(f"{note}\n") <= size:
             return verdict, note
-    return Verdict(ok=False, reason=BUDGET), ""
+    return None

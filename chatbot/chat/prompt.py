@@ -148,7 +148,7 @@ async def _attached_tokens(model: Model, message: Message) -> int:
 
 def _with_block(exchange: list[Message], block: str) -> list[Message]:
     """Put a memory block at the head of the question, so that a model takes it for notes and not for what is asked."""
-    at = next((at for at, message in enumerate(exchange) if not message.source), None)
+    at = next((at for at, message in enumerate(exchange) if message.role == "user" and not message.source), None)
     if at is None or not block:
         return exchange
     question = exchange[at]

@@ -16,6 +16,8 @@ from chatbot.words import asks, sentences
 LONGEST = 60
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
+_A_TOPIC = 3
+"""Number of content words that make a sentence a title, where the text has one."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
 
@@ -28,12 +30,15 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
 
-    A text that says little is its own title, until a later one says more.
+    A text that says little is its own title, until a later one says more. A short first sentence, which may be a
+    greeting with a name, makes way for a longer one.
     """
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
-    return _cut(next((part for part in parts if not says_little(part)), whole))
+    saying = [part for part in parts if not says_little(part)]
+    long = (part for part in saying if asks(part) or len(content(part)) >= _A_TOPIC)
+    return _cut(next(long, saying[0] if saying else whole))
 
 
 def title_from(message: str) -> str:

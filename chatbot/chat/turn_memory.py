@@ -46,6 +46,8 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
+_ENOUGH = 0.6
+"""Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -175,7 +177,11 @@ class TurnMemory:
         recollection = Recollection()
         if judged is None or judged.needs_memory:
             recollection = await self._memory.recall(
-                said, limit=max(places, candidates) if rank else places, exclude=exclude
+                said,
+                limit=max(places, candidates) if rank else places,
+                exclude=exclude,
+                enough=_ENOUGH,
+                needs_memory=judged is not None,
             )
         hits = recollection.hits
         if rank is not None and said:

@@ -70,7 +70,7 @@ class Memorability:
     type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
     def of_text(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> Scores:
-        """Anything else of that type; `about` are the words of what is going on."""
+        """Return the scores of a text of that type; `about` are the words of what is going on."""
         words = content(text)
         salience = len(words & set(about)) / len(words) if words and about else NEUTRAL
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)

@@ -115,7 +115,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         scope = self._scope()
         moment(as_of, known_at, scope.clock())
         rows = await line_rows(scope, ask)
-        return lines_at(rows, scope.clock(), key=key, as_of=as_of, known_at=known_at)
+        return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
     async def facets(self, *, limit: int = 3, ask: Sensitivities = PUBLIC) -> dict[str, list[FacetStatement]]:
         """Return what the caller said last about each facet of a life, such as home or work; at most `limit` each.

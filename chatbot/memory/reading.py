@@ -114,6 +114,10 @@ class Recall(TimedFilter):
     profile: str = "inject"
     exclude: Collection[str] = ()
     """Ids of rows that are not recalled."""
+    enough: float = 0.0
+    """Share of the best row's evidence that each must have, if that is more than the profile's `relative_floor`."""
+    needs_memory: bool = False
+    """True if the question is known to need memory: a few rows are recalled, though none stands out by meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     Lines of the profile have places of their own in a prompt, and take none here.
     """
     view, profile = scope.view(asked.ask), scope.profiles[asked.profile]
+    profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
     limit, exclude = check_limit(asked.limit), frozenset(asked.exclude)
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     at = moment(asked.as_of, asked.known_at, view.now)
@@ -99,7 +100,8 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     wanted = until(wanted, at) if at else wanted
     found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
     found += scored_past(list(past.values()), texts[-1] if texts else "", profile, view.now)
-    verdicts = judged(sorted(found, key=lambda row: -row.score), profile, limit, exclude)
+    ranked = sorted(found, key=lambda row: -row.score)
+    verdicts = judged(ranked, profile, limit, exclude, needs_memory=asked.needs_memory)
     best, most = _best(verdicts)
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude)
     ids = [*(row.match.id for row in best), *(match.id for later in near.values() for match in later)]
@@ -214,18 +216,25 @@ async def _candidates(
 
 
 def judged(
-    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str]
+    rows: Sequence[RowScore],
+    profile: ScoringProfile,
+    limit: int,
+    exclude: frozenset[str],
+    *,
+    needs_memory: bool = False,
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place. Where
-    meaning alone finds rows and the most similar one does not stand out, none is recalled.
+    meaning alone finds rows and the most similar one does not stand out, none is recalled, or few if the question needs
+    memory.
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
     by_meaning = not any(row.holds_words for row in rows)
-    by_chance = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
-    if best < UNSURE and by_meaning:
+    is_unclear = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
+    by_chance = is_unclear and not needs_memory
+    if by_meaning and (is_unclear or best < UNSURE):
         limit = min(limit, MOST_UNSURE)
     said = (
         row

@@ -10,6 +10,7 @@ from chatbot.chat import Chat, Receipt, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.messages import without_blocks
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import Clearance
 from tests.clock import Clock
@@ -78,11 +79,13 @@ async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, 
     assert receipt.memory["considered"] == []
 
 
-async def test_the_block_stands_right_before_the_question(memory: MemorySystem, clock: Clock) -> None:
+async def test_the_block_stands_at_the_head_of_the_question(memory: MemorySystem, clock: Clock) -> None:
     model, _ = await told_in_one_asked_in_another(memory, clock)
-    assert [message.role for message in model.prompts[-1]] == ["system", "user", "user"]
-    assert "Castor" in model.prompts[-1][1].content
-    assert model.prompts[-1][2].content.startswith("What are the names")
+    system, asked = model.prompts[-1]
+    assert (system.role, asked.role) == ("system", "user")
+    block, question = asked.content.split("\n\n")
+    assert "Castor" in block
+    assert without_blocks(asked.content) == question == "What are the names of the alpacas of my sister?"
 
 
 async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:
@@ -221,7 +224,7 @@ async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_al
     chat = talking(session, model, clock)
     await chat.turn("Which birds sing at dawn?")
     assert "Renew the passport" in sent(model)
-    assert "task | due 2026-04-01 · high priority · project travel · 2 photos" in sent(model)
+    assert "open task: Renew the passport. due 2026-04-01 · high priority · project travel · 2 photos" in sent(model)
     for question in ("Which of them migrate to Africa?", "And how far do they fly?"):
         await chat.turn(question)
     assert "Renew the passport" not in sent(model)

@@ -171,7 +171,7 @@ def assert_fenced(shown: str, text: str) -> None:
         head, *body, end = shown.splitlines()[1:]
         assert head.startswith("<memory-context nonce=")
         assert end == head.replace("<", "</")
-        assert all(each.startswith(("[", "  ")) for each in body)
+        assert all(each.startswith("- ") for each in body)
 
 
 async def test_tools_have_schemas_and_answer_in_text_whatever_a_model_writes(memory: AgentMemory) -> None:

@@ -102,7 +102,7 @@ async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_t
     assert [line.value for line in await session.profile("favourite tea")] == ["oolong", "sencha"]
     assert (await session.profile_set("Favourite Tea", "Sencha")).outcome == "exact_dup"
     await session.profile_set("favourite tea", "genmaicha")
-    assert [line.value for line in await session.profile("favourite tea")] == ["genmaicha"]
+    assert [line.value for line in await session.profile("Favourite tea")] == ["genmaicha"]
     assert told(await session.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
     assert [line.value for line in await session.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]
 

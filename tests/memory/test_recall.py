@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.chat.turn_memory import TurnMemory
+from chatbot.config import AgentSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
@@ -172,6 +174,19 @@ async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_plac
     assert [each.id for each in found.considered if each.verdict == "recalled"] == [hit.id for hit in found.hits]
     assert "over limit" in {each.verdict for each in found.considered}
     assert (await recalled(told_of_cats, "How many cats do I have?", limit=1)) == [first.observation.user_text]
+
+
+async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(told_of_cats: MemorySystem) -> None:
+    await told(told_of_cats, *(f"I walked {number} miles to see cats again." for number in range(40)), days_ago=40)
+    await told_of_cats.embed_memories()
+    session = await told_of_cats.create_session(STORES, "chat")
+    turn = TurnMemory.of(session, AgentSettings(), Clock(START))
+    assert turn is not None
+    recalled = await turn.recall(["How many cats do I have?"], since=None, most_tokens=2_000)
+    assert "Moritz has died" in recalled.text
+    [later] = [each for each in recalled.record["considered"] if "later" in each["parts"]]
+    assert later["verdict"] == "recalled"
+    assert later["id"] in recalled.record["injected"]
 
 
 async def test_no_later_statement_is_recalled_that_was_excluded_or_made_after_the_time_that_is_asked_about(

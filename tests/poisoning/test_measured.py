@@ -16,7 +16,7 @@ from chatbot.chat.memory_block import build_block
 from chatbot.embed import AgentMemory, open_memory
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.observation import Observation, estimate_tokens
-from tests.poisoning.suite import NONCE, NOW, VIEW, Entry, attacks, innocents, read_block, row_with
+from tests.poisoning.suite import NONCE, VIEW, attacks, innocents, note_of, read_block, row_with
 
 PARTS = ("unseen", "later")
 
@@ -36,8 +36,8 @@ INNOCENT = [row_with((place,), (text,)) for part in PARTS for place, text in inn
 def test_none_of_them_leaves_the_fence(source: str) -> None:
     for row in (replace(each, source=source) for each in (*HOSTILE, *INNOCENT)):
         verdict = judge(row, VIEW)
-        block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, now=NOW, count=estimate_tokens)
-        assert read_block(block.text) == ([Entry(1, row.type, verdict.texts)] if verdict.ok else [])
+        block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens)
+        assert read_block(block.text) == ([note_of(row)] if verdict.ok else [])
 
 
 async def test_most_orders_of_others_are_stopped_or_quoted_and_few_innocent_texts_are_dropped() -> None:
