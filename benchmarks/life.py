@@ -14,16 +14,17 @@
 
 The facts of `sets/life.txt` are told in turns of a chat with all its hooks, four turns a session, with other talk
 around them; what changes is told again some months later. At the end each question begins a session of its own, and
-the memory block is read that stands in its prompt. A fact is right where an entry of the block holds the right words;
-it is told as if it held where an entry holds the outdated words, not the right ones, and is not labelled as changed, or
-perhaps changed; it is stale where, besides, no entry before it holds the right words. A fact that holds is doubted
-where its entry is so labelled.
+the memory block is read that stands in its prompt, whose notes are in the order in which they were said. A fact is
+right where a note holds the right words; what is outdated is told where a note holds the outdated words and not the
+right ones, except a line of the profile that says until when it held; it is stale where, besides, no note after it
+holds the right words.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import html
 import random
 import re
 import sys
@@ -39,7 +40,7 @@ from living import Line, Voice, begin, leave, runtime_in
 
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.config import AgentSettings
-from chatbot.memory.exchanges import INTRODUCTION
+from chatbot.messages import without_blocks
 from chatbot.runtime import Runtime
 
 KINDS = ("holds", "changed", "denied")
@@ -47,6 +48,7 @@ SETS = Path(__file__).parent / "sets"
 BEGIN = datetime(2025, 1, 1, 9, tzinfo=UTC)
 DAYS = 365
 _A_SESSION = 4
+_ENDED = re.compile(r" \((?:from .* until .*|told for .*, corrected since)\)$")
 _REPLIES = ("Thanks for telling me.", "I see.", "Good to know!", "All right.", "Understood.", "Oh, tell me more.")
 _THINGS = ("soup", "bread", "curry", "stew", "salad", "risotto", "pancakes", "dumplings", "granola", "gnocchi")
 _TOPICS = ("volcanoes", "glaciers", "comets", "bees", "tides", "fonts", "bridges", "clocks", "enzymes", "maps")
@@ -80,9 +82,8 @@ class Answer:
 
     fact: Fact
     is_right: bool
-    is_unlabelled: bool
+    is_outdated: bool
     is_stale: bool
-    is_doubted: bool
     block: str
 
 
@@ -140,15 +141,16 @@ async def asked(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
 
 
 def read(fact: Fact, block: str) -> Answer:
-    """Read a block: entry by entry, in small letters."""
-    entries = [" ".join(each.lower().replace("|", " ").split()) for each in re.split(r"\n(?=\[\d+\] )", block)]
-    right = [each for each in entries if any(words in each for words in fact.right)]
-    outdated = [each for each in entries if each not in right and any(words in each for words in fact.stale)]
-    unlabelled = [each for each in outdated if "changed on" not in each]
-    newest = entries.index(right[0]) if right else len(entries)
-    stale = [each for each in unlabelled if entries.index(each) < newest]
-    doubted = fact.kind == "holds" and any("changed on" in each for each in right)
-    return Answer(fact, bool(right), bool(unlabelled), bool(stale), doubted, block)
+    """Read a block: note by note, in small letters."""
+    notes = [html.unescape(each.lower()) for each in block.splitlines()[1:-1]]
+    right = [at for at, each in enumerate(notes) if any(words in each for words in fact.right)]
+    outdated = [
+        at
+        for at, each in enumerate(notes)
+        if at not in right and any(words in each for words in fact.stale) and not _ENDED.search(each)
+    ]
+    stale = [at for at in outdated if not right or at > right[-1]]
+    return Answer(fact, bool(right), bool(outdated), bool(stale), block)
 
 
 def some(found: list[Fact], most: int) -> list[Fact]:
@@ -166,9 +168,8 @@ async def answered(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
     session = await begin(runtime)
     voice.begin(Line(fact.question, "Let me think."))
     await runtime.chat(session).turn(fact.question)
-    block = next(
-        (str(each.content) for each in voice.model.prompts[0] if str(each.content).startswith(INTRODUCTION)), ""
-    )
+    asked = str(voice.model.prompts[0][-1].content)
+    block = asked.removesuffix(without_blocks(asked)).strip()
     await leave(runtime, session)
     return read(fact, block)
 
@@ -197,22 +198,21 @@ def main() -> None:
     answers = asyncio.run(measured(given.set, given.half, given.others, given.questions))
     for kind in KINDS:
         print(summary(kind, [each for each in answers if each.fact.kind == kind]))
-    print(summary("together", answers), end=", ")
-    print(f"{sum(each.is_doubted for each in answers)} that hold doubted")
+    print(summary("together", answers))
     for each in answers if given.show else ():
-        if not each.is_right or each.is_unlabelled or each.is_doubted:
+        if not each.is_right or each.is_outdated:
             print(f"\n{_fault(each)} {each.fact.question}\n{each.block}")
 
 
 def summary(name: str, answers: list[Answer]) -> str:
     """One line about some answers."""
     right = sum(each.is_right for each in answers)
-    unlabelled = sum(each.is_unlabelled for each in answers)
+    outdated = sum(each.is_outdated for each in answers)
     stale = sum(each.is_stale for each in answers)
     clear = sum(each.is_right and not each.is_stale for each in answers)
     return (
         f"{name:8} {len(answers):3} facts: {right:3} right, {clear:3} right and not stale, {stale:3} stale, "
-        f"{unlabelled:3} told as if they held"
+        f"{outdated:3} with what is outdated"
     )
 
 
@@ -220,8 +220,7 @@ def _fault(answer: Answer) -> str:
     faults = {
         "MISSED": not answer.is_right,
         "STALE": answer.is_stale,
-        "UNLABELLED": answer.is_unlabelled,
-        "DOUBTED": answer.is_doubted,
+        "OUTDATED": answer.is_outdated,
     }
     return " ".join(name for name, is_so in faults.items() if is_so)
 

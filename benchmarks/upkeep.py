@@ -25,7 +25,6 @@ import argparse
 import asyncio
 import html
 import json
-import re
 import sys
 import tempfile
 from collections import defaultdict
@@ -130,9 +129,8 @@ async def gold_in_block(memory: MemorySystem, now: datetime, talk: Talk, half: s
         hits = (await memory.memories(AGENT).recall(question.texts, limit=5)).hits
         rows = [(hit.observation, hit.score) for hit in hits if hit.observation is not None]
         view = View("full", now)
-        block = build_block(rows, nonce="0f9c0f9c", view=view, now=now, count=estimate_text, asked=question.texts)
-        shown = html.unescape(re.sub(r"^  (?:[a-z ]+ )?\| ?", "", block.text, flags=re.MULTILINE))
-        shown = " ".join(shown.split())
+        block = build_block(rows, nonce="0f9c0f9c", view=view, count=estimate_text, asked=question.texts)
+        shown = " ".join(html.unescape(block.text).split())
         shares.append(sum(texts[each] in shown for each in question.gold) / len(question.gold))
         sizes.append(estimate_text(block.text))
     return shares, sizes

@@ -118,7 +118,7 @@ class EmbeddingSettings(Section, frozen=True):
     """Shorter vectors, if the model supports it; 0: full length."""
     batch: Annotated[int, Meta(ge=1, le=1000)] = 32
     """Texts per call."""
-    weight: Share = 1.0
+    weight: Share = 0.8
     """Weight of meaning: 1 as measured, 0 none."""
     usd_per_million: Amount | None = None
     """Price of a million tokens; default: LiteLLM's table."""
@@ -197,8 +197,8 @@ class AgentSettings(Section, frozen=True):
     window_entries: AtLeastOne = 20
     """Last transcript entries shown to the model, as far as they fit."""
     remember_exchanges: bool = True
-    """Remember each exchange word for word, except small talk."""
-    recall_rows: Count = 8
+    """Remember each exchange word for word, if it is worth it."""
+    recall_rows: Count = 6
     """Most memories in a prompt; 0 recalls nothing."""
     recall_tokens: Count = 2000
     """Most tokens of these memories; at most a sixth of the model's window."""

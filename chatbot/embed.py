@@ -36,7 +36,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.messages import ToolCall
+from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.runtime import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
@@ -99,7 +99,7 @@ class MemoryContext:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """Ids of what was kept of a turn. `exchange` is None for small talk and mere repetition."""
+    """Ids of what was kept of a turn. `exchange` is None where it was not worth keeping."""
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()
@@ -155,7 +155,8 @@ class AgentMemory(Memory, AsyncResource):
         turn = TurnMemory(session or self, settings, self._own.clock, session)
         since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
         recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else PromptMemory()
-        return MemoryContext(recalled.text, recalled.record, recalled)
+        text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
+        return MemoryContext(text, recalled.record, recalled)
 
     async def record(
         self,

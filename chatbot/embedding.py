@@ -33,6 +33,8 @@ class Judgement:
     """What a statement is about, such as `home`, the surest first."""
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
+    asks_the_bot: bool = False
+    """It asks what the bot itself said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,8 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
     from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
-    from chatbot.memory.profile_lines import Line as ProfileLine
+    from chatbot.memory.profile import Profile
     from chatbot.memory.reading import Hit
-    from chatbot.memory.recall import RankedMemory
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import AddResult
@@ -201,6 +200,10 @@ class TaskChange(TaskDetails, total=False):
 
 
 Ask = Annotated[Sequence[Sensitivity], About("also include these sensitivities", cli=None, tool=None)]
+AskOwn = Annotated[
+    Sequence[Sensitivity],
+    About("also include these sensitivities", cli=None, tool=None, usual={"http": ("private",)}),
+]
 Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
 TaskId = Annotated[Id, About("id of the task", cli="id")]
@@ -276,15 +279,17 @@ async def recall_memories(
     known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[MemoryFilter],
-) -> list[RankedMemory]:
+) -> list[Hit]:
     """Show what a message would recall.
 
-    Best first; a statement stands before what it has changed, which names the time of the change.
+    Best first; then what was said later about the same things.
     """
+    from chatbot.memory.reading import Hit
+
     found = await context.memories.recall(
         query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
     )
-    return list(found.hits)
+    return [Hit(each.observation, each.score, each.parts) for each in found.hits if each.observation]
 
 
 @reads(
@@ -676,7 +681,7 @@ async def add_task(
 
     As pending. One that is open in the same words takes the details that are given.
     """
-    return await context.memories.add_task(title, **details)
+    return await context.memories.add_task(title, source=context.writer, **details)
 
 
 @changes(
@@ -798,43 +803,52 @@ async def purge_fact(context: Context, fact_id: FactOne) -> None:
     await context.memories.purge_fact(fact_id)
 
 
-@reads(tool="memory_profile", model=False, gives="profile")
+@reads(http="GET /v1/profile", tool="memory_profile", model=False, gives="profile")
 async def show_profile(
     context: Context,
-    slot: Annotated[Line | None, About("one slot alone, such as home")] = None,
+    key: Annotated[Line | None, About("one key alone, such as home", http=None)] = None,
     *,
-    history: Annotated[bool, About("all values that the slot had")] = False,
+    history: Annotated[bool, About("all values that the key had", http=None)] = False,
     as_of: AsOf = None,
     known_at: KnownAt = None,
-) -> list[ProfileLine]:
-    """Show what holds of the person, with dates."""
-    if history and slot:
-        return [line for line in await context.memories.profile_history(slot) if line.sensitivity == "public"]
-    return await context.memories.profile(slot, as_of=as_of, known_at=known_at, ask=("public",))
+    ask: AskOwn = (),
+) -> Profile:
+    """Show what is known of the person, with dates.
+
+    The profile is what was stated as such; the facets are what the person said last about home, work, family and so on.
+    They are listed with all of the profile as it is now.
+    """
+    from chatbot.memory.profile import Profile
+
+    memories, asked = context.memories, ("public", *ask)
+    if history and key:
+        return Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
+    lines = await memories.profile(key, as_of=as_of, known_at=known_at, ask=asked)
+    if key or as_of or known_at:
+        return Profile(lines)
+    try:
+        return Profile(lines, await memories.facets(ask=asked))
+    except UnsupportedOperation as error:
+        return Profile(lines, notice=str(error))
 
 
 @adds(tool="memory_profile_set", model=False)
 async def propose_profile(
     context: Context,
-    slot: Annotated[Name, About("the slot, such as home")],
+    key: Annotated[Name, About("the key: any short text, such as home")],
     value: Annotated[Name, About("its value")],
+    *,
+    also: Annotated[bool, About("beside the values that the key has, not in their place")] = False,
 ) -> AddResult:
-    """Propose a value for a slot of the profile.
+    """Propose a value for a key of the profile.
 
     It holds once the person accepts it.
     """
-    return await context.memories.profile_set(slot, value)
+    return await context.memories.profile_set(key, value, also=also)
 
 
 @reads(http="GET /v1/profile/proposals", tool="memory_profile_proposals", model=False, gives="proposals")
-async def list_proposals(
-    context: Context,
-    *,
-    ask: Annotated[
-        Sequence[Sensitivity],
-        About("also include these sensitivities", cli=None, tool=None, usual={"http": ("private",)}),
-    ] = (),
-) -> list[Observation]:
+async def list_proposals(context: Context, *, ask: AskOwn = ()) -> list[Observation]:
     """List values proposed for the profile, newest first.
 
     None holds until the person accepts it.

@@ -1,4 +1,4 @@
-"""Words that several rooms read: what tasks are described with, and where a sentence ends."""
+"""Words that several rooms read: what tasks are described with, where a sentence ends, and whether a text asks."""
 
 import re
 from collections.abc import Iterator
@@ -21,3 +21,8 @@ def sentences(text: str, end: re.Pattern[str]) -> Iterator[str]:
             yield text[begin : found.start()].strip()
             begin = found.end()
     yield text[begin:].strip()
+
+
+def asks(text: str) -> bool:
+    """Return whether a text ends with a question mark."""
+    return text.rstrip().endswith(("?", "？", "؟"))

@@ -127,8 +127,9 @@ SCRIPT = (
     ("Where do I live?", "in Bergen.*scripted ·.*scripted ·", 4.0),
     ("/why", "model call", 14.0),
     ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
-    ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 11.0),
-    ("/memory profile", "allergy|allergies", 10.0),
+    ("/memory profile", "I moved: I live in Oslo now.*facet.*I moved", 11.0),
+    ("/memory profile set allergy peanuts", "set: allergy", 3.0),
+    ("/memory profile pin allergy", "pinned: allergy", 6.0),
 )
 """Input of the recording, the output to wait for, and how long it is shown."""
 SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]
@@ -148,7 +149,7 @@ def make_demo(folder: Path) -> None:
     """The recording, as SVG and as text."""
     from tests.terminal import COLUMNS, Terminal
 
-    terminal = Terminal("--new", "-m", "scripted", CHATBOT_MODEL__SCRIPT=json.dumps(SAID), CHATBOT_EMBEDDING__MODEL="")
+    terminal = Terminal("--new", "-m", "scripted", CHATBOT_MODEL__SCRIPT=json.dumps(SAID))
     recording = record(terminal)
     save("demo", terminal.text, folder)
     terminal.leave()

@@ -328,7 +328,7 @@ def rank(type_: Type, importance: float, standing: float) -> float:
 
 OWN_KEY = "key"
 """The key of the metadata of what is kept under a key of one's own."""
-PROFILE, KIND, SLOT, IMPORTED = "profile", "kind", "slot", "imported_from"
+PROFILE, KIND, LINE, IMPORTED = "profile", "kind", "line", "imported_from"
 """The category of what may be a line of a profile, and the keys of its metadata that tell."""
 
 
@@ -336,8 +336,8 @@ def is_line(row: Observation) -> bool:
     """Return whether a row is a line of a profile; one that came with an import only proposes its value."""
     return (
         row.category == PROFILE
-        and isinstance(row.metadata.get(SLOT), str)
-        and row.metadata.get(KIND) == SLOT
+        and isinstance(row.metadata.get(LINE), str)
+        and row.metadata.get(KIND) == LINE
         and IMPORTED not in row.metadata
     )
 

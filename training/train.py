@@ -85,6 +85,7 @@ def plans_for(statements: Sequence[Line]) -> list[HeadPlan]:
     labels = {label for line in statements for label in line.labels} - {"nothing"}
     return [
         HeadPlan("needs_memory", "needs_memory", frozenset({"yes"}), (0.25,)),
+        HeadPlan("asks_the_bot", "asks_the_bot", frozenset({"yes"}), (0.05,)),
         HeadPlan("states_something", "states_something", frozenset(labels), (0.15,)),
         HeadPlan("orders_a_model", "orders_a_model", frozenset({"order"}), (0.10, 0.01)),
         *(
@@ -176,8 +177,8 @@ class Trainer:
 
     def held_out(self) -> None:
         """Print what the kept heads make of lines that nothing is trained on."""
-        for file, plans in self._plans.items():
-            lines = read(HERE / "held_out" / f"{file}.tsv")
+        for path in sorted((HERE / "held_out").glob("*.tsv")):
+            lines, plans = read(path), self._plans[path.stem]
             truth = said_by(plans, lines)
             scores = [heads().scores(vector(part)) for part in self._embedded(lines)]
             for at, plan in enumerate(plans):

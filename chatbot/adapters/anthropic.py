@@ -14,7 +14,7 @@ from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
 from chatbot.chat.fence import fenced
 from chatbot.chat.governor import judge
 from chatbot.embed import AgentMemory
-from chatbot.memory.exchanges import INTRODUCTION
+from chatbot.messages import INTRODUCTION
 from chatbot.stores.observation import Observation
 
 if TYPE_CHECKING:

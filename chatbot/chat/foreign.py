@@ -8,9 +8,8 @@ from typing import Any
 
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.turn_memory import RECENT_QUESTIONS
-from chatbot.memory.exchanges import INTRODUCTION
 from chatbot.memory.record import utc_now
-from chatbot.messages import Message
+from chatbot.messages import INTRODUCTION, Message
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import TranscriptEntry
 

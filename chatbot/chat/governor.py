@@ -1,22 +1,28 @@
 """Judge each row before a model sees it, and the descriptions of tools from other servers.
 
-Memory is untrusted: anyone who could write to it may have written an instruction. The governor is a net. It asks the
-gate again, takes away what is invisible and what speaks in another's name, and drops rows that read like instructions.
-What slips through is still only data: the wall is the fence of the memory block, and the role in which it is sent.
+Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
+takes away what is invisible and what speaks in another's name. A row that is not the reader's own is dropped where it
+holds a form of `chatbot.orders`. One that the head `orders_a_model` doubts is shown as a quotation with its source, and
+one of which it is sure is dropped; the head judges lines, and what is longer is a quotation anyhow. The reader's own
+words are never dropped. This is a net: what slips through is still only data, for the wall is the fence of the memory
+block, and the role in which it is sent.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from chatbot.chat.disguises import visible
 from chatbot.chat.role_marks import without_role_marks
-from chatbot.chat.rules import TOOL_RULES, rule_against
+from chatbot.disguises import visible
+from chatbot.memory.exchanges import QUESTION
+from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.tasks import KIND, task_of
 from chatbot.messages import ToolSpec
+from chatbot.orders import form_in
 from chatbot.stores.access import View, may_see
 from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
 
@@ -27,8 +33,17 @@ HIDDEN = "hidden"
 STALE = "stale"
 TOO_LONG = "too-long"
 EMPTY = "empty"
+ORDERS = "orders-a-model"
+"""The head was sure. Other reasons are the names of forms: see `chatbot.orders`."""
+_SURE = 2
+"""The higher level of the head `orders_a_model`."""
+_OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
+"""Sources of rows that the principal said, typed or stated; not what tools, models, imports and files brought."""
+_LONGEST_SOURCE = 40
+_LINE = 400
+"""Characters up to which the head judges a row."""
 
-Label = Literal["title", "subtitle", "fact", "text", "person said", "bot replied", "task"]
+Label = Literal["title", "subtitle", "fact", "text", "person said", "bot asked", "bot replied", "task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +52,74 @@ class Verdict:
 
     ok: bool
     reason: str = ""
-    """Empty, or one of the words above, or the name of the rule that the row broke."""
+    """Empty, or one of the words above, or the name of the form that the row holds."""
     texts: tuple[tuple[Label, str], ...] = ()
+    quoted: str = ""
+    """The source of which the row is a quotation, where it may be an order or is long."""
 
 
-def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None) -> Verdict:
+def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, orders: int = 0) -> Verdict:
     """Judge `row` as seen through `view`, or a `part` of it alone, whatever the rest of it says.
 
-    Never raises, and takes time in proportion to the length of what is to be shown.
+    `orders` is the level that the head gave it. Never raises, and takes time in proportion to the length of what is to
+    be shown.
     """
+    shown = tuple(said_by(row) if part is None else part)
+    if reason := _unfit(row, view, [text for _, text in shown]):
+        return Verdict(ok=False, reason=reason)
+    cleaned = ((label, without_role_marks(visible(text)).strip("\n")) for label, text in shown)
+    texts = tuple((label, text) for label, text in cleaned if text.strip())
+    if not texts:
+        return Verdict(ok=False, reason=EMPTY)
+    if is_own(row, view):
+        return Verdict(ok=True, texts=texts)
+    if reason := _hostile(row, [text for _, text in shown], [text for _, text in texts], orders):
+        return Verdict(ok=False, reason=reason)
+    is_quoted = orders > 0 or len(_said(row)) > _LINE
+    return Verdict(ok=True, texts=texts, quoted=_origin(row, view) if is_quoted else "")
+
+
+def _unfit(row: Observation, view: View, shown: Sequence[str]) -> str:
+    """Return why the row may not be shown, whatever it says; empty where it may."""
     if not may_see(row, view):
-        return Verdict(ok=False, reason=HIDDEN)
+        return HIDDEN
     if not row.is_current(view.now):
-        return Verdict(ok=False, reason=STALE)
-    shown, beside = tuple(said_by(row) if part is None else part), tuple(_beside(row))
-    if sum(len(text) for text in chain((text for _, text in shown), beside)) > LONGEST_JUDGED:
-        return Verdict(ok=False, reason=TOO_LONG)
-    texts: list[tuple[Label, str]] = []
-    for label, text in shown:
-        if cleaned := without_role_marks(visible(text)).strip("\n"):
-            texts.append((label, cleaned))
-    said, written = [text for _, text in texts], [text for _, text in shown if text]
-    for judged in (said, [] if written == said else written, beside):
-        if rule := rule_against(judged):
-            return Verdict(ok=False, reason=rule)
-    return Verdict(ok=True, texts=tuple(texts)) if texts else Verdict(ok=False, reason=EMPTY)
+        return STALE
+    return TOO_LONG if sum(map(len, chain(shown, _beside(row)))) > LONGEST_JUDGED else ""
+
+
+def _hostile(row: Observation, written: Sequence[str], cleaned: Sequence[str], orders: int) -> str:
+    """Return why a row of somebody else may not be shown: the form that it holds, or what the head says."""
+    for texts in (cleaned, written, tuple(_beside(row))):
+        if form := form_in(texts):
+            return form
+    return ORDERS if orders >= _SURE else ""
+
+
+def is_own(row: Observation, view: View) -> bool:
+    """Return whether the principal of the view said, typed or stated the row: such words are never dropped."""
+    return row.principal == view.principal and row.source in _OWN_SOURCES
+
+
+def line_of(row: Observation) -> str:
+    """Return the text by which the head judges a row; empty for one that is too long for it."""
+    said = unicodedata.normalize("NFKC", visible(_said(row)))
+    return said if len(said) <= _LINE else ""
 
 
 def judge_tool(spec: ToolSpec) -> str | None:
-    """Return the name of the rule that a tool's description breaks; None where the tool may be offered."""
-    return rule_against((spec.name, spec.description, *_strings(spec.parameters)), TOOL_RULES)
+    """Return the name of the form that a tool's description holds; None where the tool may be offered.
+
+    The head is not asked: every description of a tool tells a model what to do.
+    """
+    return form_in((spec.name, spec.description, *_strings(spec.parameters)))
+
+
+def _origin(row: Observation, view: View) -> str:
+    """Return where a row comes from, in letters that may stand in a head line."""
+    if row.principal != view.principal:
+        return "another user"
+    return "".join(char for char in row.source[:_LONGEST_SOURCE] if char.isalnum() or char in ":-_. ") or "elsewhere"
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -87,9 +140,14 @@ def said_by(row: Observation) -> Iterator[tuple[Label, str]]:
         yield "fact", fact
     yield "text", row.narrative
     yield "person said", row.user_text
+    yield "bot asked", str(row.metadata.get(QUESTION, ""))
     yield "bot replied", row.assistant_text
     if row.metadata.get("kind") == KIND:
         yield "task", task_of(row).details()
+
+
+def _said(row: Observation) -> str:
+    return "\n".join(text for _, text in said_by(row) if text)
 
 
 def _beside(row: Observation) -> Iterator[str]:

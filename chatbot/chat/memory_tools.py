@@ -24,9 +24,9 @@ from chatbot.errors import SessionError, SessionNotFound, ToolError, without_fol
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
+from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import RankedMemory
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
@@ -363,6 +363,8 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
         case [Version(), *_]:
             seen = {version.observation.id for version in result}
             return listed(operation.gives, (_version(version, seen) for version in result))
+        case Profile(lines):
+            return listed(operation.gives, map(_item, lines), facets=result.as_json()["facets"], notice=result.notice)
         case list() | tuple():
             return listed(operation.gives, map(_item, result))
         case AddResult():
@@ -375,7 +377,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """One thing in an answer: just enough of it."""
     match item:
-        case Hit() | RankedMemory():
+        case Hit():
             return item.index()
         case Observation():
             return item.brief()
@@ -385,9 +387,8 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case ProfileLine():
             return {
                 "id": item.id,
-                "slot": item.slot,
+                "key": item.key,
                 "value": item.value,
-                "holds": not item.ended,
                 "valid_from": format_time(item.valid_from),
                 "valid_to": item.valid_to and format_time(item.valid_to),
                 "said_at": format_time(item.said_at),

@@ -1,6 +1,6 @@
 """The prompt, in an order that suits prompt caches: the parts that change least come first.
 
-persona and tools · the summary of what the window left out · the window · the memory block · the message to be answered
+persona and tools · the summary of what the window left out · the window · the message to be answered, with its notes
 
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
 The block of the turn before stays in its place for one more turn, so that a follow-up question finds its subject.
@@ -113,9 +113,9 @@ async def build_prompt(
         )
     shown = exchanges[first:]
     files = sum([await _attached_tokens(model, each) for exchange in shown for each in exchange])
-    last, earlier = _with_block(shown[-1], texts["memory"]), shown[:-1]
+    last, earlier = _with_block(shown[-1], extras.block if texts["memory"] else ""), shown[:-1]
     if earlier:
-        earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
+        earlier[-1] = _with_block(earlier[-1], extras.earlier_block if texts["earlier memory"] else "")
     else:
         beside["earlier memory"] = 0
     window_messages = [message for exchange in earlier for message in exchange]
@@ -146,10 +146,15 @@ async def _attached_tokens(model: Model, message: Message) -> int:
     return await model.count_tokens([message]) - await model.count_tokens([replace(message, parts=())])
 
 
-def _with_block(exchange: list[Message], block: list[Message]) -> list[Message]:
-    """Put a memory block next to the question, behind the texts of its attachments."""
-    at = next((at for at, message in enumerate(exchange) if not message.source), 0)
-    return [*exchange[:at], *block, *exchange[at:]]
+def _with_block(exchange: list[Message], block: str) -> list[Message]:
+    """Put a memory block at the head of the question, so that a model takes it for notes and not for what is asked."""
+    at = next((at for at, message in enumerate(exchange) if message.role == "user" and not message.source), None)
+    if at is None or not block:
+        return exchange
+    question = exchange[at]
+    parts = (f"{block}\n\n", *question.parts) if question.parts else ()
+    noted = replace(question, content=f"{block}\n\n{question.content}", parts=parts)
+    return [*exchange[:at], noted, *exchange[at + 1 :]]
 
 
 def _first_shown(costs: Sequence[int], room: int) -> int:

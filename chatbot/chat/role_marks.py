@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from chatbot.chat.disguises import skeleton
+from chatbot.disguises import skeleton
 
 _HEAD = 300
 _LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")

@@ -1,55 +1,44 @@
 """Titles of sessions: by rule, from the user's first message, or by the model.
 
-The rule takes the first sentence that says something: greetings, quotations, code and headings' marks are passed over.
-Where there is only a greeting, the title is whom or what it greets.
+The rule takes the first sentence that says something: quotations, code and headings' marks are passed over. A sentence
+of one content word that asks nothing says little: where there is no other, the title is the text as it is.
 """
 
 from __future__ import annotations
 
 import re
 
+from chatbot.memory.memorability import content
 from chatbot.messages import Message
 from chatbot.redaction import redact
-from chatbot.words import sentences
+from chatbot.words import asks, sentences
 
 LONGEST = 60
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
+_A_TOPIC = 3
+"""Number of content words that make a sentence a title, where the text has one."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
 
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
-_HAIL = (
-    r"hi|hiya|hello|hey|yo|greetings|howdy|good (?:morning|afternoon|evening|day)|dear|hallo|guten (?:morgen|tag|abend)"
-    r"|bonjour|salut|hola|ciao|olá|你好|您好|嗨|こんにちは|おはよう(?:ございます)?|안녕하세요"
-)
-_COURTESY = (
-    r"how are you(?: doing)?(?: today)?|how do you do|what's up|nice to meet you|i hope you are well|thanks?(?: you)?"
-)
-_COMPANY = (
-    r"there|all|everyone|again|team|folks|mate|buddy|pal|guys|(?:my )?(?:friend|dear|bot|chatbot)s?(?=\s*(?:[,.!?]|$))"
-)
-_PAUSE = r"[\s,.!?;:…–—。，！？、-]*"
-_GREETING = re.compile(
-    rf"(?:(?:{_HAIL})(?!\w)(?:,?\s+(?:{_COMPANY})(?!\w))*(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
-    rf"|(?:{_COURTESY})(?!\w)){_PAUSE}",
-    re.IGNORECASE,
-)
 _QUOTES = "\"'“”„«»‘’`*_# "
 
 
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
 
-    A text that only greets is its own title, until a later one says more.
+    A text that says little is its own title, until a later one says more. A short first sentence, which may be a
+    greeting with a name, makes way for a longer one.
     """
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
-    parts = (_MARKS.sub("", part) for part in sentences("\n".join(lines), _SENTENCE))
-    told = (_without(_GREETING, " ".join(part.split())) for part in parts)
-    whole = " ".join(text.split())
-    return _cut(next(filter(_says_something, told), whole))
+    parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
+    whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
+    saying = [part for part in parts if not says_little(part)]
+    long = (part for part in saying if asks(part) or len(content(part)) >= _A_TOPIC)
+    return _cut(next(long, saying[0] if saying else whole))
 
 
 def title_from(message: str) -> str:
@@ -57,9 +46,9 @@ def title_from(message: str) -> str:
     return title_of(redact(message)[0])
 
 
-def is_greeting(text: str) -> bool:
-    """Return whether a text only greets, so that a later one makes a better title."""
-    return not _says_something(_without(_GREETING, " ".join(text.split())))
+def says_little(text: str) -> bool:
+    """Return whether a text says so little, as a greeting does, that a later one makes a better title."""
+    return len(content(text)) <= (0 if asks(text) else 1)
 
 
 def title_request(text: str, reply: str) -> list[Message]:
@@ -77,16 +66,6 @@ def title_in(answer: str) -> str:
     """Return the title in a model's answer; empty where there is none."""
     line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
     return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
-
-
-def _without(greeting: re.Pattern[str], sentence: str) -> str:
-    while found := greeting.match(sentence):
-        sentence = sentence[found.end() :]
-    return sentence
-
-
-def _says_something(sentence: str) -> bool:
-    return any(char.isalnum() for char in sentence)
 
 
 def _cut(title: str) -> str:

@@ -6,21 +6,22 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from heapq import merge
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
+from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.profile_lines import HEALTH, OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
+from chatbot.memory.profile_lines import OWN, Line
+from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
+from chatbot.messages import without_blocks
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
 from chatbot.redaction import redact
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
@@ -45,8 +46,10 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
+_ENOUGH = 0.6
+"""Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
 _CONSIDERED = 30
-"""Number of considered rows that a receipt lists."""
+"""Number of considered rows that a receipt lists, beside those that were chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
             "left_out": left_out,
             "withheld": disclosure.record(rows=shown, **tools),
         }
-        for name in ("listed", "profile"):
+        for name in ("listed", "profile", "quoted"):
             record.pop(name, None)
         return PromptMemory(record=record)
     return replace(recalled, record={**recalled.record, "withheld": disclosure.record(rows=[], **tools)})
@@ -159,25 +162,32 @@ class TurnMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
-        the model still sees them. In the first turn of a session open tasks come first, in places of their own, and
-        titles of lasting rows come last, as far as the settings ask for them.
-        `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as there are places; without
-        it the best are taken.
+        the model still sees them. A message that is judged to need no memory recalls nothing. In the first turn of a
+        session open tasks come first, in places of their own, and titles of lasting rows come last, as far as the
+        settings ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
+        there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
         most = self._settings.recall_rows
+        judged = await self._judged(said)
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
         places = most if choose is None else 2 * most
-        recollection = await self._recollection(said, max(places, candidates) if rank else places, exclude)
+        recollection = Recollection()
+        if judged is None or judged.needs_memory:
+            recollection = await self._memory.recall(
+                said,
+                limit=max(places, candidates) if rank else places,
+                exclude=exclude,
+                enough=_ENOUGH,
+                needs_memory=judged is not None,
+            )
         hits = recollection.hits
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and self._transcript is not None:
             hits = tuple(await choose(self._transcript, hits, most, self._clock()))
-        if choose is not None or rank is not None:
-            hits = tuple(sorted(hits, key=lambda each: each.changed_at is not None and not each.row.dated))
         rows = [(each.observation, each.score) for each in hits if each.observation is not None]
         index: Sequence[Observation] = ()
         tasks: Sequence[Observation] = ()
@@ -186,31 +196,30 @@ class TurnMemory:
             rows = [(row, 1.0) for row in tasks] + rows
             index = await self._index()
         now = self._clock()
-        lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
-        changed, perhaps = _changes(recollection, hits, lines, now)
+        lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
+        view = replace(self._memory.scope.acting(OWN), now=now)
+        orders = await self._orders([*(row for row, _ in rows), *index, *(line.row for line in lines)], view)
 
-        def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
+        def block_of(profile: Sequence[Line]) -> MemoryBlock:
             return build_block(
                 rows,
                 index,
                 nonce=secrets.token_hex(4),
-                view=replace(self._memory.scope.acting(OWN), now=now),
-                now=now,
+                view=view,
                 budget_tokens=min(self._settings.recall_tokens, most_tokens),
                 most=most + len(tasks),  # so that what is to be done takes no place of what answers
                 count=estimate_text,
                 asked=said,
+                asks_the_bot=judged is not None and judged.asks_the_bot,
                 profile=profile,
-                changed=changed,
-                perhaps=perhaps,
+                orders=orders,
             )
 
-        block = block_of(lines, rows)
+        block = block_of(lines)
         public = [line for line in lines if line.sensitivity == "public"]
-        told = [each for each in rows if each[0].sensitivity == "public"]
-        is_public = len(public) == len(lines) and len(told) == len(rows)
-        discreet = None if is_public else block_of(public, told)
+        discreet = None if public == lines else block_of(public)
         chosen = {each.id for each in hits}
+        looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
         considered = [
             {
                 "id": each.id,
@@ -218,43 +227,45 @@ class TurnMemory:
                 "parts": _rounded(each.parts),
                 "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
             }
-            for each in recollection.considered[:_CONSIDERED]
+            for each in looked_at.values()
         ]
-        record = {
+        record: dict[str, Any] = {
             "query": [redact(text)[0] for text in said[-1:]],  # earlier messages are in their own receipts
             "looked_back": len(said) - 1,
             "considered": considered,
             "injected": list(block.injected),
             "left_out": [{"id": each, "why": why} for each, why in block.dropped],
         }
-        if block.excerpts:
-            record["excerpts"] = list(block.excerpts)
-        if block.listed:
-            record["listed"] = list(block.listed)
-        if block.profile:
-            record["profile"] = list(block.profile)
+        if judged is not None:
+            record["judged"] = {"needs_memory": judged.needs_memory, "score": judged.scores["needs_memory"]}
+        for name in ("excerpts", "quoted", "listed", "profile"):
+            if ids := getattr(block, name):
+                record[name] = list(ids)
         given = {row.id: row for row in [*(row for row, _ in rows), *index, *(line.row for line in lines)]}
         shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
         return PromptMemory(block, shown, record, discreet)
 
-    async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
-        """Recall memories about a message; with private exchanges if the user has told of their health."""
-        found = await self._memory.recall(said, limit=limit, exclude=exclude)
-        told = await self._memory.list_observations(
-            types=(EXCHANGE,), metadata={HEALTH: True}, limit=1, ask=("private",)
-        )
-        if not told.rows:
-            return found
-        private = await self._memory.recall(
-            said, limit=limit, exclude=exclude, ask=("private",), types=(EXCHANGE,), metadata={HEALTH: True}
-        )
-        hits = merge(found.hits, private.hits, key=lambda each: -each.score)  # each keeps its own order
-        return Recollection(tuple(hits), (*private.considered, *found.considered))
+    async def _judged(self, said: Sequence[str]) -> Judgement | None:
+        """Return what the message to be answered is; None where nothing can judge."""
+        meaning = self._memory.scope.meaning
+        return (await meaning.judge(said[-1:]))[0] if meaning is not None and said else None
 
-    async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
+    async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
+        """Return how much each row of others reads like an order to a model, where that is judged."""
+        from chatbot.chat.governor import is_own, line_of  # late, as the block loads it
+
+        meaning = self._memory.scope.meaning
+        others = [] if meaning is None else [row for row in rows if not is_own(row, view)]
+        if meaning is None or not others:
+            return {}
+        judged = zip(others, await meaning.judge([line_of(row) for row in others]), strict=True)
+        return {row.id: found.orders_a_model for row, found in judged if found is not None}
+
+    async def _profile(self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""
         before = set(self.before.block.profile if self.before.block else ())
-        lines = await self._memory.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
+        found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
+        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in before]
 
     async def note_use(self, recalled: PromptMemory) -> None:
@@ -272,7 +283,7 @@ class TurnMemory:
         memorability: Memorability | None = None,
         before: str | None = None,
     ) -> str | None:
-        """Remember an exchange word for word; return its id, or None for small talk and mere repetition.
+        """Remember an exchange word for word; return its id, or None where it is not worth keeping.
 
         `before` is what the bot said just before it; None has it read.
         """
@@ -281,7 +292,9 @@ class TurnMemory:
             return None
         if before is None:
             before = await self._said_before(asked_at)
-        draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known, before=before)
+        gate, meaning = memorability or _DEFAULT, self._memory.scope.meaning
+        [judged] = await meaning.judge([without_blocks(text)]) if gate.gate and meaning is not None else [None]
+        draft = exchange_draft(asked_at, text, reply, gate=gate, judged=judged, known=known, before=before)
         if draft is None:
             return None
         [kept] = await self._memory.remember_all([draft])
@@ -373,19 +386,6 @@ def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str 
     """Return the bot's reply that is last of the entries before that moment; empty for another entry, None for none."""
     said = [each for each in entries if each.at < asked_at]
     return None if not said else said[-1].content if said[-1].role == "assistant" else ""
-
-
-def _changes(
-    recollection: Recollection, hits: Sequence[Hit], lines: Sequence[Line], now: datetime
-) -> tuple[dict[str, datetime], set[str]]:
-    """Return which rows and lines of the profile were changed, with the time of that, and which of them perhaps."""
-    judged = (*recollection.considered, *hits)
-    changed = {each.id: each.changed_at for each in judged if each.changed_at is not None}
-    if lines:
-        from chatbot.memory.changes import outdated_lines  # late, as recall loads it
-
-        changed |= outdated_lines(lines, [each.observation for each in hits if each.observation], now)
-    return changed, {each.id for each in judged if not each.is_certain}
 
 
 def _rounded(parts: Any) -> dict[str, float]:

@@ -47,7 +47,7 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
     "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
     "extract": OwnVerb("chatbot.cli.memory.extracting:extract", "calls a model, and bills it"),
     "stats": OwnVerb("chatbot.cli.memory.stats:stats", "draws charts"),
-    "profile": OwnVerb("chatbot.cli.memory.profile:profile", "one grammar for slots, values and proposals"),
+    "profile": OwnVerb("chatbot.cli.memory.profile:profile", "one grammar for keys, values and proposals"),
     "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is no part of a memory"),
 }
 """Own verbs of `chatbot memory`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chatbot.chat.usage import cost_text
@@ -80,7 +80,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     if considered:
         say_table(("score", *_PARTS.values(), "verdict", "memory"), await _rows(session, memory))
     else:
-        say("memory was not searched" if not memory else "no memory matches")
+        say(_nothing(memory))
     if withheld := memory.get("withheld"):
         rows = _number(len(withheld.get("rows", ())), "memory", "memories")
         say_marked(f"withheld from {withheld['provider']} ({withheld['rule']}): {rows}")
@@ -121,8 +121,18 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     for each in memory["considered"]:
         row = known.get(each["id"])
         injected = "excerpt injected" if each["id"] in memory.get("excerpts", ()) else "injected"
+        injected += ", quoted" if each["id"] in memory.get("quoted", ()) else ""
         verdict = injected if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
         told = row.title or row.user_text or row.narrative if row else f"({each['id'][:13]}… is gone or hidden)"
         parts = (f"{each['parts'].get(name, 0):.1f}" for name in _PARTS)
         rows.append((f"{each['score']:.2f}", *parts, verdict, " ".join(printable(told).split())))
     return rows
+
+
+def _nothing(memory: Mapping[str, Any]) -> str:
+    """Return why no memory was considered."""
+    if not memory:
+        return "memory was not searched"
+    if not memory.get("judged", {}).get("needs_memory", True):
+        return f"memory was not searched: the message was judged to need none ({memory['judged']['score']:+.2f})"
+    return "no memory matches"

@@ -20,7 +20,7 @@ from chatbot.hooks.capture import can_write
 from chatbot.hooks.hook import Hook, HookContext, PerSession
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import SessionHandle
-from chatbot.memory.exchanges import without_blocks
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue

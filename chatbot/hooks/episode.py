@@ -46,7 +46,7 @@ class Episodes(Hook):
             return
         if not (session.supports(TranscriptStore) and session.supports(KeyValueStore)):
             return
-        # Loaded late: the governor's rules take long to compile.
+        # Loaded late: the governor's patterns take long to compile.
         from chatbot.hooks.extraction.summaries import entries_left, summarize_left
 
         left = await entries_left(session)

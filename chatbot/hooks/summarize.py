@@ -1,28 +1,31 @@
 """Summarise each session by rule, from time to time: request, outcome, decisions, open items.
 
-Small talk is none of these. An item is open until a later sentence says that it is done.
+The request is a sentence of the first message that does not say little, as a greeting does, and the outcome one of the
+last such reply. Decisions and open items are the rows of type `decision` and the open tasks written in the session.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
+from chatbot.chat.titles import says_little
 from chatbot.hooks.capture import can_write
 from chatbot.hooks.episode import SUMMARY
 from chatbot.hooks.hook import Hook, HookContext, PerSession
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE
-from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
-from chatbot.memory.telling import closes, is_decision, is_open, is_small_talk, tells
+from chatbot.memory.memorability import content
+from chatbot.memory.tasks import KIND, OPEN, task_of
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore
@@ -38,12 +41,13 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
 @dataclass(frozen=True, slots=True)
-class _TurnDigest:
-    """The part of the summary that one turn adds; `kept` is the observation of its exchange."""
+class _TurnLines:
+    """The lines that one turn offers for a summary, empty where it says little; `kept` is the row of its exchange."""
 
     at: datetime
     kept: str | None
-    digest: Digest
+    asked: str
+    answered: str
 
 
 class Summarize(Hook):
@@ -61,7 +65,7 @@ class Summarize(Hook):
         super().__init__(context)
         self._every = every
         self._least = least
-        self._turns: PerSession[tuple[_TurnDigest, ...]] = PerSession(tuple)
+        self._turns: PerSession[tuple[_TurnLines, ...]] = PerSession(tuple)
 
     async def handle(self, event: TurnEnd | SessionEnd) -> None:
         """Add a turn, and write the summary when it is time."""
@@ -69,7 +73,10 @@ class Summarize(Hook):
         if not (session.supports(ObservationStore) and can_write(session)):
             return
         if isinstance(event, TurnEnd):
-            turns = (*self._turns[session.id], _TurnDigest(event.at, event.kept, Digest.of(event.text, event.reply)))
+            turns = (
+                *self._turns[session.id],
+                _TurnLines(event.at, event.kept, _most_informative(event.text), _most_informative(event.reply)),
+            )
             self._turns[session.id] = turns[-_MOST_TURNS:]
             if len(turns) >= self._every:
                 await self._write(session, turns)
@@ -77,23 +84,25 @@ class Summarize(Hook):
         elif (left := self._turns.pop(session.id)) is not None:
             await self._write(session, left, least=self._least)
 
-    async def _write(self, session: SessionHandle, held: Sequence[_TurnDigest], *, least: int = 1) -> None:
+    async def _write(self, session: SessionHandle, held: Sequence[_TurnLines], *, least: int = 1) -> None:
         """Update the summary. Where there is none, or none any more, it is made from the transcript too."""
         earlier = await session.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
         if earlier and len(held) < least:
             return
-        turns, digest = await _still_valid(held, session, alone=bool(earlier)), Digest()
-        for each in turns:
-            digest = digest.joined(each.digest)
-        if earlier:
-            digest = digest.after(earlier[0].metadata)
-        if digest.request and (earlier or len(turns) >= least):
-            await session.summarize_session(
-                digest.request, digest.outcome, decisions=digest.decisions, open_items=digest.open_items
-            )
-            await self._ask_model(session, digest)
+        before = earlier[0].metadata if earlier else {}
+        turns = await _still_valid(held, session, alone=bool(earlier))
+        asked = [each.asked for each in turns if each.asked and each.kept] or [
+            each.asked for each in turns if each.asked
+        ]
+        answered = [each.answered for each in turns if each.answered]
+        request = str(before.get("request") or "") or next(iter(asked), "")
+        if request and (earlier or len(turns) >= least):
+            outcome = answered[-1] if answered else str(before.get("outcome") or "")
+            decisions, open_items = await _decided(session), await _open(session)
+            await session.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
+            await self._ask_model(session, request)
 
-    async def _ask_model(self, session: SessionHandle, digest: Digest) -> None:
+    async def _ask_model(self, session: SessionHandle, request: str) -> None:
         """Replace the summary made by rule by a model's, where one is asked for and can be used."""
         by_model = self.context.capabilities.find(SUMMARY)
         if by_model is None or not session.supports(TranscriptStore):
@@ -101,14 +110,14 @@ class Summarize(Hook):
         entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
         if (summary := await by_model(session, entries)) is not None:
             await session.summarize_session(
-                summary.request or digest.request,
+                summary.request or request,
                 summary.outcome,
                 decisions=summary.decisions,
                 open_items=summary.open_items,
             )
 
 
-async def _still_valid(held: Sequence[_TurnDigest], session: SessionHandle, *, alone: bool) -> list[_TurnDigest]:
+async def _still_valid(held: Sequence[_TurnLines], session: SessionHandle, *, alone: bool) -> list[_TurnLines]:
     """Drop turns that were taken back, and turns whose exchanges were forgotten or erased meanwhile.
 
     Unless they are wanted `alone`, adds the other turns at the end of the transcript.
@@ -125,100 +134,37 @@ async def _still_valid(held: Sequence[_TurnDigest], session: SessionHandle, *, a
     return before + [turn for at, turn in shown.items() if at in own or not alone]
 
 
-def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[_TurnDigest]:
+def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[_TurnLines]:
     """Yield the turns that have a reply."""
     at, text, reply = None, "", ""
     for entry in [*entries, None]:
         if entry is None or entry.role == USER:
             if at is not None and reply:
-                yield _TurnDigest(at, None, Digest.of(text, reply))
+                yield _TurnLines(at, None, _most_informative(text), _most_informative(reply))
             at, text, reply = (entry.at, entry.content, "") if entry else (None, "", "")
         elif entry.role == ASSISTANT:
             reply = entry.content
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """The summary of a session so far; lists are bounded, the latest items stay."""
-
-    turns: int = 0
-    request: str = ""
-    outcome: str = ""
-    decisions: tuple[str, ...] = ()
-    open_items: tuple[str, ...] = ()
-    done: tuple[str, ...] = ()
-    """Sentences that may close items of earlier turns."""
-
-    def extended(self, text: str, reply: str) -> Digest:
-        """Return the digest with one more turn. Questions decide nothing."""
-        return self.joined(Digest.of(text, reply))
-
-    @classmethod
-    def of(cls, text: str, reply: str) -> Digest:
-        """Make the digest of one turn."""
-        said, answered = list(_sentences(text)), list(_sentences(reply))
-        both = [*said, *answered]
-        open_ = [each for at, each in enumerate(both) if is_open(each) and not _is_closed(each, both[at + 1 :])]
-        return cls(
-            1,
-            _most_informative(said),
-            _most_informative(answered),
-            _latest((), filter(is_decision, both)),
-            _latest((), open_),
-            tuple(both),
-        )
-
-    def joined(self, later: Digest) -> Digest:
-        """Return both together, in their order."""
-        still_open = [each for each in self.open_items if not _is_closed(each, later.done)]
-        return Digest(
-            self.turns + later.turns,
-            self.request or later.request,
-            later.outcome or self.outcome,
-            _latest(self.decisions, later.decisions),
-            _latest(still_open, later.open_items),
-            later.done,
-        )
-
-    def after(self, earlier: Mapping[str, Any]) -> Digest:
-        """Return the digest on top of an earlier summary of the same session, given as its metadata."""
-        still_open = [each for each in _texts(earlier.get("open_items")) if not _is_closed(each, self.done)]
-        return replace(
-            self,
-            request=_request(earlier.get("request")) or self.request,
-            outcome=self.outcome or str(earlier.get("outcome") or ""),
-            decisions=_latest(_texts(earlier.get("decisions")), self.decisions),
-            open_items=_latest(still_open, self.open_items),
-        )
+async def _decided(session: SessionHandle) -> list[str]:
+    """Return the last decisions that were written in the session, in their order."""
+    rows = await session.every(session_id=session.id, types=("decision",), ask=SENSITIVITIES)
+    return [_line(row.title or row.text()) for row in reversed(rows[:_MOST_ITEMS])]
 
 
-def _sentences(text: str) -> Iterator[str]:
+async def _open(session: SessionHandle) -> list[str]:
+    """Return the last tasks that were written in the session and are open, in their order."""
+    rows = await session.every(session_id=session.id, metadata={"kind": KIND}, ask=SENSITIVITIES)
+    tasks = [task for task in map(task_of, rows) if task.status in OPEN]
+    return [_line(task.title) for task in reversed(tasks[:_MOST_ITEMS])]
+
+
+def _most_informative(text: str) -> str:
+    """Return the sentence with most content words, without secrets; empty where it says little."""
     text, _ = redact(without_blocks(text)[:_READ_CHARACTERS])
-    for sentence in sentences(text, _SENTENCE):
-        if line := " ".join(sentence.split()):
-            yield line[:_LONGEST]
+    best = max(sentences(text, _SENTENCE), key=lambda each: len(content(each)), default="")
+    return "" if says_little(best) else _line(best)
 
 
-def _most_informative(told: Sequence[str]) -> str:
-    """Return the most informative sentence; empty where all of them are small talk."""
-    best = max(told, key=tells, default="")
-    return "" if is_small_talk(best) else best
-
-
-def _is_closed(item: str, later: Iterable[str]) -> bool:
-    return any(closes(each, item) for each in later)
-
-
-def _request(request: object) -> str:
-    """Return the request of an earlier summary, unless it is small talk."""
-    text = str(request or "")
-    return "" if is_small_talk(text) else text
-
-
-def _latest(before: Iterable[str], found: Iterable[str]) -> tuple[str, ...]:
-    found = list(found)
-    return tuple(dict.fromkeys([*(each for each in before if each not in found), *found]))[-_MOST_ITEMS:]
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]

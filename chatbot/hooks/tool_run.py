@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult

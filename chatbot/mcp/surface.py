@@ -232,7 +232,6 @@ _ITEMS = {
     "Hit": _ROW | {"properties": _ROW["properties"] | {"score": {"type": "number"}}},
     "Observation": _ROW,
     "Person": _object("name", aliases=_TEXTS, facts=_TEXTS, mention_count=_COUNT),
-    "ProfileLine": _object("id", "slot", "value", holds={"type": "boolean"}),
     "SessionHit": _object("session_id", "title", "used_at", "line"),
     "Task": _object("id"),
     "Triple": _object("subject", "predicate", "object", confidence={"type": "number"}),
@@ -253,6 +252,8 @@ def answer_schema(operation: Operation) -> Schema:
     elif kind == "None":
         words = name.split()
         parts = {name: _list_of(_NAMED)} if len(words) == 1 else dict.fromkeys(words, _NAMED)
+    elif kind == "Profile":
+        parts = {name: _list_of(_object("id", "key", "value")), "facets": _ANY, "notice": _TEXT}
     elif item or kind == "Read":
         parts = {name: _list_of(_ITEMS.get(item, _ANY))}
     else:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chatbot.memory.memorability import FIRST_PERSON
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit
 
@@ -25,11 +24,6 @@ _LINES = 3
 """Number of last lines that form one question to the embedder."""
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
-_ONESELF = re.compile(
-    rf"\b(?:{FIRST_PERSON}|myself|ich|mich|mir|mein\w*|uns\w*|wir|je|j|moi|mon|ma|mes|nous|notre|nos|yo|mi|mis"
-    r"|nosotr[ao]s|nuestr[ao]s?|io|mio|mia|miei|mie|noi|nostr[aeio]|eu|meus?|minhas?|nossos?|nossas?|ik|mij|mijn|wij|ons|onze)\b|[我俺咱]",
-    re.IGNORECASE,
-)
 
 
 def parted(text: str) -> tuple[str, list[str]]:
@@ -43,11 +37,6 @@ def only_asks(text: str) -> bool:
     """Return whether the text is nothing but questions."""
     besides, questions = parted(text)
     return bool(questions) and not besides
-
-
-def asks_about_oneself(text: str) -> bool:
-    """Return whether the questions of a message are about the one who asks, or about what is theirs."""
-    return any(_ONESELF.search(each) for each in parted(text)[1])
 
 
 async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[list[Vector]]:

@@ -1,8 +1,7 @@
 """The summary of what the window left out: chosen lines, no model. Kept with the session, extended as the window moves.
 
-Each entry contributes its most informative sentence: a decision or an open item before others, no small talk. Of all
-lines decisions stay first, then open items, then rare ones: the length is bounded however long the session grows, and
-each turn reads only what left the window since the last one.
+Each entry contributes the sentence with most content words. Of all lines the rarest stay: the length is bounded however
+long the session grows, and each turn reads only what left the window since the last one.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
+from chatbot.memory.memorability import content, rarity
 from chatbot.memory.session_catalog import MESSAGES
-from chatbot.memory.telling import is_decision, is_open, is_small_talk, rarity, tells
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
@@ -160,25 +159,15 @@ def _line(entry: TranscriptEntry) -> str:
     sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
     if not sentences:
         return ""
-    best = max(sentences[:20], key=_worth)
-    return "" if is_small_talk(best) else f"- {entry.role}: {best[:_LONGEST_LINE]}"
-
-
-def _worth(sentence: str) -> tuple[int, int]:
-    return _weight(sentence), tells(sentence)
-
-
-def _weight(text: str) -> int:
-    """Return 2 for a decision, 1 for an open item."""
-    return 2 * is_decision(text) or int(is_open(text))
+    best = max(sentences[:20], key=lambda each: len(content(each)))
+    return f"- {entry.role}: {best[:_LONGEST_LINE]}" if content(best) else ""
 
 
 def _best_lines(lines: Iterable[str]) -> list[str]:
-    """Return at most 24 lines, in order: decisions, open items, then the rarest; later ones among equals."""
+    """Return at most 24 lines, in order: the rarest; later ones among equals."""
     lines = list(lines)
     if len(lines) <= _MOST_LINES:
         return lines
-    said = [line.partition(": ")[2] for line in lines]
-    worth = [(_weight(each), rare) for each, rare in zip(said, rarity(said), strict=True)]
-    ranked = sorted(range(len(lines)), key=lambda at: (worth[at], at), reverse=True)
+    rare = rarity([line.partition(": ")[2] for line in lines])
+    ranked = sorted(range(len(lines)), key=lambda at: (rare[at], at), reverse=True)
     return [lines[at] for at in sorted(ranked[:_MOST_LINES])]

@@ -165,8 +165,11 @@ class Meaning(AsyncResource):
         return [made.get(text) for text in texts]
 
     async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
-        found = await self._within(self._embedder.judge(texts))
-        return [*found] or [None] * len(texts)
+        found: list[Judgement | None] = []
+        for at in range(0, len(texts), self._embedder.batch):
+            part = texts[at : at + self._embedder.batch]
+            found += await self._within(self._embedder.judge(part)) or [None] * len(part)
+        return found
 
     def directions(self) -> Mapping[str, Direction]:
         """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""

@@ -1,23 +1,25 @@
-"""Memorability of a text: a score from 0 to 1, and a gate. Pure.
+"""What is worth remembering: of tool runs by a score from 0 to 1 and a gate, of exchanges by a judgement. Pure.
 
     score = substance x distinctiveness x (1 + salience + weight of the type) / 3
 
-Substance is how much is said, counted in content words without pleasantries; it saturates. Distinctiveness is how much
-of it is not known already, salience how much of it is about what is going on. (The four dimensions, the weights of
-types and the gate are LetsGo's; the way they are multiplied is ours, so that many words about nothing new, and few
-about everything, both stay out.)
+Substance is how much is said, counted in content words; it saturates. Distinctiveness is how much of it is not known
+already, salience how much of it is about what is going on. (The four dimensions, the weights of types and the gate are
+LetsGo's; the way they are multiplied is ours, so that many words about nothing new, and few about everything, both stay
+out.)
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cache
 
+from chatbot.embedding import Judgement
 from chatbot.stores.text.analysis import terms
+from chatbot.words import asks
 
 GATE = 0.30
 TYPE_WEIGHTS: Mapping[str, float] = {
@@ -31,29 +33,18 @@ TYPE_WEIGHTS: Mapping[str, float] = {
 OTHER_TYPE = 0.5
 NEUTRAL = 0.5
 """Salience of a text that cannot be compared with anything."""
-_PLEASANTRIES = (
-    "hi hello hey good morning evening night day thanks thank you bye welcome nice great cool okay fine sure yep yeah"
-)
-_ASKED_WORDS = 2
 _WORDS = 6
-"""Number of content words that make a substance of a half: of a message, and of anything else."""
+"""Number of content words that make a substance of a half."""
+_LEAST_NEW = 0.2
+"""Share of a reply's content words that must not be known, where it is kept for the reply alone."""
+_LONGEST_ANSWER = 40
+"""Characters of a message up to which it may merely answer the bot's question; a longer one says it itself."""
+_ANSWER_WORDS = 2
+"""Content words that a question and its short answer hold together: an offer and a yes hold none."""
+_NUMBER = re.compile(r"\d+")
+_MOST_COMPARED = 2_000
 FIRST_PERSON = "i|im|me|mine|my|our|ours|us|we"
 """The words of an expression for who speaks of themselves in English."""
-_ABOUT_ONESELF = re.compile(rf"\b(?:{FIRST_PERSON})\b", re.IGNORECASE)
-_NUMBER = re.compile(r"[\d.,:/*+^=%-]+")
-_OFFER = re.compile(
-    r"\W*(?:do you (?:want|need)|would you like|shall (?:i|we)|should (?:i|we)|may i|can i|want me to|anything else"
-    r"|how (?:are you|can i help))\b",
-    re.IGNORECASE,
-)
-"""A question about what to do next, or how one is: the answer says nothing that lasts."""
-_ERRAND = re.compile(
-    r"\W*(?:(?:please|can you|could you|would you|will you)\W+)*"
-    r"(?:tell|show|give|write|make|draw|sing|say|translate|repeat|count|calculate|compute|list|continue|go on|stop)\b",
-    re.IGNORECASE,
-)
-_QUESTION_MARKS = ("?", "？")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +69,9 @@ class Memorability:
     gate: float = GATE
     type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
-    def of_exchange(self, text: str, reply: str, known: Iterable[str] = (), *, question: str = "") -> Scores:
-        """An exchange; `known` are the texts that the prompt held, which a reply to a question may merely repeat.
-
-        `question` is the bot's question that the text answers: a word that answers one says as much as a sentence.
-        A reply counts only beside a topic of the user's: an errand such as "tell me a joke" says nothing about anybody.
-        """
-        asked, answered = _content(text), _content(reply)
-        if text and not _is_question(text) and not _OFFER.match(question):
-            asked |= _content(question)
-        asks, orders = _is_question(text), _ERRAND.match(text) is not None
-        states = bool(asked) and not asks and not orders and _ABOUT_ONESELF.search(text) is not None
-        topics = sum(not _NUMBER.fullmatch(word) for word in asked)
-        says = not (asks or orders)
-        replied = len(answered) if says or topics > orders else 0
-        measure = max(((len(asked) if says else topics) + states) / _ASKED_WORDS, replied / _WORDS)
-        new = _share_unknown(answered, known) if asks and answered else 1.0
-        return Scores(saturated(measure), math.sqrt(new))
-
     def of_text(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> Scores:
-        """Anything else of that type; `about` are the words of what is going on."""
-        words = _content(text)
+        """Return the scores of a text of that type; `about` are the words of what is going on."""
+        words = content(text)
         salience = len(words & set(about)) / len(words) if words and about else NEUTRAL
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
         weight = self.type_weights.get(type_, OTHER_TYPE)
@@ -114,23 +87,47 @@ def saturated(measure: float) -> float:
     return 1 - math.exp2(-max(0.0, measure))
 
 
+def is_worth_keeping(
+    text: str, reply: str, judged: Judgement | None, *, known: Iterable[str] = (), question: str = ""
+) -> bool:
+    """Return whether an exchange is kept, by a judgement of the user's text; without one, unless it has no content.
+
+    Text that states something is kept, and a short answer to the bot's `question`. What only needs memory is kept for
+    its reply, unless that repeats what was `known`. All else is small talk or general knowledge.
+    """
+    if judged is None:
+        return bool(content(text)) or _answers(text, question)
+    if judged.states_something or _answers(text, question):
+        return True
+    return judged.needs_memory and _share_unknown(content(reply), known) >= _LEAST_NEW
+
+
+def _answers(text: str, question: str) -> bool:
+    is_short = bool(text) and len(text) <= _LONGEST_ANSWER and not asks(text)
+    return is_short and bool(question) and len(content(text) | content(question)) >= _ANSWER_WORDS
+
+
+def content(text: str) -> frozenset[str]:
+    """Return the words of a text with a topic; a sign such as an emoji is found, and yet says nothing worth keeping."""
+    return frozenset(term for term in terms(text) if any(map(str.isalnum, term)))
+
+
+def rarity(texts: Sequence[str]) -> list[float]:
+    """Score for each text how much it adds to the others: many content words, few of which are in the others.
+
+    Numbers count as one word, so "day 7" and "day 8" are the same.
+    """
+    words = [content(_NUMBER.sub("0", text)) for text in texts[:_MOST_COMPARED]]
+    holders = Counter(word for each in words for word in each)
+    return [_rare(each, holders, len(words)) for each in words] + [0.0] * (len(texts) - len(words))
+
+
+def _rare(words: Iterable[str], holders: Counter[str], n: int) -> float:
+    """The mean rarity of the words of a text, times how much it says, which saturates."""
+    shares = [math.log((1 + n) / holders[word]) for word in words]
+    return math.fsum(shares) / len(shares) * (1 - math.exp2(-len(shares) / 3)) if shares else 0.0
+
+
 def _share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
     seen = {word for text in known for word in terms(text)}
     return 1 - len(words & seen) / len(words) if words else 1.0
-
-
-def _content(text: str) -> AbstractSet[str]:
-    """The words with a topic; a sign such as an emoji is found, and yet says nothing that is worth keeping."""
-    return {term for term in terms(text) if any(map(str.isalnum, term))} - _pleasantries()
-
-
-def _is_question(text: str) -> bool:
-    """Return whether it only asks: nothing is stated before the question."""
-    *before, last = list(filter(None, _SENTENCE_END.split(text.strip()))) or [""]
-    said = (each for each in before if not each.endswith(_QUESTION_MARKS))
-    return last.endswith(_QUESTION_MARKS) and all(len(_content(each)) < _ASKED_WORDS for each in said)
-
-
-@cache
-def _pleasantries() -> frozenset[str]:
-    return frozenset(terms(_PLEASANTRIES))

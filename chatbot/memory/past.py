@@ -6,7 +6,7 @@ was written. What was forgotten is not brought back by asking for the past, nor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -57,15 +57,22 @@ def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile,
     return scored(found, profile, now)
 
 
-async def known(scope: Scope, view: View, rows: Sequence[Observation], at: datetime) -> frozenset[str]:
-    """The ids of those of the rows that had been written by a time."""
-    ids = set()
-    for row in rows:
-        line = await scope.store.history(view.asking_all(), row.id)
-        events = next((version.events for version in line if version.observation.id == row.id), ())
-        if events and events[0].at <= at:
-            ids.add(row.id)
-    return frozenset(ids)
+async def rows_then(
+    scope: Scope, view: View, ids: Sequence[str], past: Mapping[str, Observation], known_at: datetime | None
+) -> dict[str, Observation]:
+    """Return the rows with these ids, those that are `past` too, and without those that were not `known_at` a time."""
+    rows = {row.id: row for row in await scope.store.get(view, ids)}
+    rows |= {each: past[each] for each in ids if each in past}
+    if known_at is None:
+        return rows
+    return {each: row for each, row in rows.items() if await _is_known(scope, view, each, known_at)}
+
+
+async def _is_known(scope: Scope, view: View, observation_id: str, at: datetime) -> bool:
+    """Return whether a row had been written by a time."""
+    line = await scope.store.history(view.asking_all(), observation_id)
+    events = next((version.events for version in line if version.observation.id == observation_id), ())
+    return bool(events) and events[0].at <= at
 
 
 def _ends(row: Observation) -> datetime | None:

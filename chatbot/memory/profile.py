@@ -1,42 +1,96 @@
-"""The profile of a person: typed slots such as where they live, each with its dates, its source and its history.
+"""The profile of a person: what somebody stated as such under a key, with its dates, its source and its history.
 
-A slot's value is an observation of the category `profile`, made from the exchange in which it was said, which stays the
-evidence. Another value takes its place by superseding it, so its history is that of the row, and purging the exchange
-purges the value; the older one does not come back by that. A profile belongs to one principal in one namespace: only
-what that principal said, set or had extracted from what they said changes it. Slots about health are private.
+A value is an observation of the category `profile`, set by hand, accepted from a tool, or extracted by a model from an
+exchange, which stays the evidence. Another value takes its place by superseding it, so its history is that of the row,
+and purging the exchange purges the value; the older one does not come back by that. A profile belongs to one principal
+in one namespace: only what that principal said, set or accepted changes it.
 
 Two times are kept: since when a value holds (`valid_from`, the time it was said unless it names another), and when it
 became known. `as_of` asks for what was true at a time, `known_at` for what was known then.
+
+Facets need nobody to state anything as such: they list what the person said last about home, work, family and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from chatbot.memory.profile_lines import (
+    ALSO,
     CATEGORY,
+    KEPT,
     OWN,
     PINNED,
     Line,
     all_lines,
     held_by,
     is_proposal,
+    line_rows,
     lines_at,
     moment_lines,
-    slot_rows,
 )
-from chatbot.memory.scope import ScopedOperations
+from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
-from chatbot.stores.fields import one_line
-from chatbot.stores.observation import OWN_KEY, SLOT, Observation
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation, UnsupportedOperation
+from chatbot.stores.fields import fold, one_line
+from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation, is_line, is_own
 from chatbot.stores.query import Filter
+from chatbot.stores.records import format_time
+from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.text.analysis import terms
 
-LONGEST_SLOT = 60
+LONGEST_KEY = 60
+PROPOSED = "proposed line"
+"""The kind of a value that a tool or a program proposes: it holds once the person accepts it."""
+_BY_PERSON, _BY_MODEL = "person", "model"
+_SPOKEN = frozenset({"chat", "agent", "user"})
+"""Sources of exchanges that a person had here; of all others a statement is only evidence."""
+_BEGINNING = 4
+"""Letters in which two words must begin alike to be forms of one."""
+_NEWEST, _NEAREST = 64, 16
+"""Exchanges that are judged for facets: the newest of all, and those that are nearest to each facet."""
+_PART_END = re.compile(r"(?<=[.!?;,:])\s+|(?<=[。！？；，：])|\n+")
+_MOST_PARTS = 12
+"""Parts of a message that are judged, beside the whole."""
+_LONGEST_SHOWN = 200
+NEEDS_ENCODERS = (
+    "what you said, by facet, needs the local encoders: pip install 'chatbot-runtime[embeddings]', "
+    'and [embedding] model = "local/auto"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FacetStatement:
+    """What a person said, on one line in their own words, cut where it is long."""
+
+    id: str
+    said_at: datetime
+    text: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The statement for programs."""
+        return {"id": self.id, "said_at": format_time(self.said_at), "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of a person: the lines of their profile, and what they said last, by facet."""
+
+    lines: Sequence[Line]
+    facets: Mapping[str, Sequence[FacetStatement]] = field(default_factory=dict)
+    notice: str = ""
+    """Why there are no facets."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The profile for programs."""
+        facets = {name: [each.as_json() for each in said] for name, said in self.facets.items()}
+        return {"profile": [line.as_json() for line in self.lines], "facets": facets, "notice": self.notice}
 
 
 class Profiles(MemoryWrites, ScopedOperations):
@@ -46,7 +100,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
     async def profile(
         self,
-        slot: str | None = None,
+        key: str | None = None,
         *,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
@@ -60,29 +114,66 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         scope = self._scope()
         moment(as_of, known_at, scope.clock())
-        rows = await slot_rows(scope, ask)
-        return lines_at(rows, scope.clock(), slot=slot, as_of=as_of, known_at=known_at)
+        rows = await line_rows(scope, ask)
+        return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
-    async def profile_for(self, asked: str, shown: Iterable[str] = (), *, begins: bool = False) -> list[Line]:
+    async def facets(self, *, limit: int = 3, ask: Sensitivities = PUBLIC) -> dict[str, list[FacetStatement]]:
+        """Return what the caller said last about each facet of a life, such as home or work; at most `limit` each.
+
+        A message is judged as a whole and part by part, for it may tell several things, and whether or not it has been
+        embedded yet. Raises `UnsupportedOperation` without the local encoders.
+        """
+        scope = self._scope()
+        view, wanted, meaning = scope.view(ask), Filter(types=("exchange",)), scope.meaning
+        directions = meaning.directions() if meaning is not None else {}
+        if meaning is None or not directions:
+            raise UnsupportedOperation(NEEDS_ENCODERS)
+        rows = {row.id: row for row in await scope.rows(wanted, view=view, limit=_NEWEST)}
+        for direction in directions.values():
+            near = await meaning.nearest_to(view, [direction.vector], wanted, limit=_NEAREST)
+            unread = [match.id for match in near if match.id not in rows]
+            rows |= {row.id: row for row in await scope.store.get(view, unread)}
+        said = [row for row in rows.values() if row.principal == scope.principal and _is_said(row)]
+        said.sort(key=lambda row: (row.created_at, row.id), reverse=True)
+        parts = {row.id: _parts(row.user_text) for row in said}
+        texts = [text for each in parts.values() for text in each]
+        judged = dict(zip(texts, await meaning.judge(texts), strict=True))
+        found: dict[str, list[FacetStatement]] = {name: [] for name in directions}
+        for row in said:
+            stated = [each for text in parts[row.id] if (each := judged[text]) is not None and each.states_something]
+            for name in {name for each in stated for name in each.facets}:
+                if len(found[name]) < limit:
+                    found[name].append(FacetStatement(row.id, row.created_at, _shortened(row.user_text)))
+        return {name: statements for name, statements in found.items() if statements}
+
+    async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[Line]:
         """The lines that concern a message: pinned ones, those that it asks for, as they are and as they were then.
 
-        `shown` are rows that are recalled, whose lines come along; where a session `begins`, so does the name.
+        `shown` are rows that are recalled: lines of the profile, and what lines were taken from.
         """
         scope = self._scope()
-        return await moment_lines(scope, asked, shown, scope.clock(), begins=begins)
+        return moment_lines(await line_rows(scope), asked, shown, scope.clock())
 
     async def profile_set(
-        self, slot: str, value: str, *, since: datetime | None = None, sensitivity: Sensitivity | None = None
+        self,
+        key: str,
+        value: str,
+        *,
+        since: datetime | None = None,
+        sensitivity: Sensitivity | None = None,
+        also: bool = False,
     ) -> AddResult:
-        """Give a slot a value, in the place of the one that it has; slots that hold several keep the others.
+        """Give a key a value, in the place of those that it has; `also` puts it beside them.
 
-        Any name will do as a slot. A caller without the right to chat, such as a tool, only proposes a value. Raises
-        `InvalidValue` for an empty or too long one, or a time to come.
+        Any short text will do as a key. A caller without the right to chat, such as a tool, only proposes a value.
+        Raises `InvalidValue` for an empty or too long one, for a secret, or a time to come.
         """
         scope = self._scope()
-        from chatbot.memory.profile_learning import state_by_hand
-
-        return await state_by_hand(scope, _slot_name(slot), _value(value), since=since, sensitivity=sensitivity)
+        stated = ProfileValue(_key(key), _value(value), also=also)
+        if kinds := _secrets(stated):
+            raise InvalidValue(f"{key!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
+        now = scope.clock()
+        return await _state(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
 
     async def profile_proposals(self) -> list[Observation]:
         """The values that tools and imports propose, and that were neither accepted nor forgotten, newest first."""
@@ -97,10 +188,12 @@ class Profiles(MemoryWrites, ScopedOperations):
         """
         self._scope().check("chat")
         proposal = await self._proposal(proposal_id)
+        held = held_by(proposal)
         kept = await self.profile_set(
-            str(proposal.metadata[SLOT]),
-            str(held_by(proposal)["value"]),
+            str(proposal.metadata[LINE]),
+            str(held["value"]),
             sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # as private as it was
+            also=held.get(ALSO) is True,
         )
         await self.forget(proposal_id)
         return kept
@@ -110,41 +203,62 @@ class Profiles(MemoryWrites, ScopedOperations):
         await self._proposal(proposal_id)
         await self.forget(proposal_id)
 
-    async def profile_pin(self, slot: str, *, pinned: bool = True) -> list[str]:
-        """Show the lines of a slot in every prompt, or no longer; their ids. `slot` may be the id of one line.
+    async def profile_pin(self, key: str, *, pinned: bool = True) -> list[str]:
+        """Show the lines of a key in every prompt, or no longer; their ids. `key` may be the id of one line.
 
         Raises `UnknownObservation` where there is none.
         """
-        found = await self._lines_of(slot)
+        key = key.casefold()
+        found = [line for line in await self.profile(ask=SENSITIVITIES) if key in (line.key, line.id)]
+        if not found:
+            raise _unknown(key)
         for line in found:
             await self.update(line.id, metadata={PINNED: True if pinned else None})
         return [line.id for line in found]
 
-    async def profile_forget(self, slot: str) -> list[str]:
-        """Forget what a slot holds, and what it held; `restore` brings it back. `slot` may be the id of one line.
+    async def profile_forget(self, key: str) -> list[str]:
+        """Forget what a key holds, and what it held; `restore` brings it back. `key` may be the id of one line.
 
         Raises `UnknownObservation` where there is none. What was said stays: purge the exchange to erase that.
         """
-        scope, slot = self._scope(), slot.casefold()
-        rows = [row for row in await slot_rows(scope, SENSITIVITIES) if slot in (row.metadata.get(SLOT), row.id)]
+        scope, key = self._scope(), key.casefold()
+        rows = [row for row in await line_rows(scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
         if not rows:
-            raise _unknown(slot)
+            raise _unknown(key)
         await self.forget(*(row.id for row in rows))
         return [row.id for row in rows]
 
-    async def profile_history(self, slot: str) -> list[Line]:
-        """Return all values that a slot had, oldest first, each with its dates. Raises `UnknownObservation`."""
-        scope, slot = self._scope(), slot.casefold()
-        rows = [row for row in await slot_rows(scope, SENSITIVITIES) if row.metadata.get(SLOT) == slot]
+    async def profile_history(self, key: str) -> list[Line]:
+        """Return all values that a key had, oldest first, each with its dates. Raises `UnknownObservation`."""
+        scope, key = self._scope(), key.casefold()
+        rows = [row for row in await line_rows(scope, SENSITIVITIES) if row.metadata.get(LINE) == key]
         if not rows:
-            raise _unknown(slot)
+            raise _unknown(key)
         return sorted(all_lines(rows), key=lambda line: (line.valid_from, line.known_at))
 
-    async def profile_learn(self, facts: Iterable[str], source: str, said_at: datetime) -> list[AddResult]:
-        """Fill the slots that facts state, which a model took out of the exchange `source`; see `learn_facts`."""
-        from chatbot.memory.profile_learning import learn_facts
+    async def profile_learn(self, stated: Iterable[tuple[str, str]], source: str, said_at: datetime) -> list[AddResult]:
+        """Set keys to values that a model took out of the exchange `source`, which was said then.
 
-        return await learn_facts(self._scope(), facts, source, said_at)
+        A value that is not in the words of the person, but in those of the bot or of nobody, is only proposed. A key
+        that an exchange names twice has both values. Secrets, and keys that cannot be, are left out.
+        """
+        scope = self._scope()
+        scope.check("read")
+        rows = await scope.store.get(scope.acting(SENSITIVITIES), [source])
+        said = " ".join(row.user_text for row in rows if row.principal == scope.principal and row.source in _SPOKEN)
+        done: list[AddResult] = []
+        named: set[str] = set()
+        for key, value in stated:
+            with suppress(InvalidValue):
+                each = ProfileValue(_key(key), _value(value), also=key.casefold() in named)
+                if said_at > scope.clock() or _secrets(each):
+                    continue
+                named.add(each.key)
+                if is_in_words(each.value, said):
+                    done.append(await _state(scope, each, by=_BY_MODEL, said_at=said_at, source=source))
+                else:
+                    done.append(await _proposed(scope, each))
+        return done
 
     async def upsert(self, key: str, title: str = "", **draft: Any) -> AddResult:
         """Keep one value under the caller's own key: it replaces the value kept under that key before.
@@ -176,27 +290,168 @@ class Profiles(MemoryWrites, ScopedOperations):
                 return row
         raise UnknownObservation(f"no proposal has the id {proposal_id}")
 
-    async def _lines_of(self, slot: str) -> list[Line]:
-        slot = slot.casefold()
-        found = [line for line in await self.profile(ask=SENSITIVITIES) if slot in (line.slot, line.id)]
-        if not found:
-            raise _unknown(slot)
-        return found
+
+@dataclass(frozen=True, slots=True)
+class ProfileValue:
+    """A value of a key; with `also`, beside those that the key has."""
+
+    key: str
+    value: str
+    also: bool = False
+
+    @property
+    def title(self) -> str:
+        """The statement as it stands in a prompt."""
+        return f"{self.key}: {self.value}"
 
 
-def _slot_name(slot: str) -> str:
-    name = one_line(slot, "the slot").casefold()
-    if not name or len(name) > LONGEST_SLOT:
-        raise InvalidValue(f"the slot {slot!r:.80} must have 1 to {LONGEST_SLOT} characters")
+def is_in_words(value: str, said: str) -> bool:
+    """Return whether each word of a value, or one that begins like it, is among the words said. Pure."""
+    wanted, words = terms(value), terms(said)
+    return bool(wanted) and all(any(_begin_alike(each, word) for word in words) for each in wanted)
+
+
+async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
+    """Forget the lines of profiles that were taken from these rows alone, which are forgotten.
+
+    Who may forget what a person said may forget what was taken from it.
+    """
+    if not ids:
+        return
+    scope = replace(scope, rights=scope.rights | {"chat"})
+    wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
+    rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
+    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
+        await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
+
+
+async def _state(
+    scope: Scope,
+    stated: ProfileValue,
+    *,
+    by: str,
+    said_at: datetime,
+    since: datetime | None = None,
+    source: str | None = None,
+    sensitivity: Sensitivity | None = None,
+) -> AddResult:
+    """Write one value, in the place of those that it changes; one said before another is history at once."""
+    scope.check("write")
+    scope = replace(scope, session_id=None)  # what is true of a person belongs to no session, and stands beside no talk
+    now = scope.clock()
+    if since is not None and since > now:
+        raise InvalidValue(f"{format_time(since)} is in the future: a value holds from when it is true")
+    lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
+    if "chat" not in scope.rights:
+        return await _proposed(scope, stated)
+    if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
+        return await _again(scope, same)
+    replaced = [] if stated.also else lines
+    later = next((line for line in replaced if line.said_at > said_at), None)
+    held = {"value": stated.value, "since": format_time(since or said_at), "known": format_time(now), "by": by}
+    pinned = {PINNED: True} if any(line.pinned for line in replaced) else {}
+    draft = Draft(
+        title=stated.title,
+        type="identity",
+        category=CATEGORY,
+        subject=stated.key,
+        metadata={KIND: LINE, LINE: stated.key, HELD: held | _beside(stated)} | pinned,
+        source=CATEGORY,
+        sensitivity=sensitivity or _strictest(lines),
+        created_at=said_at,
+        derived_from=(source,) if source else (),
+        supersedes=replaced[0].id if replaced and later is None else None,
+        importance=0.6,
+    )
+    kept = await _kept(scope, draft)
+    if later is not None and kept.outcome == "added":
+        await scope.commit(Event(kind="supersede", at=now, ids=(kept.id,), by=later.id, who=scope.agent_id))
+    elif kept.outcome == "added":
+        for line in replaced[1:]:
+            with suppress(StoreError):  # what may not be replaced stands beside it
+                await scope.commit(Event(kind="supersede", at=now, ids=(line.id,), by=kept.id, who=scope.agent_id))
+    return kept
+
+
+async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
+    draft = Draft(
+        title=f"proposed: {stated.title}",
+        category=CATEGORY,
+        subject=stated.key,
+        metadata={KIND: PROPOSED, LINE: stated.key, HELD: {"value": stated.value} | _beside(stated)},
+        source="tool",
+    )
+    [kept] = await keep(scope, [draft])
+    return kept
+
+
+async def _kept(scope: Scope, draft: Draft) -> AddResult:
+    """Keep a draft; where it may not take the other's place, it stands beside it, and the newer one counts."""
+    [kept] = await keep(scope, [draft], keep_going=True)
+    if kept.outcome == "skipped" and draft.supersedes:
+        [kept] = await keep(scope, [replace(draft, supersedes=None)], keep_going=True)
+    return kept
+
+
+async def _again(scope: Scope, line: Line) -> AddResult:
+    """Count a value that was stated again."""
+    try:
+        await scope.commit(Event(kind="mention", at=scope.clock(), ids=(line.id,), who=scope.agent_id))
+    except StoreError as error:
+        return AddResult("skipped", line.id, str(error))
+    return AddResult("exact_dup", line.id, f"{line.key} is {line.value} already")
+
+
+def _beside(stated: ProfileValue) -> dict[str, bool]:
+    return {ALSO: True} if stated.also else {}
+
+
+def _strictest(lines: Iterable[Line]) -> Sensitivity:
+    """Return the sensitivity of a value: that of the others of its key."""
+    return max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
+
+
+def _secrets(stated: ProfileValue) -> tuple[str, ...]:
+    from chatbot.redaction import redact  # takes time to load
+
+    return tuple(redact(stated.title)[1])
+
+
+def _is_said(row: Observation) -> bool:
+    """Return whether a row holds words of its person, said here or in what they imported."""
+    return bool(row.user_text) and (is_own(row) or row.source.startswith("import"))
+
+
+def _parts(text: str) -> list[str]:
+    """Return a message, and what stands between its punctuation."""
+    parts = [part for part in _PART_END.split(text) if part.strip()]
+    return [text, *parts[:_MOST_PARTS]] if len(parts) > 1 else [text]
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_SHOWN else f"{line[: _LONGEST_SHOWN - 1].rstrip()}…"
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    length = max(1, min(len(one), len(other), _BEGINNING))
+    is_number = one.isdecimal() and other.isdecimal()
+    return one == other if is_number else one[:length] == other[:length]
+
+
+def _key(key: str) -> str:
+    name = one_line(key, "the key").casefold()
+    if not name or len(name) > LONGEST_KEY:
+        raise InvalidValue(f"the key {key!r:.80} must have 1 to {LONGEST_KEY} characters")
     return name
 
 
 def _value(value: str) -> str:
     value = one_line(value, "the value")
     if not value:
-        raise InvalidValue("the value is empty: use `forget` to remove a slot")
+        raise InvalidValue("the value is empty: use `forget` to remove a key")
     return value
 
 
-def _unknown(slot: str) -> UnknownObservation:
-    return UnknownObservation(f"the profile has no slot {slot!r:.80}")
+def _unknown(key: str) -> UnknownObservation:
+    return UnknownObservation(f"the profile has no key {key!r:.80}")

@@ -1,53 +1,49 @@
-"""Lines of a profile: what each slot holds at a time, by what was known at another, and which lines concern a moment.
+"""Lines of a profile: what each key holds at a time, by what was known at another, and which lines concern a moment.
 
-A line is an observation of the category `profile`. It holds from the time that its statement names, or else from when
-it was said, until its successor does. What is dated in the future does not hold yet.
+A line is an observation of the category `profile`. It holds from the time that it names, or else from when it was said,
+until its successor does. What is dated in the future does not hold yet.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chatbot.memory.scope import Scope
-from chatbot.memory.slot_words import SLOTS, holds_several
-from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity
+from chatbot.stores.access import VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import PROFILE, SLOT, Observation, Status, is_line
+from chatbot.stores.observation import LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
+from chatbot.stores.text.analysis import terms
 
 CATEGORY = PROFILE
 PINNED = "pinned"
-HEALTH = "health"
-"""The key of the metadata of an exchange that tells of health, and is private for that."""
+ALSO = "also"
+"""The key of `held` of a value that stands beside the others of its key."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
-CHANGED = "changed_at"
-"""The key of the metadata of an exported row that tells when what it says changed."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One value of a slot. `ended` says that it does not hold, or no longer does; `valid_to` is None while it holds."""
+    """One value of a key; `valid_to` is None while it holds."""
 
     id: str
-    slot: str
+    key: str
     value: str
     title: str
     valid_from: datetime
     valid_to: datetime | None
     said_at: datetime
     known_at: datetime
-    ended: bool
     pinned: bool
     by: str
     sources: tuple[str, ...]
@@ -58,13 +54,12 @@ class Line:
         """The line for programs."""
         return {
             "id": self.id,
-            "slot": self.slot,
+            "key": self.key,
             "value": self.value,
             "title": self.title,
             "valid_from": format_time(self.valid_from),
             "valid_to": self.valid_to and format_time(self.valid_to),
             "said_at": format_time(self.said_at),
-            "ended": self.ended,
             "pinned": self.pinned,
             "by": self.by,
             "sources": list(self.sources),
@@ -72,7 +67,7 @@ class Line:
         }
 
 
-async def slot_rows(
+async def line_rows(
     scope: Scope, ask: Sequence[Sensitivity] = OWN, statuses: Sequence[Any] = KEPT
 ) -> list[Observation]:
     """The rows of the caller's own profile, as far as the caller sees them."""
@@ -82,7 +77,7 @@ async def slot_rows(
 
 def is_proposable(row: Observation) -> bool:
     """Return whether a row has the form of a line; one that came with an import only proposes its value."""
-    return row.category == CATEGORY and isinstance(row.metadata.get(SLOT), str)
+    return row.category == CATEGORY and isinstance(row.metadata.get(LINE), str)
 
 
 def is_proposal(row: Observation) -> bool:
@@ -94,27 +89,31 @@ def lines_at(
     rows: Sequence[Observation],
     now: datetime,
     *,
-    slot: str | None = None,
+    key: str | None = None,
     as_of: datetime | None = None,
     known_at: datetime | None = None,
 ) -> list[Line]:
-    """Return the lines valid at a time, as known at another: pinned first, then by slot, then the newest. Pure.
+    """Return the lines valid at a time, as known at another: pinned first, then by key, then the newest. Pure.
 
-    Nothing that is dated in the future holds now.
+    A key has one value, and those that were set beside it. Nothing that is dated in the future holds now.
     """
     known = check_time(known_at) if known_at else now
     at = check_time(as_of) if as_of else known
-    by_slot: defaultdict[str, list[Line]] = defaultdict(list)
+    by_key: defaultdict[str, list[Line]] = defaultdict(list)
     for line in all_lines([row for row in rows if _known_at(row) <= known], known):
         is_over = line.valid_to is not None and line.valid_to <= at
-        if line.valid_from <= at and not is_over and slot in (None, line.slot):
-            by_slot[line.slot].append(line)
+        if line.valid_from <= at and not is_over and key in (None, line.key):
+            by_key[line.key].append(line)
     found: list[Line] = []
-    for name, lines in by_slot.items():
+    for lines in by_key.values():
         newest = sorted(lines, key=_standing, reverse=True)
-        found += _each_value(newest) if holds_several(name) else newest[:1]
-    order = {name: number for number, name in enumerate(SLOTS)}
-    return sorted(found, key=lambda line: (not line.pinned, order.get(line.slot, len(order)), line.slot))
+        only = next((line for line in newest if not _is_beside(line)), None)
+        found += _each_value([line for line in newest if line is only or _is_beside(line)])
+    return sorted(found, key=lambda line: (not line.pinned, line.key))
+
+
+def _is_beside(line: Line) -> bool:
+    return held_by(line.row).get(ALSO) is True
 
 
 def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
@@ -122,84 +121,31 @@ def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 
-def changed_sources(rows: Iterable[Observation]) -> dict[str, datetime]:
-    """The rows from which values were taken that others took the place of, by id, with the time of that."""
-    rows = list(rows)
-    by_id = {row.id: row for row in rows}
-    current = {source for row in rows if row.status == "active" for source in row.derived_from}
-    found: dict[str, datetime] = {}
-    for row in rows:
-        if row.status == "superseded" and row.superseded_at:
-            successor = by_id.get(row.superseded_by or "")
-            if successor is None or successor.created_at > row.created_at:
-                changed = successor.created_at if successor else row.superseded_at
-                found |= {source: changed for source in row.derived_from if source not in current}
-    return found
+def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[Line]:
+    """Return the lines for a prompt: what concerns it now, what held then, and what held before. Pure.
 
-
-async def with_changes(scope: Scope, rows: Sequence[Observation]) -> list[Observation]:
-    """Return the rows, for an export: each from which an outdated value was taken tells when that changed."""
-    changed = changed_sources(await slot_rows(scope, SENSITIVITIES))
-    marks = {each: {CHANGED: format_time(when)} for each, when in changed.items()}
-    return [replace(row, metadata={**row.metadata, **marks.get(row.id, {})}) for row in rows]
-
-
-def changes_told(rows: Iterable[Observation], now: datetime) -> dict[str, datetime]:
-    """The rows that tell when they changed, as an export does, by id; a time to come tells nothing."""
-    told = {row.id: _time(row.metadata.get(CHANGED)) for row in rows}
-    return {each: when for each, when in told.items() if when is not None and when <= now}
-
-
-def concerning(lines: Sequence[Line], asked: str, shown: Iterable[str] = (), *, begins: bool = False) -> list[Line]:
-    """The lines that concern the moment: pinned ones, those asked for, those that were taken from what is `shown`.
-
-    Where a session `begins`, the name is among them.
+    What is pinned concerns every prompt. Other lines do where they are `shown`, or were taken from what is, and where
+    they, or an earlier value of their key, share a word with what is `asked`.
     """
-    from chatbot.memory.slot_questions import asked_slots
-
-    slots, sources = asked_slots(asked), frozenset(shown)
-    words = fold(asked)
-    ranked = []
-    for line in lines:
-        if line.pinned:
-            rank = 0
-        elif line.slot in slots:
-            rank = 1
-        elif not sources.isdisjoint(line.sources) or re.search(rf"\b{re.escape(fold(line.value))}\b", words):
-            rank = 2
-        elif begins and line.slot in ("name", "nickname"):
-            rank = 3
-        else:
-            continue
-        ranked.append((rank, line))
-    return [line for _, line in sorted(ranked, key=lambda each: each[0])]
-
-
-async def moment_lines(
-    scope: Scope, asked: str, shown: Iterable[str], now: datetime, *, begins: bool = False
-) -> list[Line]:
-    """The lines of the profile for a prompt: what concerns it now, what held then, and what held before."""
-    from chatbot.memory.slot_questions import asked_slots
-
-    rows = await slot_rows(scope)
-    if not rows:
-        return []
-    found = concerning(lines_at(rows, now), asked, shown, begins=begins)
-    slots = set(asked_slots(asked))
+    words, given = frozenset(terms(asked)), frozenset(shown)
+    keys = {line.key for line in all_lines(rows) if not words.isdisjoint(terms(line.title))}
+    current = lines_at(rows, now)
+    near = [line for line in current if line.id in given or not given.isdisjoint(line.sources)]
+    about = [line for line in current if line.key in keys]
+    keys |= {line.key for line in near}
+    pinned = [line for line in current if line.pinned]
     then = past_asked(asked, now)
-    past = [line for line in lines_at(rows, now, as_of=then) if line.slot in slots] if then else []
-    pinned = [line for line in found if line.pinned]
-    before = _before(rows, [line for line in found if line.slot in slots])
-    return list({line.id: line for line in (*pinned, *past, *found, *before)}.values())
+    past = [line for line in lines_at(rows, now, as_of=then) if line.key in keys] if then else []
+    before = _before(rows, [line for line in current if line.key in keys])
+    return list({line.id: line for line in (*pinned, *past, *about, *near, *before)}.values())
 
 
 def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
-    """The last value that each of these slots had before, if it had another."""
+    """The last value that each of these keys had before, if it had another."""
     lines = []
     for line in found:
-        earlier = [each for each in all_lines(rows) if each.slot == line.slot and each.valid_to is not None]
-        earlier = [each for each in earlier if not (holds_several(line.slot) or each.ended)]
-        earlier = [each for each in earlier if line.ended or fold(each.value) != fold(line.value)]
+        earlier = [each for each in all_lines(rows) if each.key == line.key and each.valid_to is not None]
+        earlier = [each for each in earlier if fold(each.value) != fold(line.value)]
         lines += sorted(earlier, key=lambda each: each.valid_from)[-1:]
     return lines
 
@@ -242,14 +188,13 @@ def _line(row: Observation, valid_to: datetime | None) -> Line:
     held = held_by(row)
     return Line(
         id=row.id,
-        slot=str(row.metadata[SLOT]),
+        key=str(row.metadata[LINE]),
         value=str(held.get("value", row.title)),
         title=row.title,
         valid_from=_valid_from(row),
         valid_to=valid_to,
         said_at=max(row.created_at, row.last_mentioned_at or row.created_at),
         known_at=_known_at(row),
-        ended=held.get("ended") is True,
         pinned=row.metadata.get(PINNED) is True,
         by=str(held.get("by", "")),
         sources=row.derived_from,

@@ -114,6 +114,10 @@ class Recall(TimedFilter):
     profile: str = "inject"
     exclude: Collection[str] = ()
     """Ids of rows that are not recalled."""
+    enough: float = 0.0
+    """Share of the best row's evidence that each must have, if that is more than the profile's `relative_floor`."""
+    needs_memory: bool = False
+    """True if the question is known to need memory: a few rows are recalled, though none stands out by meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,72 +221,23 @@ class MemoryReads(ScopedOperations):
         """Return the memories about the last of `texts` and, a little, about those before it: for a prompt.
 
         The other parameters are those of `Recall` and of `Filter`. Rows in `exclude` are not recalled. Everything that
-        was looked at is told, with the parts of its score and what became of it. A statement stands before what it has
-        changed, which is told as `changed_at`. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown
+        was looked at is told, with the parts of its score and what became of it. Behind the best rows comes what was
+        said later about the same things. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown
         profile.
         """
         return await self._recall(asked)
 
     async def _recall(self, asked: Recall) -> Recollection:
-        from chatbot.memory.past import known, left_since, moment, scored_past, until
-        from chatbot.memory.profile_lines import changed_sources, changes_told, is_proposable, slot_rows
-        from chatbot.memory.recall import (
-            RECALLED,
-            RankedMemory,
-            Recollection,
-            eligible,
-            judged,
-            later_near,
-            latest_first,
-            left_out,
-            rows_about,
-            telling_first,
-            unasked,
-        )
+        from chatbot.memory.recall import recollected
 
         scope = self._scope()
         if asked.profile not in scope.profiles:
             raise InvalidValue(
                 f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
             )
-        weighed, exclude = scope.profiles[asked.profile], frozenset(asked.exclude)
-        view, limit = scope.view(asked.ask), check_limit(asked.limit)
-        texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
-        message = texts[-1] if texts else ""
-        wanted = await self._filter(asked)
-        at = moment(asked.as_of, asked.known_at, view.now)
-        past: dict[str, Observation] = {}
-        if at is not None:
-            past = {row.id: row for row in await left_since(scope, view, wanted, at) if not is_proposable(row)}
-            wanted = until(wanted, at)
-        found = await rows_about(scope, view, texts, wanted, profile=weighed, limit=limit + len(exclude))
-        if past:
-            before = scored_past(list(past.values()), message, weighed, view.now)
-            found = sorted([*found, *before], key=lambda row: -row.score)
-        verdicts = judged(found, weighed, limit, exclude, message)
-        choice, most = eligible(verdicts)
-        near, more = await later_near(scope, view, choice, wanted, most=most, exclude=exclude)
-        choice += unasked(more, found, weighed, view.now)
-        rows = {row.id: row for row in await scope.store.get(view, [row.match.id for row in choice])}
-        rows |= {row.match.id: past[row.match.id] for row in choice if row.match.id in past}
-        if asked.known_at is not None:
-            written = await known(scope, view, list(rows.values()), asked.known_at)
-            rows = {each: row for each, row in rows.items() if each in written}
-        choice = telling_first(choice, rows, message, most)
-        changed = changed_sources(await slot_rows(scope)) if choice else {}
-        changed |= changes_told(rows.values(), view.now)
-        if at is not None:
-            changed = {each: when for each, when in changed.items() if when <= at}
-        arranged = latest_first(choice, rows, most, changed=changed, nearness=near, now=view.now)
-        hits = tuple(each for each in arranged if each.verdict == RECALLED)
-        told = {each.id: each for each in arranged}
-        lines = {each for each, row in rows.items() if is_proposable(row)}
-        considered = tuple(
-            told.get(row.match.id) or RankedMemory(row, None, left_out(verdict, is_line=row.match.id in lines))
-            for row, verdict in verdicts
-        )
-        scope.retrieved("recall", [each.id for each in hits])
-        return Recollection(hits, considered)
+        recollection = await recollected(scope, asked, await self._filter(asked))
+        scope.retrieved("recall", [each.id for each in recollection.hits])
+        return recollection
 
     async def like(
         self, texts: Sequence[tuple[str, Filter]], *, limit: int = 10, ask: Sensitivities = PUBLIC

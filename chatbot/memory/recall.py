@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import nlargest
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
-from chatbot.memory.asking import asks_about_oneself, only_asks, parted, vectors_of
-from chatbot.memory.ordinals import rows_of_named_sessions
+from chatbot.memory.asking import only_asks, parted, vectors_of
+from chatbot.memory.past import left_since, moment, rows_then, scored_past, until
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, outstanding, scored
+from chatbot.memory.scoring import RowScore, ScoringProfile, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter, Match
-from chatbot.stores.records import format_time
+from chatbot.stores.query import Filter, Match, check_limit
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
+
+if TYPE_CHECKING:
+    from chatbot.memory.reading import Recall
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
@@ -31,17 +33,14 @@ _MOST_WEIGHED = 128
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
-OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
 BY_CHANCE = "stands out from no others"
+_SPARE = 8
+"""Number of rows that are read beside the recalled ones, to take the places of lines of the profile."""
+_BESIDE = 3
+"""Number of recalled rows, the best, beside which a later one is recalled."""
 _COMPARED = 8
-"""Number of rows beside the recalled ones that are searched for changes to these."""
-_NEAR = 0.45
-"""The cosine from which on a later row may tell of a change to one that is recalled."""
-_BESIDE = 5
-"""Number of recalled rows, the best, that later ones are looked for, whether or not the question finds these."""
-_LATER = 4
-"""Number of later rows that are compared with each recalled one."""
+"""Number of later rows among which the nearest has to stand out."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
 """Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
@@ -60,10 +59,8 @@ class RankedMemory:
     row: RowScore
     observation: Observation | None
     verdict: str
-    changed_at: datetime | None = None
-    """Time at which a later statement of the same person made it outdated."""
-    is_certain: bool = True
-    """True if it did; if not, it only announces a change of something similar in meaning."""
+    later: float = 0.0
+    """Cosine with a recalled row that was said before, if the row is recalled for being about the same thing."""
 
     @property
     def id(self) -> str:
@@ -75,25 +72,87 @@ class RankedMemory:
         """Score from 0 to 1."""
         return self.row.score
 
-    def index(self) -> dict[str, Any]:
-        """Return just enough to decide whether to read all of it; nothing if the observation was not recalled."""
-        if self.observation is None:
-            return {}
-        changed_at = self.changed_at and format_time(self.changed_at)
-        return self.observation.brief() | {"score": round(self.score, 4), "changed_at": changed_at}
-
     @property
     def parts(self) -> Mapping[str, float]:
         """Parts of the score."""
-        return self.row.parts
+        return self.row.parts | {"later": self.later} if self.later else self.row.parts
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """Recalled rows, and all rows that were considered, both best first."""
+    """Recalled rows, best first and then what was said later about the same things, and all that were considered."""
 
     hits: tuple[RankedMemory, ...] = ()
     considered: tuple[RankedMemory, ...] = ()
+
+
+async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollection:
+    """Return what a moment recalls, and everything that was looked at.
+
+    Lines of the profile have places of their own in a prompt, and take none here.
+    """
+    view, profile = scope.view(asked.ask), scope.profiles[asked.profile]
+    profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
+    limit, exclude = check_limit(asked.limit), frozenset(asked.exclude)
+    texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
+    at = moment(asked.as_of, asked.known_at, view.now)
+    past = {row.id: row for row in await left_since(scope, view, wanted, at)} if at else {}
+    wanted = until(wanted, at) if at else wanted
+    found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
+    found += scored_past(list(past.values()), texts[-1] if texts else "", profile, view.now)
+    ranked = sorted(found, key=lambda row: -row.score)
+    verdicts = judged(ranked, profile, limit, exclude, needs_memory=asked.needs_memory)
+    best, most = _best(verdicts)
+    near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude)
+    ids = [*(row.match.id for row in best), *(match.id for later in near.values() for match in later)]
+    rows = await rows_then(scope, view, ids, past, asked.known_at)
+    said = {each: row for each, row in rows.items() if not is_proposable(row)}
+    fit = [RankedMemory(row, said[row.match.id], RECALLED) for row in best if row.match.id in said]
+    hits = sorted(fit, key=_merely_asks)[:most]
+    scores = {row.match.id: row for row in found}
+    later = [
+        RankedMemory(scores.get(match.id) or _unasked(match, profile, view.now), said[match.id], RECALLED, match.score)
+        for match in _nearest(hits, near, said)
+    ]
+    hits = [*hits[: limit - len(later)], *later]
+    return Recollection(tuple(hits), _considered(verdicts, hits, rows.keys() - said))
+
+
+def _best(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
+    """Return the rows to choose from, with spare ones, and how many of them are to be recalled."""
+    most = sum(verdict == RECALLED for _, verdict in verdicts)
+    rows = [row for row, verdict in verdicts if verdict in {RECALLED, OVER_LIMIT}]
+    return rows[: most + _SPARE] if most else [], most
+
+
+def _merely_asks(hit: RankedMemory) -> bool:
+    """Return whether a row was only a question, and holds no word or date of this one: questions are alike in form."""
+    is_found = hit.row.raised.lexical > 0 or hit.row.dated > 0
+    return not is_found and hit.observation is not None and only_asks(hit.observation.user_text)
+
+
+def _unasked(match: Match, profile: ScoringProfile, now: datetime) -> RowScore:
+    """Return the score of a row that answers nothing."""
+    [row] = scored(Candidates({match.id: match._replace(score=0.0)}), profile, now)
+    return row
+
+
+def _considered(
+    verdicts: Sequence[tuple[RowScore, str]], hits: Sequence[RankedMemory], lines: Collection[str]
+) -> tuple[RankedMemory, ...]:
+    """Return all rows that were looked at, and behind them the hits that the question did not find."""
+    looked_at = {
+        row.match.id: RankedMemory(row, None, _left_out(verdict, is_line=row.match.id in lines))
+        for row, verdict in verdicts
+    }
+    return tuple((looked_at | {each.id: each for each in hits}).values())
+
+
+def _left_out(verdict: str, *, is_line: bool) -> str:
+    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
+    if is_line:
+        return PROFILE_LINE
+    return OVER_LIMIT if verdict == RECALLED else verdict
 
 
 async def rows_about(
@@ -128,9 +187,6 @@ async def rows_about(
     if vectors is None and scope.meaning is not None:
         (vectors,) = await vectors_of(scope.meaning, [texts])
     found = await _candidates(scope, view, question, wanted, vectors or ())
-    named = {match.id: match for match in await rows_of_named_sessions(scope, view, texts[-1], wanted)}
-    found.rows |= {each: match for each, match in named.items() if each not in found.rows}
-    found.dated = {**found.dated, **dict.fromkeys(named, 1.0)}
     return scored(
         found,
         profile,
@@ -160,20 +216,25 @@ async def _candidates(
 
 
 def judged(
-    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], asked: str = ""
+    rows: Sequence[RowScore],
+    profile: ScoringProfile,
+    limit: int,
+    exclude: frozenset[str],
+    *,
+    needs_memory: bool = False,
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place. Where
-    the most similar row does not stand out, none is recalled; but few are if people ask about themselves, for it is
-    likely that they have told it in other words.
+    meaning alone finds rows and the most similar one does not stand out, none is recalled, or few if the question needs
+    memory.
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
     by_meaning = not any(row.holds_words for row in rows)
     is_unclear = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
-    by_chance = is_unclear and not asks_about_oneself(asked)
-    if is_unclear or (best < UNSURE and by_meaning):
+    by_chance = is_unclear and not needs_memory
+    if by_meaning and (is_unclear or best < UNSURE):
         limit = min(limit, MOST_UNSURE)
     said = (
         row
@@ -214,115 +275,40 @@ def _stands_out(rows: Sequence[RowScore]) -> bool:
     return not rest or cosines[0] >= _CLEAR or cosines[0] - sum(rest) / len(rest) >= _APART
 
 
-def eligible(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
-    """The rows to choose from, best first, and how many of them are to be recalled."""
-    chosen = sum(verdict == RECALLED for _, verdict in verdicts)
-    rows = [row for row, verdict in verdicts if verdict in (RECALLED, OVER_LIMIT)]
-    return rows[: chosen + _COMPARED] if chosen else [], chosen
-
-
-async def later_near(
-    scope: Scope, view: View, choice: Sequence[RowScore], wanted: Filter, *, most: int, exclude: frozenset[str]
-) -> tuple[Nearness, list[Match]]:
-    """Return how near later rows are to those that are recalled, and those that are neither chosen nor excluded."""
-    if scope.meaning is None or not choice:
-        return {}, []
-    asked = [row.match.id for row in choice[: min(most, _BESIDE)] if not _is_summary(row)]
+async def _said_later(
+    scope: Scope, view: View, rows: Sequence[RowScore], wanted: Filter, exclude: frozenset[str]
+) -> dict[str, list[Match]]:
+    """Return for each of these rows those that were said later and are most alike, with the cosine as their score."""
+    said_at = {row.match.id: row.match.created_at for row in rows if not (_is_summary(row) or row.dated)}
+    if scope.meaning is None or not said_at:
+        return {}
     try:
-        found = await scope.store.later_alike(view, asked, wanted, model=scope.meaning.model, limit=_LATER)
+        found = await scope.store.later_alike(view, list(said_at), wanted, model=scope.meaning.model, limit=_COMPARED)
     except StoreError as error:
         scope.meaning.pause(error)
-        return {}, []
-    said = {each: [match for match in later if match.type not in SUMMARIES] for each, later in found.items()}
-    near = {each: {match.id: match.score for match in later} for each, later in said.items()}
-    known = exclude.union(row.match.id for row in choice)
-    apart = {outstanding(later)[0] for later in near.values()}
-    more = {match.id: match for later in said.values() for match in later if match.score >= _NEAR or match.id in apart}
-    return near, [match for each, match in more.items() if each not in known]
+        return {}
+    later: dict[str, list[Match]] = {}
+    for each, matches in found.items():
+        fit = (match for match in matches if match.type not in SUMMARIES and match.id not in exclude)
+        later[each] = [
+            match for match in fit if match.created_at > said_at[each]
+        ]  # an import adds what was said before
+    return later
 
 
-def unasked(more: Sequence[Match], found: Sequence[RowScore], profile: ScoringProfile, now: datetime) -> list[RowScore]:
-    """The scores of rows that were not recalled: those they have, or those of rows that answer nothing."""
-    known = {row.match.id: row for row in found} if more else {}
-    rest = {match.id: match._replace(score=0.0) for match in more if match.id not in known}
-    return [*(known[match.id] for match in more if match.id in known), *scored(Candidates(rest), profile, now)]
-
-
-def telling_first(
-    choice: Sequence[RowScore], observations: Mapping[str, Observation], asked: str, limit: int
-) -> list[RowScore]:
-    """Return the rows to choose from; for those who ask about themselves, what they told stands before what they asked.
-
-    A question is alike to other questions, and tells little of who asked it. One that holds a word of this one, or its
-    date, keeps its place.
-    """
-    if not asks_about_oneself(asked):
-        return list(choice)
-    end = limit + _COMPARED
-    first = sorted(choice[:end], key=lambda row: _asks_something_else(row, observations.get(row.match.id)))
-    return [*first, *choice[end:]]
-
-
-def _asks_something_else(row: RowScore, observation: Observation | None) -> bool:
-    is_found = row.raised.lexical > 0 or row.dated > 0
-    return observation is not None and not is_found and only_asks(observation.user_text)
-
-
-def latest_first(
-    rows: Sequence[RowScore],
-    observations: Mapping[str, Observation],
-    limit: int,
-    *,
-    changed: Mapping[str, datetime],
-    nearness: Nearness,
-    now: datetime,
-) -> list[RankedMemory]:
-    """Return the recalled rows, each statement before what it has certainly changed, then what is left out for it.
-
-    The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
-    outdated, with the time of the change. Where there is no room for both, what is certainly outdated is left out; a
-    row that names the date that was asked for keeps its place. What only may have changed a row leaves the order of
-    the matches alone: it comes last, in place of the least match, and only for the best one.
-    """
-    from chatbot.memory.changes import outdated, said_at  # hundreds of patterns, which no prompt waits for
-
-    found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
-    found = [(row, each) for row, each in found if not is_proposable(each)]
-    asked = [each for _, each in found[: limit + _COMPARED]]
-    others = [each for _, each in found[len(asked) :]]
-    first = {each.id for each in asked[:limit]}
-    later = outdated(asked, others, now, nearness, among=first)
-    newest = {new.by.id for new in later.values()} - first  # they may be outdated, too
-    later |= outdated(asked, others, now, nearness, among=newest)
-    by_id = {each.id: (row, each) for row, each in found}
-    when = {old: said_at(new.by) for old, new in later.items()} | dict(changed)
-    perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
-    order: list[str] = []
-    behind: list[str] = []
-    for row, each in found[:limit]:
-        is_changed = each.id in later and later[each.id].is_certain and not row.dated
-        if is_changed and later[each.id].by.id not in order:
-            order.append(later[each.id].by.id)
-        if each.id in when and not row.dated and each.id not in perhaps:
-            behind.append(each.id)
-        if each.id not in order:
-            order.append(each.id)
-    left = behind[::-1][: max(0, len(order) - limit)]
-    chosen = [each for each in order if each not in left][:limit]
-    best = next((each.id for row, each in found[:1] if not row.dated and each.id in perhaps), "")
-    if best and (beside := later[best].by.id) not in chosen:
-        chosen = [*chosen[: limit - 1], beside] if limit > 1 else chosen
-    return [
-        RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
-        for each in (*chosen, *left)
-    ]
-
-
-def left_out(verdict: str, *, is_line: bool) -> str:
-    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
-    if is_line:
-        return PROFILE_LINE
-    return OVER_LIMIT if verdict == RECALLED else verdict
+def _nearest(
+    hits: Sequence[RankedMemory], near: Mapping[str, Sequence[Match]], said: Mapping[str, Observation]
+) -> list[Match]:
+    """Return what was said later about the same things as hits: the nearest statement to each, if it stands out."""
+    shown = {hit.id for hit in hits}
+    found: dict[str, Match] = {}
+    for hit in hits:
+        later = {match.id: match for match in near.get(hit.id, ()) if match.id in said}
+        cosines = {each: match.score for each, match in later.items() if not only_asks(said[each].user_text)}
+        nearest = outstanding(cosines)
+        if nearest and nearest not in shown:
+            found[nearest] = later[nearest]
+    return list(found.values())
 
 
 def _is_summary(row: RowScore) -> bool:

@@ -75,6 +75,7 @@ class Tasks(MemoryWrites):
         project: str = "",
         due: str = "",
         note: str = "",
+        source: str = "user",
     ) -> Task:
         """Write a task down, as pending. It is shown whenever a session begins, unless `surface` is empty.
 
@@ -93,7 +94,7 @@ class Tasks(MemoryWrites):
                 "status": "pending",
                 **{k: v for k, v in _written(details).items() if v is not None},
             },
-            source="agent",
+            source=source,
         )
         if remembered.outcome == "exact_dup":
             await self._take_up(remembered.id, details | {"project": project})

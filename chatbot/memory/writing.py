@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
+_BY_HAND = frozenset({"user", "tool"})
+"""Sources of what somebody adds at a door, and is told about."""
+_LOOKED_AT = 4_000
+"""Characters of a memory that are looked at for a warning."""
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
 
@@ -86,6 +90,8 @@ class MemoryWrites(ScopedOperations):
         be past its time as it comes.
         """
         [remembered] = await self.remember_all([draft])
+        if draft.source in _BY_HAND and (noticed := await _noticed(self._scope(), draft)):
+            return replace(remembered, warning="; ".join(filter(None, (remembered.warning, noticed))))
         return remembered
 
     async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[AddResult]:
@@ -95,10 +101,6 @@ class MemoryWrites(ScopedOperations):
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
             remembered += await keep(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
-        if any(draft.type == "exchange" for draft in waiting):
-            from chatbot.memory.profile_learning import learn
-
-            await learn(scope, waiting, remembered)
         if scope.meaning is not None:
             scope.meaning.begin()
         return remembered
@@ -151,7 +153,7 @@ class MemoryWrites(ScopedOperations):
         rows = await self._named(ids)
         await self._change("delete", ids)
         if any(row.type == "exchange" for row in rows):
-            from chatbot.memory.profile_learning import forget_with
+            from chatbot.memory.profile import forget_with
 
             await forget_with(self._scope(), ids)
         await self._scope().unsaid(rows)
@@ -227,6 +229,17 @@ class MemoryWrites(ScopedOperations):
         scope = self._scope()
         [outcome] = await scope.commit(Event(kind=kind, at=scope.clock(), ids=tuple(ids), who=scope.agent_id))
         return outcome
+
+
+async def _noticed(scope: Scope, draft: Draft) -> str:
+    """Return a warning where the words of a memory read like an order to a model."""
+    from chatbot.orders import form_in  # late: its patterns take long to compile
+
+    text = "\n".join(filter(None, (draft.title, draft.subtitle, *draft.facts, draft.narrative)))[:_LOOKED_AT]
+    [judged] = await scope.meaning.judge([text]) if scope.meaning is not None else [None]
+    if form_in([text]) is None and (judged is None or judged.orders_a_model < 2):
+        return ""
+    return "this reads like an order to a model: models are shown it as data, and are told not to obey it"
 
 
 async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:

@@ -39,7 +39,7 @@ class Disclosure:
 
     @property
     def sends_private(self) -> bool:
-        """Return whether private health matters may be sent: to local models, or with consent."""
+        """Return whether private lines of the profile may be sent: to local models, or with consent."""
         is_ours = self.provider in {"", *OURS} and not self.sensitivity
         return self.memory and (is_ours or self.sensitivity == "private")
 

@@ -67,6 +67,7 @@ def judge(part: Vector) -> Judgement:
     )
     return Judgement(
         needs_memory=reached["needs_memory"] > 0,
+        asks_the_bot=reached["asks_the_bot"] > 0,
         states_something=reached["states_something"] > 0,
         orders_a_model=reached["orders_a_model"],
         facets=tuple(name.removeprefix(FACET) for name in facets),

@@ -18,6 +18,7 @@ from chatbot.messages import (
     ToolCallDelta,
     ToolSpec,
     Usage,
+    without_blocks,
 )
 from chatbot.models.model import Model, Price
 from chatbot.models.token_counts import estimate, estimate_text
@@ -110,7 +111,7 @@ class ScriptedModel(Model):
 
     def _next_reply(self, messages: Sequence[Message]) -> Reply:
         if not self._replies:
-            return f"You said: {messages[-1].content if messages else 'nothing'}"
+            return f"You said: {without_blocks(messages[-1].content) if messages else 'nothing'}"
         return self._replies[len(self.prompts) % len(self._replies)]
 
     def _usage(self, read: int, written: int) -> Usage:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, recall, session_search, tasks, writing
+from chatbot.memory import SessionRecord, people, profile, reading, session_search, tasks, writing
 from chatbot.memory.erasure import Erasure
 from chatbot.operations import Context
 from chatbot.stores import query
@@ -299,6 +299,55 @@ class PurgeResult(Shape):
     """True if this was a dry run: nothing was changed."""
 
 
+class Line(Shape):
+    """One value of a key of the profile."""
+
+    id: str
+    """The id of the memory that it is."""
+    key: str
+    """The key, such as `home`."""
+    value: str
+    """Its value."""
+    title: str
+    """The line as it stands in a prompt."""
+    valid_from: datetime
+    """When it began to hold."""
+    valid_to: datetime | None
+    """When it ceased to hold; null while it holds."""
+    said_at: datetime
+    """When it was said last."""
+    pinned: bool
+    """True if it is shown in every prompt."""
+    by: str
+    """Who set it: `person` or `model`."""
+    sources: tuple[str, ...]
+    """The ids of the memories that it was taken from."""
+    sensitivity: Sensitivity
+    """How sensitive it is."""
+
+
+class FacetStatement(Shape):
+    """What the person said."""
+
+    id: str
+    """The id of the memory that holds it."""
+    said_at: datetime
+    """When it was said."""
+    text: str
+    """The message on one line, cut where it is long."""
+
+
+class Profile(Shape):
+    """What is known of the person."""
+
+    data: tuple[Line, ...] = Field(validation_alias="lines")
+    """The lines of the profile, pinned ones first."""
+    facets: dict[str, tuple[FacetStatement, ...]]
+    """What the person said last, newest first, by facet: `home`, `work`, `family` and so on."""
+    notice: str
+    """Why there are no facets, where they cannot be listed."""
+
+
 class Hit(Shape):
     """Something found, best first."""
 
@@ -306,13 +355,6 @@ class Hit(Shape):
     """From 0 to 1; 0 where nothing was ranked."""
     memory: MemoryRecord = Field(validation_alias="observation")
     """Memory that was found."""
-
-
-class RankedMemory(Hit):
-    """Something that a message recalls, best first."""
-
-    changed_at: datetime | None
-    """When a later statement made it outdated; null where none did."""
 
 
 class FieldChange(Shape):
@@ -408,11 +450,11 @@ class SessionHit(Shape):
 SHAPES: dict[Any, type[Shape]] = {
     Observation: MemoryRecord,
     reading.Hit: Hit,
-    recall.RankedMemory: RankedMemory,
     query.Version: Version,
     writing.AddResult: AddResult,
     operations.PurgeResult: PurgeResult,
     people.Person: Person,
+    profile.Profile: Profile,
     operations.Alias: Alias,
     tasks.Task: Task,
     Triple: Fact,

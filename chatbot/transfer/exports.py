@@ -21,7 +21,6 @@ from typing import Any
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import PLACES
-from chatbot.memory.profile_lines import with_changes
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
@@ -116,7 +115,7 @@ async def _rows(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -
 
     Paths reveal the folders of this machine, and mean nothing on another.
     """
-    rows = await with_changes(memories.scope, await memories.every(ask=ask, **wanted))
+    rows = await memories.every(ask=ask, **wanted)
     told = ({name: value for name, value in row.metadata.items() if name != PLACES} for row in rows)
     return tuple(replace(row, metadata=metadata) for row, metadata in zip(rows, told, strict=True))[::-1]
 

@@ -21,14 +21,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.comparison import is_same
-from chatbot.memory.exchanges import exchange_draft, exchanges_in
+from chatbot.memory.exchanges import Exchange, exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import marks_of_fact
 from chatbot.memory.record import CHOICES, is_session_id
 from chatbot.memory.writing import Draft
+from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
@@ -138,14 +140,15 @@ class Importer:
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
     ) -> SessionRecord:
         """Remember the exchanges that end after entry `beyond`; return the record, with their id if any."""
-        if self._gate is None:
+        gate = self._gate
+        if gate is None:
             return record
         visibility = self._seen(default_visibility(record.clearance))
+        exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
         items = [
             MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility))
-            for each in exchanges_in(entries)
-            if each.last > beyond
-            if (draft := exchange_draft(each.at, each.text, each.reply, gate=self._gate, before=each.before))
+            for each, judged in zip(exchanges, await self._judged(exchanges), strict=True)
+            if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
         ]
         known = await self._intake.known(self._memory.memories(record.agent_id))
@@ -157,6 +160,12 @@ class Importer:
         memories = self._memory.memories(record.agent_id, session_id=record.id)
         await self._intake.remember(memories, items)
         return record
+
+    async def _judged(self, exchanges: Sequence[Exchange]) -> Sequence[Judgement | None]:
+        meaning = self._memory.memories(self._agent).scope.meaning
+        if meaning is None:
+            return [None] * len(exchanges)
+        return await meaning.judge([without_blocks(each.text) for each in exchanges])
 
     async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
         """Append the new entries, unless the session has diverged here."""

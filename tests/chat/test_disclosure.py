@@ -45,9 +45,7 @@ class Generous(Alone):
         view = View("full", event.at, frozenset(SENSITIVITIES))
         rows = await event.session.every(ask=[self._sensitivity])
         self.ids = [row.id for row in rows]
-        block = build_block(
-            [(row, 1.0) for row in rows], nonce="12345678", view=view, now=event.at, count=estimate_text
-        )
+        block = build_block([(row, 1.0) for row in rows], nonce="12345678", view=view, count=estimate_text)
         return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]
 
 

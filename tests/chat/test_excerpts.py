@@ -12,13 +12,13 @@ from chatbot.chat import Chat, Rules
 from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.chat.governor import LONGEST_JUDGED, TOO_LONG
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.memory_block import BUDGET, MemoryBlock, build_block
+from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_block
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
-from tests.poisoning.suite import NONCE, NOW, VIEW, row_with
+from tests.poisoning.suite import NONCE, VIEW, note_of, read_block, row_with
 
 _FILLER = [
     "The committee met on Tuesday and went through the minutes.", "Rain is expected in the valley.",
@@ -46,7 +46,6 @@ def block_of(*rows: Observation, asked: str = QUESTION, budget_tokens: int = 1_0
         [(row, 1.0) for row in rows],
         nonce=NONCE,
         view=VIEW,
-        now=NOW,
         budget_tokens=budget_tokens,
         count=estimate_tokens,
         asked=[asked],
@@ -60,27 +59,29 @@ def block_of(*rows: Observation, asked: str = QUESTION, budget_tokens: int = 1_0
 def test_the_passage_that_answers_is_shown_wherever_it_stands(
     place: str, at: float, characters: int, separator: str
 ) -> None:
-    row = row_with((place,), (long_text(NEEDLE, at, characters, separator),))
+    row = row_with((place,), (long_text(NEEDLE, at, characters, separator),), source="user")
     block = block_of(row)
-    assert NEEDLE in block.text.replace("\n  | ", " ")
+    [note] = read_block(block.text)
+    assert NEEDLE in note.text
+    assert "…" in note.text
     assert (block.injected, block.excerpts, block.dropped) == ((row.id,), (row.id,), ())
-    assert "UTC), excerpt\n" in block.text
-    assert "…" in block.text
-    assert estimate_tokens(block.text) <= 1_000
+    assert estimate_tokens(block.text.splitlines()[1]) <= NOTE_TOKENS
 
 
 def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() -> None:
     text = "\n".join((long_text(NEEDLE, 0.5), long_text("The padlock was oiled in May.", 0.5)))
     short = row_with(("title",), ("A short row",), 2)
     block = block_of(row_with(("title", "narrative"), ("Minutes", text)), short)
-    assert block.text.index("title | Minutes") < block.text.index(NEEDLE) < block.text.index("oiled in May")
-    assert "A short row" in block.text
+    first, second = (note.text for note in read_block(block.text))
+    assert first.startswith("Minutes. … ")
+    assert 0 < first.index(NEEDLE) < first.index("oiled in May")
+    assert second == "A short row."
 
 
 def test_a_row_that_fits_is_shown_whole() -> None:
-    row = row_with(("narrative",), (long_text(NEEDLE, 0.5, 1_000),))
+    row = row_with(("narrative",), (long_text(NEEDLE, 0.5, 400),))
     assert block_of(row).excerpts == ()
-    assert ", excerpt" not in block_of(row).text
+    assert read_block(block_of(row).text) == [note_of(row)]
 
 
 @pytest.mark.parametrize(("characters", "why"), [(6_000, BUDGET), (2 * LONGEST_JUDGED, TOO_LONG)])
@@ -113,7 +114,7 @@ def test_an_excerpt_holds_only_what_was_said_and_keeps_to_its_size(texts: list[s
         assert all("".join(part.split()) in said for part in text.split("…"))
 
 
-@pytest.mark.parametrize("characters", [5_800, 9_000, 70_000])
+@pytest.mark.parametrize("characters", [400, 9_000, 70_000])
 async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Path, characters: int) -> None:
     clock = Clock()
     settings = {"observations": {"cache": str(tmp_path / "cache")}}
@@ -125,9 +126,9 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
         model = ScriptedModel(["Behind the barometer."] * 2)
         rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
         chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(tmp_path / "ledger"), clock=clock)
-        for _ in range(1 + (characters > 5_800)):  # an excerpt is chosen anew for each question
+        for _ in range(1 + (characters > 400)):  # an excerpt is chosen anew for each question
             receipt = await chat.turn(QUESTION)
-            assert NEEDLE in "\n".join(message.content for message in model.prompts[-1]).replace("\n  | ", " ")
+            assert NEEDLE in "\n".join(message.content for message in model.prompts[-1])
             assert note.id in receipt.memory["injected"]
-            assert receipt.memory.get("excerpts", []) == [note.id] * (characters > 5_800)
+            assert receipt.memory.get("excerpts", []) == [note.id] * (characters > 400)
             assert receipt.tokens["memory"] <= 2_000

@@ -1,7 +1,7 @@
 """The prompt: its order, and what gives way when there is no room."""
 
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt
-from chatbot.messages import Message
+from chatbot.messages import Image, Message
 from chatbot.models import ScriptedModel
 
 EXTRAS = PromptExtras(summary="the summary", block="the block", earlier_block="the earlier block")
@@ -25,12 +25,19 @@ async def test_what_changes_least_stands_first() -> None:
         "the summary",
         "user 0",
         "assistant 0",
-        "the earlier block",
-        "user 1",
+        "the earlier block\n\nuser 1",
         "assistant 1",
-        "the block",
-        "the question",
+        "the block\n\nthe question",
     ]
+
+
+async def test_notes_stand_at_the_head_of_a_question_with_a_picture_too() -> None:
+    asked = Message("user", "What is this?", parts=(Image("data:image/png;base64,"), "What is this?"))
+    extras = PromptExtras(block="the block")
+    bundle = await build_prompt(ScriptedModel(["x"]), "persona", [asked], tools=(), reply_tokens=50, extras=extras)
+    [_, shown] = bundle.messages
+    assert shown.content == "the block\n\nWhat is this?"
+    assert shown.parts == ("the block\n\n", *asked.parts)
 
 
 async def test_each_turn_begins_like_the_one_before() -> None:
@@ -52,9 +59,9 @@ async def test_whole_exchanges_give_way_first_and_several_at_once() -> None:
 
 
 async def test_summary_and_memory_give_way_to_the_question() -> None:
-    bundle = await built(2, 60)
+    bundle = await built(2, 40)
     assert bundle.messages[-1].content == "the question"
-    assert "summary" in bundle.dropped
+    assert bundle.dropped == ("summary", "earlier memory", "memory")
 
 
 async def test_without_anything_beside_it_there_is_the_conversation_alone() -> None:

@@ -560,5 +560,5 @@ async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
 ) -> None:
     model = ScriptedModel([ToolCall("c", "web", "{}"), "no"])
     receipt = await _chat(model, session, memory_home, tools=Toolbox([Talkative("web", 3)])).turn("look it up")
-    assert receipt.tools == [{"name": "web", "error": False, "reads_like": "override"}]
-    assert receipt.notices == ["what the tool web answered reads like an instruction (override), and is only data"]
+    assert receipt.tools == [{"name": "web", "error": False, "reads_like": "order"}]
+    assert receipt.notices == ["what the tool web answered reads like an instruction (order), and is only data"]

@@ -157,7 +157,7 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
 async def test_small_talk_is_not_looked_at(configure: Configure) -> None:
     configure()
     async with talking(ScriptedModel(["Hello!"])) as (runtime, session):
-        await runtime.chat(session).turn("hi")
+        await runtime.chat(session).turn("How are you?")
         assert await facts(runtime) == []
         assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
 
@@ -166,10 +166,11 @@ async def test_the_model_that_chats_is_asked_where_no_other_is_named(configure: 
     configure("")
     model = ScriptedModel([REPLY, REPLIES["fenced"]])
     async with talking(model) as (runtime, session):
-        await runtime.chat(session).turn(MOVED)
+        await runtime.chat(session).turn(AGAIN)
         assert [row.title for row in await facts(runtime)] == [
             "Sam lives in Porto",
             "Sam's locker has the number 4711",
+            "home: Porto",
         ]
         assert await runtime.model.context_window()  # it is still open
 

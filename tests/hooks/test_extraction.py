@@ -67,6 +67,8 @@ async def test_facts_are_remembered_as_derived_from_the_exchange(
         assert row.derived_from == (exchange_id,)
         assert (row.source, row.agent_id, row.session_id) == ("extraction", "chat", session.id)
         assert (row.visibility, row.sensitivity, row.status) == ("private", "public", "active")
+    [line] = await session.profile()
+    assert (line.key, line.value, line.by, line.sources) == ("home", "Porto", "model", (exchange_id,))
 
 
 @pytest.mark.parametrize("name", sorted(REPLIES))

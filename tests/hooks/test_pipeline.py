@@ -364,22 +364,28 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         session = await new(runtime)
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
+        await session.remember("Learn the cello", type="decision")
+        rosin = await session.add_task("Buy rosin")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
         [summary] = await session.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
-        assert summary.metadata["decisions"] == [FACTS[1][0]]
-        assert summary.metadata["open_items"] == [FACTS[3][0]]
-        assert len(summary.derived_from) == 4
+        assert summary.metadata["outcome"] == FACTS[-1][1]
+        assert summary.metadata["decisions"] == ["Learn the cello"]
+        assert summary.metadata["open_items"] == ["Buy rosin"]
+        assert len(summary.derived_from) == 6
     async with Runtime(model=ScriptedModel(["Fine."])) as runtime:
         again = await runtime.memory.load_session(session.id, "chat")
         for text in ("We'll go with the oak cello", "It cost 4,000 crowns", "The bow is extra", "It arrives in June"):
             await runtime.chat(again).turn(text)
+        await again.remember("Take the oak cello", type="decision")
+        await again.update_task(rosin.id, status="completed")
         await runtime.leave(again)
         await runtime.hooks.bus.drain()
         [summary] = await again.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
-        assert summary.metadata["decisions"] == [FACTS[1][0], "We'll go with the oak cello"]
+        assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
+        assert summary.metadata["open_items"] == []
 
 
 @pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
@@ -400,7 +406,7 @@ async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
         [summary] = await session.session_summaries(session_id=session.id)
-        assert summary.metadata["decisions"] == [FACTS[1][0]]
+        assert summary.metadata["request"] == FACTS[0][0]
         assert "plugh" not in f"{summary.text()}{summary.metadata}"
 
 

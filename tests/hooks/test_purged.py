@@ -16,9 +16,11 @@ from chatbot.stores.access import SENSITIVITIES
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 WORD = "plugh"
+GONE = f"We decided to name the granite harbour barge {WORD}, after the cave"
+STAYS = "My sister Ingrid moved to Tromsø in March"
 SAID = [
-    "My sister Ingrid moved to Tromsø in March",
-    f"We decided to name the granite harbour barge {WORD}, after the cave",
+    GONE,
+    STAYS,
     "The cello teacher is called Mr Abara",
     "We still need to buy rosin for the cello",
     "The harbour master keeps three geese behind the crane",
@@ -54,10 +56,10 @@ async def talk(chat: Chat, away: Away) -> str:
     """Say everything; the exchange with the word leaves the window, is told of in short, and then goes from memory."""
     ids = [(await chat.turn(text)).remembered for text in SAID]
     assert chat.session is not None
-    assert ids[1] is not None
+    assert ids[0] is not None
     assert WORD in (await chat.session.kv_get(KEY) or "")
-    await away(chat.session, ids[1])
-    return ids[1]
+    await away(chat.session, ids[0])
+    return ids[0]
 
 
 @pytest.mark.parametrize("away", [purge, forget])
@@ -92,8 +94,8 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
     configure()
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         session, chat = await begun(runtime)
-        named = await chat.turn(SAID[1])
-        await chat.turn(SAID[0])
+        named = await chat.turn(GONE)
+        await chat.turn(STAYS)
         fork = await runtime.memory.fork_session(session.id)
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
         kept = await runtime.memory.create_session(["observations"], "chat")
@@ -102,7 +104,7 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
         assert WORD in fork.record.title
         assert named.remembered is not None
         await runtime.memory.memories().purge(named.remembered)
-        assert [each["memory"]["query"] for each in await session.receipts()] == [[], [SAID[0]]]
+        assert [each["memory"]["query"] for each in await session.receipts()] == [[], [STAYS]]
         [asked] = [each["memory"] for each in await fork.receipts()]
         assert (asked["query"], asked["looked_back"]) == (["And what else is there to say of the harbour?"], 1)
         titles = {each.id: each.title for each in await runtime.memory.list_sessions()}
@@ -117,9 +119,9 @@ async def test_what_was_said_again_in_another_session_goes_from_there_too() -> N
     configure()
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         session, chat = await begun(runtime)
-        turn = await chat.turn(SAID[1])
+        turn = await chat.turn(GONE)
         other, talk_again = await begun(runtime)
-        again = await talk_again.turn(SAID[1])
+        again = await talk_again.turn(GONE)
         assert turn.remembered == again.remembered
         await session.purge(turn.remembered or "")
         assert WORD not in f"{await session.receipts()}{await other.receipts()}"
@@ -130,7 +132,7 @@ async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
     configure()
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         session, chat = await begun(runtime)
-        turn = await chat.turn(SAID[1])
+        turn = await chat.turn(GONE)
         await forget(session, turn.remembered or "")
         assert WORD in str(await session.receipts())
         assert WORD in (await runtime.memory.load_session(session.id, "chat")).record.title
@@ -179,8 +181,7 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         await runtime.hooks.bus.drain()
         [summary] = await session.session_summaries(ask=SENSITIVITIES)
         assert WORD not in f"{summary.text()}{summary.metadata}"
-        assert summary.metadata["request"] == SAID[0]
-        assert summary.metadata["open_items"] == [SAID[3]]
+        assert summary.metadata["request"] == STAYS
 
 
 @pytest.mark.parametrize("how", ["purge", "hide", "use"])
@@ -250,7 +251,7 @@ async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> Non
 @pytest.mark.parametrize("away", [purge, forget])
 async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(away: Away, when: str) -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
-    model = ScriptedModel(["Noted."])
+    model = ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])
     async with Runtime(model=model) as runtime:
         session, chat = await begun(runtime)
         exchange = await talk(chat, away if when == "before" else _nothing)
@@ -271,14 +272,14 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         await runtime.hooks.bus.drain()
         [summary] = await fork.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}"
-        assert summary.metadata["request"] == SAID[0]
+        assert summary.metadata["request"] == STAYS
         assert WORD not in (await fork.kv_get(KEY) or "")
         assert WORD in str(await fork.transcript_read_all())
 
 
 async def test_a_fork_whose_source_is_gone_goes_on() -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+    async with Runtime(model=ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])) as runtime:
         session, chat = await begun(runtime)
         await talk(chat, _nothing)
         fork = await runtime.memory.fork_session(session.id)
@@ -286,7 +287,7 @@ async def test_a_fork_whose_source_is_gone_goes_on() -> None:
         for text in ("We decided to paint the harbour crane green", "And the geese?"):
             await runtime.chat(fork).turn(text)
         await runtime.hooks.bus.drain()
-        assert (await fork.session_summaries(session_id=fork.id))[0].metadata["request"] == SAID[0]
+        assert (await fork.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
 
 
 async def _nothing(_session: SessionHandle, _id: str) -> None:

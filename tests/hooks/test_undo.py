@@ -130,7 +130,7 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
 
 async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
     configure("[hooks.summarize]\nevery = 5\n")
-    async with Runtime(model=ScriptedModel([*(reply for _, reply in SAID), f"So {WORD} it is."])) as runtime:
+    async with Runtime(model=ScriptedModel([*(reply for _, reply in SAID), f"So the barge is {WORD}."])) as runtime:
         session = await new(runtime)
         chat = runtime.chat(session)
         for text, _ in SAID:
@@ -138,14 +138,13 @@ async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
         await chat.turn(GONE)
         await runtime.hooks.bus.drain()
         [before] = await session.session_summaries(session_id=session.id)
-        assert WORD in str(before.metadata["decisions"])
+        assert WORD in before.metadata["outcome"]
         await chat.take_back()
         assert await session.session_summaries(session_id=session.id) == []
         await chat.turn("Thanks, that is all")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
         [after] = await session.session_summaries(session_id=session.id)
-        assert after.metadata["decisions"] == [SAID[1][0]]
         assert after.metadata["request"] == SAID[0][0]
         assert len(after.derived_from) == 4
     assert holding() == []

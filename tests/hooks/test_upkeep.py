@@ -38,7 +38,7 @@ async def _live(clock: Clock, days: float) -> dict[str, int]:
     async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
         session = await runtime.new_session()
         assert session is not None
-        await runtime.chat(session).turn("hi")
+        await runtime.chat(session).turn("ok")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
         return dict((await runtime.memory.memories().stats()).by_status)
@@ -87,5 +87,5 @@ async def test_sessions_without_observations_leave_nothing_behind() -> None:
     async with Runtime(model=ScriptedModel(["ok"]), clock=Clock()) as runtime:
         session = await runtime.new_session()
         assert session is not None
-        await runtime.chat(session).turn("hi")
+        await runtime.chat(session).turn("ok")
     assert not Path("identities/ada/memory", NAME).exists()

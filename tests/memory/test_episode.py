@@ -26,16 +26,13 @@ def test_the_sentence_that_says_most_stands_for_an_entry() -> None:
     ("kept", "common"),
     [
         ("We decided to paint the kitchen teal.", "Water the roses on day {}."),
-        ("Remind me to call Ada.", "The roses by the southern wall were watered on day {} as they always are."),
         ("My blood type is AB negative.", "Please add {} carrots to the list of the green market by the river."),
         ("Wir haben beschlossen, umzuziehen.", "Bitte gieße am Tag {} die Rosen an der langen Mauer im Süden."),
     ],
 )
 @pytest.mark.parametrize("at", [0, 30, 59])
 @pytest.mark.parametrize("step", [1, 7, 60])
-def test_what_is_decided_open_or_rare_stays_however_much_else_was_said(
-    kept: str, common: str, at: int, step: int
-) -> None:
+def test_what_is_rare_stays_however_much_else_was_said(kept: str, common: str, at: int, step: int) -> None:
     texts = [common.format(n) for n in range(60)]
     texts.insert(at, kept)
     episode = Episode()
@@ -45,8 +42,8 @@ def test_what_is_decided_open_or_rare_stays_however_much_else_was_said(
     assert f"- user: {kept}" in episode.lines
 
 
-@pytest.mark.parametrize("text", ["Hi!", "Thanks a lot!", "Hey Mel!", "ok", "See you soon", "你好", "Danke!"])
-def test_small_talk_is_left_out(text: str) -> None:
+@pytest.mark.parametrize("text", ["How are you?", "ok", "See you soon", "Thanks!", "🙂"])
+def test_what_has_no_content_is_left_out(text: str) -> None:
     assert Episode().extended([said(0, text)], START).text() == ""
 
 

@@ -1,10 +1,19 @@
-"""Memorability: bounds, the gate, and what must and must not pass it."""
+"""Memorability: the score of tool runs and its gate, and which exchanges are worth keeping."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability, Scores, saturated
+from chatbot.embedding import Judgement
+from chatbot.memory.memorability import (
+    GATE,
+    TYPE_WEIGHTS,
+    Memorability,
+    Scores,
+    is_worth_keeping,
+    rarity,
+    saturated,
+)
 from chatbot.stores.observation import TYPES
 
 SHARES = st.floats(0, 1)
@@ -32,14 +41,11 @@ def test_substance_grows_and_saturates(a: float, b: float) -> None:
 
 
 @given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), SHARES)
-def test_whatever_is_said_the_gate_agrees_with_the_score(text: str, reply: str, known: list[str], gate: float) -> None:
+def test_whatever_is_said_the_gate_agrees_with_the_score(text: str, about: str, known: list[str], gate: float) -> None:
     memorability = Memorability(gate)
-    for scores in (
-        memorability.of_exchange(text, reply, known),
-        memorability.of_text(text, "note", known=known, about=reply.split()),
-    ):
-        assert 0 <= scores.total <= 1
-        assert memorability.passes(scores) is (scores.total >= gate)
+    scores = memorability.of_text(text, "note", known=known, about=about.split())
+    assert 0 <= scores.total <= 1
+    assert memorability.passes(scores) is (scores.total >= gate)
 
 
 @given(TEXTS, st.lists(st.sampled_from(["tariff", "granite", "violin", "harbour", "otter"]), unique=True))
@@ -68,109 +74,76 @@ def test_the_weights_and_the_gate_are_those_of_the_design() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reply"),
-    [
-        ("My PIN is 4711", "Noted."),
-        ("I'm vegetarian", "Got it."),
-        ("I’m vegetarian", "OK"),
-        ("allergic to nuts", "ok"),
-        ("Remember: 4711", "ok"),
-        ("我吃素", "好的"),
-        ("東京に行きました", "はい"),
-        ("I moved to Lisbon", "Fine."),
-    ],
+    "text",
+    ["My PIN is 4711", "I'm vegetarian", "allergic to nuts", "我吃素", "東京に行きました", "What is a monad?"],
 )
-def test_facts_pass_in_short_form_and_in_other_scripts(text: str, reply: str) -> None:
-    assert Memorability().passes(Memorability().of_exchange(text, reply))
+def test_without_a_judgement_whatever_has_content_is_kept(text: str) -> None:
+    assert is_worth_keeping(text, "Noted.", None)
+
+
+@pytest.mark.parametrize("text", ["", "ok", "yes", "how are you?", "so be it then", "🙂", "?!"])
+def test_without_a_judgement_pleasantries_are_not(text: str) -> None:
+    assert not is_worth_keeping(text, "You are welcome! The harbour is deep.", None)
 
 
 @pytest.mark.parametrize(
-    ("text", "reply"),
-    [
-        ("", ""),
-        ("hi", "Hello!"),
-        ("thanks so much", "You're welcome! Happy to help anytime."),
-        ("how are you?", "I'm fine, thanks for asking! How can I help you today?"),
-        ("ok", "Great."),
-        ("yes", "Nice to hear."),
-        ("🙂", "🙂"),
-    ],
+    ("states", "needs", "kept"), [(True, False, True), (True, True, True), (False, True, True), (False, False, False)]
 )
-def test_small_talk_does_not(text: str, reply: str) -> None:
-    assert not Memorability().passes(Memorability().of_exchange(text, reply))
+def test_a_judgement_decides(*, states: bool, needs: bool, kept: bool) -> None:
+    judged = judgement(states=states, needs=needs)
+    assert is_worth_keeping("The spare key hangs behind the door.", "Good to know.", judged) is kept
+
+
+def test_a_question_whose_answer_repeats_what_was_recalled_is_not_kept_and_a_statement_is() -> None:
+    known = ["The spare key hangs in the green cabinet behind the kitchen door."]
+    asks, states = judgement(needs=True), judgement(states=True, needs=True)
+    assert not is_worth_keeping("Where is the spare key?", known[0], asks, known=known)
+    assert is_worth_keeping("Where is the spare key?", known[0], asks)
+    assert is_worth_keeping("The spare key moved to the garage.", known[0], states, known=known)
 
 
 @pytest.mark.parametrize(
     ("question", "text"),
     [
         ("What is your favourite colour?", "blue"),
-        ("How old are you?", "44"),
+        ("How old are you?", "44 years"),
         ("Do you have any pets?", "just cats"),
         ("你最喜欢什么颜色？", "蓝色"),
-        ("Which languages do you speak?", "two"),
+        ("Are you a vegetarian cook?", "yes"),
     ],
 )
-def test_a_word_that_answers_a_question_passes_with_it_and_not_alone(question: str, text: str) -> None:
-    memorability = Memorability()
-    assert memorability.passes(memorability.of_exchange(text, "Noted.", question=question))
+def test_a_short_answer_to_a_question_is_kept_whatever_the_judgement(question: str, text: str) -> None:
+    assert is_worth_keeping(text, "Noted.", judgement(), question=question)
+    assert not is_worth_keeping(text, "Noted.", judgement())
 
 
 @pytest.mark.parametrize(
-    ("question", "text"), [("Shall I go on?", "yes"), ("Do you want another joke?", "sure"), ("How are you?", "fine")]
-)
-def test_an_answer_to_an_offer_does_not(question: str, text: str) -> None:
-    memorability = Memorability()
-    assert not memorability.passes(memorability.of_exchange(text, "All right.", question=question))
-
-
-@pytest.mark.parametrize(
-    "text", ["Tell me a joke", "What is 17*23?", "Please tell me a story.", "Could you show me more?", "Count to 20"]
-)
-def test_an_errand_does_not_however_long_the_reply(text: str) -> None:
-    reply = "Why did the chicken cross the road? To get to the other side, where the corn was golden and ripe."
-    assert not Memorability().passes(Memorability().of_exchange(text, reply))
-
-
-@pytest.mark.parametrize(
-    "text",
+    ("question", "text"),
     [
-        "Write my sister Anna a birthday card",
-        "How do I configure Flask routes in the budget tracker?",
-        "Translate my thesis abstract on wasps",
+        ("How are you?", "fine"),
+        ("Anything else?", "no"),
+        ("Which vinegar do you mean?", "Which do you have?"),
+        ("Which vinegar do you mean?", "Write down what the harbour master of Gotland said about it"),
     ],
 )
-def test_an_errand_with_a_topic_does(text: str) -> None:
-    reply = "Here is a first version, which you can change in every place that you do not like."
-    assert Memorability().passes(Memorability().of_exchange(text, reply))
+def test_an_offer_a_question_and_a_longer_text_are_no_answers(question: str, text: str) -> None:
+    assert not is_worth_keeping(text, "All right.", judgement(), question=question)
 
 
-def test_a_question_whose_answer_repeats_what_was_recalled_does_not_and_a_statement_does() -> None:
-    known = ["The spare key hangs in the green cabinet behind the kitchen door."]
-    reply = "The spare key hangs in the green cabinet behind the kitchen door."
-    memorability = Memorability()
-    assert not memorability.passes(memorability.of_exchange("Where is the spare key?", reply, known))
-    assert memorability.passes(memorability.of_exchange("Where is the spare key?", reply))
-    assert memorability.passes(memorability.of_exchange("The spare key moved to the garage.", reply, known))
-
-
-@pytest.mark.parametrize(
-    ("text", "passes"),
-    [
-        ("What does Ilse drink?", False),
-        ("Hi! Thanks. What does Ilse drink?", False),
-        ("The doctor forbade Ilse milk and sugar. What does she drink?", True),
-        ("医生不让小明喝牛奶和糖。他喝什么？", True),
-        ("小明喝什么？", False),
-        ("What does Ilse drink? What does she eat?", False),
-    ],
-)
-def test_what_is_said_before_a_question_is_no_question(text: str, *, passes: bool) -> None:
-    reply = "coffee with cardamom"
-    memorability = Memorability()
-    assert memorability.passes(memorability.of_exchange(text, reply, known=[reply])) == passes
+@pytest.mark.parametrize("form", ["Water the roses on day {}.", "Point {} is about matter number {}.", "{} kg today"])
+def test_what_is_said_again_and_again_with_another_number_is_not_rare(form: str) -> None:
+    texts = [form.format(n, 7 * n) for n in range(40)]
+    texts.insert(20, "The kitchen is to be teal.")
+    found = rarity(texts)
+    assert max(range(len(texts)), key=found.__getitem__) == 20
+    assert rarity([]) == []
 
 
 def test_the_type_decides_among_equals() -> None:
     text = "retry granite harbour violin"
     scores = {type_: Memorability().of_text(text, type_).total for type_ in ("decision", "discovery", "note", "change")}
     assert scores["decision"] > scores["discovery"] > scores["note"] > scores["change"]
+
+
+def judgement(*, states: bool = False, needs: bool = False) -> Judgement:
+    return Judgement(needs, states, 0, (), {})

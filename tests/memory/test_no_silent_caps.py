@@ -10,13 +10,13 @@ import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_learning import PROPOSED
+from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import SLOT
+from chatbot.stores.observation import LINE
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import TranscriptEntry
@@ -95,8 +95,11 @@ PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
 async def test_a_profile_is_whole_however_long_it_is() -> None:
     async with MemorySystem(None) as memory:
         session = await memory.create_session(("in_memory",), "chat")
-        for kind in (SLOT, PROPOSED):
-            held = [{"kind": kind, "slot": "speaks", HELD: {"value": f"language {number}"}} for number in range(ROWS)]
+        for kind in (LINE, PROPOSED):
+            held = [
+                {"kind": kind, "line": "speaks", HELD: {"value": f"language {number}", "also": True}}
+                for number in range(ROWS)
+            ]
             await session.remember_all(
                 [Draft(title=f"{kind} {each[HELD]}", category=CATEGORY, metadata=each) for each in held]
             )

@@ -1,4 +1,4 @@
-"""Statements of people about themselves fill typed slots, which keep their dates, their source and their history."""
+"""What people state under a key keeps its dates, its source and its history; what they say is listed by facet."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
-from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
+from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.vectors import vector
 
@@ -60,94 +60,101 @@ def day_of(day: float) -> datetime:
     return BEGIN + timedelta(days=day)
 
 
+async def state(memories: Memory, clock: Clock, day: float, key: str, value: str) -> str:
+    """Say something on a day, of which a model makes a line of the profile; return the id of what was said."""
+    said = await say(memories, clock, day, f"My {key} is {value}.")
+    await memories.profile_learn([(key, value)], said, day_of(day))
+    return said
+
+
 def told(lines: list[Line]) -> dict[str, str]:
-    return {line.slot: line.value for line in lines if not line.ended}
+    return {line.key: line.value for line in lines}
 
 
-async def test_the_newest_statement_holds_and_the_one_before_stays_in_the_history(
+async def test_the_newest_value_holds_and_the_one_before_stays_in_the_history(
     session: SessionHandle, clock: Clock
 ) -> None:
-    first = await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I moved to Lisbon!")
+    first = await state(session, clock, 0, "home", "Berlin")
+    await state(session, clock, 90, "home", "Lisbon")
     [line] = await session.profile("home")
     assert (line.value, line.valid_from, line.valid_to) == ("Lisbon", day_of(90), None)
     berlin, lisbon = await session.profile_history("home")
     assert (berlin.value, berlin.valid_to, berlin.sources) == ("Berlin", lisbon.valid_from, (first,))
 
 
-async def test_a_statement_of_a_time_that_was_holds_then(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I moved to Lisbon two weeks ago.")
+async def test_a_value_holds_since_a_time_and_is_known_since_it_was_told(session: SessionHandle, clock: Clock) -> None:
+    await state(session, clock, 0, "home", "Berlin")
+    clock.now = day_of(90)
+    await session.profile_set("home", "Lisbon", since=day_of(76))
     assert told(await session.profile(as_of=day_of(70))) == {"home": "Berlin"}
     assert told(await session.profile(as_of=day_of(80))) == {"home": "Lisbon"}
     assert told(await session.profile(known_at=day_of(80))) == {"home": "Berlin"}
     assert told(await session.profile(as_of=day_of(-1))) == {}
 
 
-async def test_a_correction_was_true_before_and_known_only_since(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "My birthday is on 3 June.")
-    await say(session, clock, 1, "Sorry, my birthday is on 4 June.")
-    assert told(await session.profile(as_of=day_of(0.5))) == {"birthday": "4 June"}
-    assert told(await session.profile(known_at=day_of(0.5))) == {"birthday": "3 June"}
+async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_the_place_of_all(
+    session: SessionHandle, clock: Clock
+) -> None:
+    await session.profile_set("favourite tea", "sencha")
+    clock.now = day_of(1)
+    await session.profile_set("favourite tea", "oolong", also=True)
+    clock.now = day_of(2)
+    assert [line.value for line in await session.profile("favourite tea")] == ["oolong", "sencha"]
+    assert (await session.profile_set("Favourite Tea", "Sencha")).outcome == "exact_dup"
+    await session.profile_set("favourite tea", "genmaicha")
+    assert [line.value for line in await session.profile("Favourite tea")] == ["genmaicha"]
+    assert told(await session.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
+    assert [line.value for line in await session.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]
 
 
-async def test_a_denial_ends_just_the_value_that_it_denies(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I'm allergic to peanuts and cats.")
-    await say(session, clock, 1, "Turns out I'm not allergic to cats.")
-    lines = await session.profile("allergy")
-    assert {line.value: line.ended for line in lines} == {"peanuts": False, "cats": True}
-    assert {line.sensitivity for line in lines} == {"private"}
-    assert await session.profile("allergy", ask=("public",)) == []
+async def test_what_was_marked_private_stays_private_and_unmarked_is_public(session: SessionHandle) -> None:
+    await session.profile_set("allergy", "peanuts", sensitivity="private")
+    await session.profile_set("allergy", "cats")
+    await session.profile_set("home", "Graz")
+    assert told(await session.profile(ask=("public",))) == {"home": "Graz"}
+    assert told(await session.profile()) == {"allergy": "cats", "home": "Graz"}
 
 
 async def test_what_was_said_earlier_and_written_later_does_not_win(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 90, "I live in Lisbon.")
-    await say(session, clock, 10, "I live in Berlin.")
+    await state(session, clock, 90, "home", "Lisbon")
+    await state(session, clock, 10, "home", "Berlin")
     assert told(await session.profile()) == {"home": "Lisbon"}
     assert told(await session.profile(as_of=day_of(50))) == {"home": "Berlin"}
 
 
 async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    draft = Draft(type="exchange", user_text="I live in Mars City.", source="chat", created_at=day_of(400))
-    await session.remember_all([draft])
-    assert told(await session.profile()) == {"home": "Berlin"}
+    said = await state(session, clock, 0, "home", "Berlin")
+    assert await session.profile_learn([("home", "Berlin Mitte")], said, day_of(400)) == []
     with pytest.raises(InvalidValue, match="future"):
         await session.profile_set("home", "Mars City", since=day_of(400))
+    assert told(await session.profile()) == {"home": "Berlin"}
 
 
 async def test_purging_a_statement_does_not_bring_the_older_one_back(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    newest = await say(session, clock, 90, "I moved to Lisbon.")
+    await state(session, clock, 0, "home", "Berlin")
+    newest = await state(session, clock, 90, "home", "Lisbon")
     await session.purge(newest)
     assert await session.profile("home") == []
     assert [line.value for line in await session.profile_history("home")] == ["Berlin"]
 
 
 async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "I live in Berlin.")
+    said = await state(session, clock, 0, "home", "Berlin")
     await session.forget(said)
     assert await session.profile() == []
 
 
-@pytest.mark.parametrize("source", ["import:chatgpt", "tool", "file:notes.md", "auto"])
-async def test_what_is_not_said_here_changes_nothing(session: SessionHandle, clock: Clock, source: str) -> None:
-    await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I live in Lisbon.", source)
-    assert told(await session.profile()) == {"home": "Berlin"}
-
-
-async def test_the_words_of_the_bot_change_nothing(session: SessionHandle, clock: Clock) -> None:
-    draft = Draft(type="exchange", user_text="Tell me of yourself.", assistant_text="I live in Lisbon.", source="chat")
-    await session.remember_all([draft])
+@pytest.mark.parametrize("source", ["chat", "import:chatgpt", "tool", "file:notes.md", "auto"])
+async def test_what_is_said_states_nothing_by_itself(session: SessionHandle, clock: Clock, source: str) -> None:
+    await say(session, clock, 0, "I live in Lisbon and my name is Marta.", source)
     assert await session.profile() == []
 
 
-async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem, clock: Clock) -> None:
+async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
     owner = system.memories("chat")
-    await say(owner, clock, 0, "I live in Berlin.")
+    await owner.profile_set("home", "Berlin")
     guest = system.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memories("chat")
-    await say(guest, clock, 1, "I live in Lisbon.")
+    await guest.profile_set("home", "Lisbon")
     assert told(await owner.profile()) == {"home": "Berlin"}
     assert told(await guest.profile()) == {"home": "Lisbon"}
 
@@ -155,8 +162,9 @@ async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem, clock: C
 async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_what_was_said_in_private(
     system: MemorySystem, clock: Clock
 ) -> None:
-    await say(system.memories("chat"), clock, 0, "I live in Berlin.")
-    await say(system.cleared_for("familiar").memories("chat"), clock, 1, "I live in Lisbon.")
+    await system.memories("chat").profile_set("home", "Berlin")
+    clock.now = day_of(1)
+    await system.cleared_for("familiar").memories("chat").profile_set("home", "Lisbon")
     assert told(await system.memories("chat").profile()) == {"home": "Berlin"}
 
 
@@ -174,37 +182,35 @@ async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySys
 @pytest.mark.parametrize("held", [None, "text", {}, {"value": None}, {"value": ["x"]}, {"value": {"x": 1}}])
 async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held: object) -> None:
     owner = system.memories("chat")
-    metadata = {"kind": "proposed", "slot": "home"} | ({} if held is None else {"held": held})
+    metadata = {"kind": "proposed line", "line": "home"} | ({} if held is None else {"held": held})
     kept = await owner.remember("a proposal of home", category="profile", metadata=metadata)
     assert await owner.profile_proposals() == []
     with pytest.raises(UnknownObservation):
         await owner.profile_accept(kept.id)
 
 
-async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(system: MemorySystem, clock: Clock) -> None:
+@pytest.mark.parametrize(("also", "homes"), [(False, ["Lisbon"]), (True, ["Lisbon", "Berlin"])])
+async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
+    system: MemorySystem, clock: Clock, *, also: bool, homes: list[str]
+) -> None:
     owner = system.memories("chat")
-    await say(owner, clock, 0, "I live in Berlin.")
+    await owner.profile_set("home", "Berlin")
+    clock.now = day_of(1)
     tool = system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
-    await tool.profile_set("home", "Lisbon")
+    await tool.profile_set("home", "Lisbon", also=also)
     assert told(await owner.profile()) == {"home": "Berlin"}
     [proposal] = await owner.profile_proposals()
     await owner.profile_accept(proposal.id)
-    assert told(await owner.profile()) == {"home": "Lisbon"}
+    assert [line.value for line in await owner.profile("home")] == homes
     assert await owner.profile_proposals() == []
 
 
-async def test_an_answer_to_the_bots_own_question_fills_a_slot(session: SessionHandle) -> None:
-    draft = Draft(type="exchange", user_text="Marta", source="chat", metadata={"question": "What's your name?"})
-    await session.remember_all([draft])
-    assert told(await session.profile()) == {"name": "Marta"}
-
-
-async def test_any_slot_can_be_set_pinned_and_forgotten(session: SessionHandle) -> None:
+async def test_any_key_can_be_set_pinned_and_forgotten(session: SessionHandle) -> None:
     await session.profile_set("Editor", "Helix")
     await session.profile_set("editor", "Vim")
     await session.profile_pin("Editor")
     [line] = await session.profile()
-    assert (line.slot, line.value, line.pinned) == ("editor", "Vim", True)
+    assert (line.key, line.value, line.pinned) == ("editor", "Vim", True)
     await session.profile_set("editor", "Kakoune")
     assert [line.pinned for line in await session.profile()] == [True], "another value is as important"
     assert len(await session.profile_history("Editor")) == 3
@@ -218,16 +224,16 @@ async def test_a_pin_is_neither_kept_nor_filled(session: SessionHandle, clock: C
     said = await say(session, clock, 0, "My PIN is 4821.")
     [row] = await session.get([said])
     assert row.user_text == "My PIN is [redacted: pin]."
-    for slot, value in (
+    for key, value in (
         ("door code", "4821"),
         ("PUK", "1234 5678"),
         ("locker combination", "12-34-56"),
         ("note", SECRET),
     ):
         with pytest.raises(InvalidValue, match="would hold a secret"):
-            await session.profile_set(slot, value)
+            await session.profile_set(key, value)
     assert (await session.profile_set("locker number", "4821")).outcome == "added"
-    assert [line.slot for line in await session.profile()] == ["locker number"]
+    assert [line.key for line in await session.profile()] == ["locker number"]
 
 
 async def test_a_key_of_ones_own_names_one_row(session: SessionHandle) -> None:
@@ -258,16 +264,18 @@ async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> Non
     assert [row.id for row in await system.profile_proposals()] == [proposal.id]
 
 
-async def test_facts_of_a_model_fill_the_same_slots(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "We are packing with Rex, Lisbon here we come, and the Berlin flat is gone.")
-    facts = [
-        "The user lives in Lisbon.",
-        "The user's dog is called Rex.",
-        "Anna lives in Hull.",
-        "The user might move.",
+async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle, clock: Clock) -> None:
+    said = await say(session, clock, 0, "Lisbon here we come, with Rex and Luna! The Berlin flat is gone.")
+    stated = [("Home", "Lisbon"), ("dog", "Rex"), ("dog", "Luna"), ("door code", "4821"), ("", "Berlin"), ("flat", "")]
+    await session.profile_learn(stated, said, day_of(0))
+    lines = await session.profile()
+    assert [(line.key, line.value, line.by) for line in lines] == [
+        ("dog", "Luna", "model"),
+        ("dog", "Rex", "model"),
+        ("home", "Lisbon", "model"),
     ]
-    await session.profile_learn(facts, said, day_of(0))
-    assert told(await session.profile()) == {"home": "Lisbon", "dog": "Rex"}
+    assert {line.sources for line in lines} == {(said,)}
+    assert await session.profile_proposals() == []
 
 
 async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: Clock) -> None:
@@ -289,11 +297,11 @@ async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: 
 async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profile(
     session: SessionHandle, clock: Clock
 ) -> None:
-    old = await say(session, clock, 0, "I live in Berlin.")
-    await say(session, clock, 90, "I moved to Lisbon.")
+    old = await state(session, clock, 0, "home", "Berlin")
+    await state(session, clock, 90, "home", "Lisbon")
     clock.now = day_of(200)
-    [hit] = (await session.recall("Do I live in Berlin or in Lisbon?", as_of=day_of(50))).hits
-    assert (hit.id, hit.changed_at) == (old, None)
+    [hit] = (await session.recall("Is my home in Berlin or in Lisbon?", as_of=day_of(50))).hits
+    assert hit.id == old
 
 
 async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Clock) -> None:
@@ -304,27 +312,21 @@ async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Cloc
     assert len(await session.query_facts()) == 2
 
 
-async def test_the_statement_that_changed_another_stands_before_it(session: SessionHandle, clock: Clock) -> None:
+async def test_of_two_statements_alike_the_newer_stands_first_and_both_hold(
+    session: SessionHandle, clock: Clock
+) -> None:
     old = await say(session, clock, 0, "My rent is 1,200 euros.")
     new = await say(session, clock, 90, "My rent is 1,450 euros now.")
     hits = (await session.recall("How much is my rent?")).hits
     assert [hit.id for hit in hits] == [new, old]
-    assert [hit.changed_at for hit in hits] == [None, day_of(90)]
     [alone] = (await session.recall("How much is my rent?", limit=1)).hits
     assert alone.id == new
-    assert {row.status for row in await session.every(statuses=STATUSES)} == {"active"}, "a rule links nothing"
-
-
-async def test_a_statement_of_another_person_changes_nothing(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 0, "My rent is 1,200 euros.")
-    await say(session, clock, 90, "My sister's rent is 1,450 euros now.")
-    hits = (await session.recall("How much is my rent?")).hits
-    assert {hit.changed_at for hit in hits} == {None}
+    assert {row.status for row in await session.every(statuses=STATUSES)} == {"active"}
 
 
 async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "I live in Berlin, near the river.")
-    recollection = await session.recall("Where do I live in Berlin?")
+    said = await state(session, clock, 0, "home", "Berlin")
+    recollection = await session.recall("What is my home in Berlin?")
     assert [hit.id for hit in recollection.hits] == [said]
     assert "in the profile" in {each.verdict for each in recollection.considered}
 
@@ -347,7 +349,7 @@ def test_a_question_names_the_time_that_it_is_about(asked: str, expected: dateti
 
 
 async def test_a_value_whose_successor_holds_since_before_it_never_held(session: SessionHandle, clock: Clock) -> None:
-    await say(session, clock, 100, "I live in Berlin.")
+    await state(session, clock, 100, "home", "Berlin")
     clock.now = day_of(120)
     await session.profile_set("home", "Lisbon", since=day_of(10))
     berlin = next(line for line in await session.profile_history("home") if line.value == "Berlin")
@@ -356,7 +358,7 @@ async def test_a_value_whose_successor_holds_since_before_it_never_held(session:
     assert told(await session.profile(known_at=day_of(110))) == {"home": "Berlin"}
 
 
-async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_first(tmp_path: Path, clock: Clock) -> None:
+async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(tmp_path: Path, clock: Clock) -> None:
     """Its words are not those of the question, and its meaning is not: it is near to what the question finds."""
 
     class Encoder(Embedder):
@@ -379,5 +381,83 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_stands_firs
         new = await say(session, clock, 90, "Moritz has died, so it is Max alone now.")
         await system.memories("chat").embed_memories()
         hits = (await session.recall("How many cats do I have?", limit=2)).hits
-        assert hits[0].id == new
-        assert old in [hit.id for hit in hits[1:]] or len(hits) == 1
+        assert [hit.id for hit in hits] == [old, new]
+
+
+class Facets(Embedder):
+    """A text that begins with the name of a facet and a colon is about that; the rest states nothing."""
+
+    name = "facets"
+    sends_away = False
+    dimension = 3
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        axes = {"home": (1.0, 0.0, 0.0), "work": (0.0, 1.0, 0.0)}
+        return EmbeddingResult([vector(axes.get(text.partition(":")[0], (0.0, 0.0, 1.0))) for text in texts], Usage())
+
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        found = [text.partition(":")[0] for text in texts]
+        facets = [tuple({name} & {"home", "work"}) for name in found]
+        return [Judgement(False, bool(names), 0, names, {}) for names in facets]  # noqa: FBT003 - declared so
+
+    def directions(self) -> dict[str, Direction]:
+        return {"home": Direction(vector((1.0, 0.0, 0.0)), 0.9), "work": Direction(vector((0.0, 1.0, 0.0)), 0.9)}
+
+
+@pytest.fixture
+async def faceted(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(tmp_path / "faceted", clock=clock, embedder=Facets()) as memory:
+        yield memory
+
+
+async def test_what_was_said_last_is_listed_by_facet_newest_first_in_the_persons_words(
+    faceted: MemorySystem, clock: Clock
+) -> None:
+    owner = faceted.memories("chat")
+    said = [await say(owner, clock, day, f"home: I moved\nto street {day}.") for day in range(5)]
+    await say(owner, clock, 5, "Where do I live?")
+    await say(owner, clock, 6, "work: " + "I bake bread " * 50)
+    facets = await owner.facets()
+    assert [(each.id, each.said_at) for each in facets["home"]] == [(said[day], day_of(day)) for day in (4, 3, 2)]
+    assert facets["home"][0].text == "home: I moved to street 4."
+    assert (len(facets["work"][0].text), facets["work"][0].text[-1]) == (200, "…")
+    assert [len(each) for each in (await owner.facets(limit=1)).values()] == [1, 1]
+
+
+async def test_a_message_that_tells_several_things_is_listed_under_each(faceted: MemorySystem, clock: Clock) -> None:
+    owner = faceted.memories("chat")
+    said = await say(owner, clock, 0, "Hello!\nhome: it is in Gent. Then work: no, work is later;\nwork: I bake.")
+    assert {name: [each.id for each in found] for name, found in (await owner.facets()).items()} == {
+        "home": [said],
+        "work": [said],
+    }
+
+
+async def test_a_statement_of_long_ago_is_found_by_its_facet(faceted: MemorySystem, clock: Clock) -> None:
+    owner = faceted.memories("chat")
+    old = await say(owner, clock, 0, "home: I live in Gent.")
+    for number in range(100):
+        await say(owner, clock, 1 + number, f"So much for day {number}.")
+    await owner.embed_memories()
+    assert [each.id for each in (await owner.facets())["home"]] == [old]
+
+
+async def test_facets_list_what_their_person_said_here_or_imported_and_nothing_private_unasked(
+    faceted: MemorySystem, clock: Clock
+) -> None:
+    owner = faceted.memories("chat")
+    imported = await say(owner, clock, 0, "home: I lived in Berlin.", "import:chatgpt")
+    for source in ("tool", "file:notes.md", "auto"):
+        await say(owner, clock, 1, f"home: from {source}", source)
+    private = await say(owner, clock, 2, "home: my hideout")
+    await owner.update(private, sensitivity="private")
+    guest = faceted.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memories("chat")
+    theirs = await say(guest, clock, 3, "home: I am the guest")
+    assert [each.id for each in (await owner.facets())["home"]] == [imported]
+    assert [each.id for each in (await owner.facets(ask=("public", "private")))["home"]] == [private, imported]
+    assert [each.id for each in (await guest.facets())["home"]] == [theirs]
+
+
+async def test_without_the_encoders_facets_say_what_they_need(session: SessionHandle) -> None:
+    with pytest.raises(UnsupportedOperation, match="pip install 'chatbot-runtime"):
+        await session.facets()

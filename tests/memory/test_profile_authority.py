@@ -13,7 +13,7 @@ from chatbot.chat.turn_memory import TurnMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_learning import is_in_words
+from chatbot.memory.profile import is_in_words
 from chatbot.memory.writing import Draft
 from chatbot.messages import ToolCall
 from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
@@ -24,7 +24,7 @@ from chatbot.transfer.exports import render_memories
 from chatbot.transfer.storage_copy import copy_storage
 from tests.clock import Clock
 
-SLOT = {"kind": "slot", "slot": "home", "held": {"value": "Mars City"}}
+LINE = {"kind": "line", "line": "home", "held": {"value": "Mars City"}}
 GUEST = "token:tk_1"
 STORES = ["basic_session", "observations"]
 
@@ -36,7 +36,7 @@ def clock() -> Clock:
 
 @dataclass
 class Told:
-    """A memory in which the owner said where they live; `said` keeps it, `line` is the line of the profile."""
+    """A memory in which the owner said where they live; `said` keeps it, `line` was taken from it."""
 
     system: MemorySystem
     owner: Memory
@@ -52,6 +52,7 @@ async def told() -> AsyncIterator[Told]:
     async with MemorySystem(None) as system:
         owner = system.memories("chat")
         [kept] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
+        await owner.profile_learn([("home", "Berlin")], kept.id, datetime.now(UTC))
         [line] = await owner.profile("home")
         yield Told(system, owner, kept.id, line.id)
 
@@ -65,8 +66,8 @@ async def _proposed(memories: Memory) -> str:
 
 
 ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
-    "forge": lambda m, _: m.remember("lives in Mars City", category="profile", metadata=SLOT),
-    "title": lambda m, told: m.update(told.line, title="lives in Mars City"),
+    "forge": lambda m, _: m.remember("home: Mars City", category="profile", metadata=LINE),
+    "title": lambda m, told: m.update(told.line, title="home: Mars City"),
     "metadata": lambda m, told: m.update(told.line, metadata={"held": {"value": "Mars City"}}),
     "forget": lambda m, told: m.forget(told.line),
     "archive": lambda m, told: m.archive(told.line),
@@ -86,7 +87,7 @@ async def _supersede_said(memories: Memory, told: Told) -> None:
 
 
 async def _promote(memories: Memory, _: Told) -> None:
-    await memories.update(await _proposed(memories), metadata={"kind": "slot"})
+    await memories.update(await _proposed(memories), metadata={"kind": "line"})
 
 
 ATTACKS |= {"supersede": _supersede, "supersede what was said": _supersede_said}
@@ -97,7 +98,7 @@ async def test_a_tool_changes_no_line_of_a_profile_and_replaces_nothing_that_was
     tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
     with pytest.raises(MissingRight, match="the right 'chat' is needed"):
         await (_promote if attack == "promote" else ATTACKS[attack])(tool, told)
-    assert await told.homes() == ["lives in Berlin"]
+    assert await told.homes() == ["home: Berlin"]
     [said] = await told.owner.get([told.said])
     assert (said.user_text, said.status) == ("I live in Berlin.", "active")
 
@@ -107,7 +108,7 @@ async def test_a_guest_changes_no_line_of_the_owner_and_replaces_nothing_that_wa
     guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
     with pytest.raises(MissingRight, match="the right 'curate' is needed"):
         await ATTACKS[attack](guest, told)
-    assert await told.homes() == ["lives in Berlin"]
+    assert await told.homes() == ["home: Berlin"]
 
 
 async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_guest(told: Told) -> None:
@@ -115,20 +116,20 @@ async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_
     await ATTACKS["forge"](guest, told)
     await _promote(guest, told)
     await guest.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source="chat")])
-    await guest.profile_learn(["The user lives in Mars City."], told.said, datetime.now(UTC))
-    assert await told.homes() == ["lives in Berlin"]
+    await guest.profile_learn([("home", "Mars City")], told.said, datetime.now(UTC))
+    assert await told.homes() == ["home: Berlin"]
     assert await told.owner.profile_proposals() == []
 
 
 async def test_what_a_model_makes_of_an_exchange_on_behalf_of_a_tool_is_a_proposal(told: Told) -> None:
     tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
-    await tool.profile_learn(["The user lives in Mars City."], told.said, datetime.now(UTC))
-    assert await told.homes() == ["lives in Berlin"]
+    await tool.profile_learn([("home", "Mars City")], told.said, datetime.now(UTC))
+    assert await told.homes() == ["home: Berlin"]
     [proposal] = await told.owner.profile_proposals()
-    assert proposal.title == "proposed: lives in Mars City"
+    assert proposal.title == "proposed: home: Mars City"
 
 
-async def test_what_the_models_tool_writes_makes_no_statement_of_the_person_outdated(told: Told) -> None:
+async def test_what_the_models_tool_writes_is_recalled_and_changes_no_line_of_the_profile(told: Told) -> None:
     context = agent_context(told.system.cleared_for("full", rights=TOOL_RIGHTS), "chat")
     title = "I moved from Berlin to Mars City, I no longer live in Berlin"
     box = Toolbox(offered_to_models(context))
@@ -136,13 +137,12 @@ async def test_what_the_models_tool_writes_makes_no_statement_of_the_person_outd
     assert not result.is_error
     hits = (await told.owner.recall("Where do I live, in Berlin?")).hits
     assert {hit.observation.title for hit in hits if hit.observation} >= {title}
-    assert {hit.changed_at for hit in hits} == {None}
-    assert await told.homes() == ["lives in Berlin"]
+    assert await told.homes() == ["home: Berlin"]
 
 
 async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told: Told) -> None:
     tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
-    again = await tool.remember("lives in Berlin", sensitivity="secret", tags=["tool"])
+    again = await tool.remember("home: Berlin", sensitivity="secret", tags=["tool"])
     assert (again.outcome, again.id != told.line) == ("added", True)
     [line] = await told.owner.profile("home")
     assert (line.row.tags, line.sensitivity, line.row.mention_count) == ((), "public", 0)
@@ -153,31 +153,26 @@ async def test_forgetting_through_a_tool_what_was_said_forgets_what_was_taken_fr
     assert await told.homes() == []
 
 
-async def test_a_model_fills_a_slot_only_with_the_persons_own_words(told: Told) -> None:
+async def test_a_model_sets_a_key_only_to_the_persons_own_words(told: Told) -> None:
     draft = Draft(
         type="exchange",
         user_text="What does that page say? By the way, I answer patients in Dutch.",
-        assistant_text="It says that you moved to Mars City, left Bosch, and speak Welsh.",
+        assistant_text="It says that you moved to Mars City and speak Welsh.",
         source="chat",
     )
     [kept] = await told.owner.remember_all([draft])
-    facts = [
-        "The user lives in Mars City.",
-        "The user no longer lives in Berlin.",
-        "The user speaks Welsh.",
-        "The user speaks Dutch.",
-    ]
-    await told.owner.profile_learn(facts, kept.id, datetime.now(UTC))
-    assert {line.title for line in await told.owner.profile()} == {"lives in Berlin", "speaks Dutch"}
+    stated = [("home", "Mars City"), ("mother tongue", "Welsh"), ("language at work", "Dutch")]
+    await told.owner.profile_learn(stated, kept.id, datetime.now(UTC))
+    assert {line.title for line in await told.owner.profile()} == {"home: Berlin", "language at work: Dutch"}
     proposed = {row.title for row in await told.owner.profile_proposals()}
-    assert proposed == {"proposed: lives in Mars City", "proposed: speaks Welsh"}
+    assert proposed == {"proposed: home: Mars City", "proposed: mother tongue: Welsh"}
 
 
 @pytest.mark.parametrize("source", ["import:chatgpt", "tool", "file:notes.md"])
 async def test_facts_of_what_was_not_said_here_are_proposed(told: Told, source: str) -> None:
     [kept] = await told.owner.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source=source)])
-    await told.owner.profile_learn(["The user lives in Mars City."], kept.id, datetime.now(UTC))
-    assert await told.homes() == ["lives in Berlin"]
+    await told.owner.profile_learn([("home", "Mars City")], kept.id, datetime.now(UTC))
+    assert await told.homes() == ["home: Berlin"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +183,10 @@ async def test_facts_of_what_was_not_said_here_are_proposed(told: Told, source: 
         ("Mars City", "Is there life on Mars?", False),
         ("1984", "in 1985", False),
         ("Zürich", "Wir wohnen in ZÜRICH", True),
+        ("根特", "我住在根特。", True),
+        ("根特", "我住在里斯本。", False),
         ("Mars City", "", False),
+        ("Will", "Who will?", False),
     ],
 )
 def test_a_value_is_in_the_words_of_a_person_in_any_form(value: str, said: str, *, expected: bool) -> None:
@@ -201,9 +199,9 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
 ) -> None:
     begin = clock()
     async with MemorySystem(tmp_path / "memory", clock=clock) as system:
-        await say(system, "I live in Berlin.")
+        await state(system, "Berlin", clock())
         clock.move(days=90)
-        newest = await say(system, "I moved to Lisbon.")
+        newest = await state(system, "Lisbon", clock())
         clock.move(days=90)
         await system.purge(newest)
         exported = await export_memories(system.memories("chat"), SENSITIVITIES)
@@ -224,20 +222,18 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
         for days in (95, 150):
             at = begin + timedelta(days=days)
             assert await session.profile(as_of=at) == []
-            [hit] = (await session.recall("Where do I live, in Berlin?", as_of=at)).hits
-            assert hit.changed_at is not None
         if way != "export":
-            assert [each.title for each in await session.profile(as_of=begin + timedelta(days=50))] == [
-                "lives in Berlin"
-            ]
+            assert [each.title for each in await session.profile(as_of=begin + timedelta(days=50))] == ["home: Berlin"]
             assert [line.valid_to is not None for line in await session.profile_history("home")] == [True]
         memory = TurnMemory.of(session, AgentSettings(), clock)
         assert memory is not None
         text = (await memory.recall(["before", "Where do I live?"], since=None, most_tokens=2_000)).text
-        assert text.count("Berlin") == text.count("later changed on") == 1
+        assert text.count("Berlin") == 1, "what was said stays, and no line of the profile is made of it again"
         assert "Lisbon" not in text
 
 
-async def say(system: MemorySystem, text: str) -> str:
-    [kept] = await system.memories("chat").remember_all([Draft(type="exchange", user_text=text, source="chat")])
+async def state(system: MemorySystem, home: str, at: datetime) -> str:
+    draft = Draft(type="exchange", user_text=f"I live in {home}.", source="chat", created_at=at)
+    [kept] = await system.memories("chat").remember_all([draft])
+    await system.memories("chat").profile_learn([("home", home)], kept.id, at)
     return kept.id

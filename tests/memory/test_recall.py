@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import EmbeddingResult
+from chatbot.chat.turn_memory import TurnMemory
+from chatbot.config import AgentSettings
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem
-from chatbot.memory.recall import latest_first
-from chatbot.memory.scoring import PROFILES, scored
 from chatbot.memory.writing import Draft
+from chatbot.messages import Usage
 from chatbot.models.minilm import MiniLMEmbedder
-from chatbot.stores.candidates import Candidates
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.query import Match
+from chatbot.stores.vectors import vector
 from tests.clock import Clock
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)
@@ -127,35 +127,99 @@ async def test_what_the_receipt_needs_is_told(memory: MemorySystem) -> None:
     assert {"match", "recency", "lexical", "spill", "session"} <= found.hits[0].parts.keys()
 
 
-async def test_what_only_may_have_changed_the_best_row_comes_last_and_leaves_the_order_of_the_matches(
-    memory: MemorySystem,
+DIRECTIONS = {
+    "How many cats": (1, 0, 0),
+    "We have two": (0.8, 0.6, 0),
+    "I walked": (0.5, 0, 0.87),
+    "Moritz has": (0, 1, 0),
+    "Both": (0, 0.98, -0.2),
+}
+
+
+class Directions(Embedder):
+    """The meaning of a text by its first words."""
+
+    name = "directions"
+    sends_away = False
+    dimension = 3
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        found = [next(at for begin, at in DIRECTIONS.items() if text.startswith(begin)) for text in texts]
+        return EmbeddingResult([vector(at) for at in found], Usage())
+
+
+@pytest.fixture
+async def told_of_cats(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    """A statement, eight other ones, and a later statement about the same thing that no word of a question finds."""
+    async with MemorySystem(memory_home, clock=Clock(START), embedder=Directions()) as memory:
+        await told(memory, "We have two cats, Max and Moritz.", days_ago=90)
+        await told(memory, *(f"I walked {number} miles to see cats." for number in range(8)), days_ago=50)
+        await told(memory, "Moritz has died, so it is Max alone now.", days_ago=9)
+        await memory.embed_memories()
+        yield memory
+
+
+async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_place_of_the_least_match(
+    told_of_cats: MemorySystem,
 ) -> None:
-    said = ["I commute by tram every day.", "The tram was late.", "The tram is red.", "We bought a car at last."]
-    ids = await told(memory, *said, days_ago=9)
-    kept = {row.id: row for row in await memory.every()}
-    rows = scored(Candidates({each: Match.of(kept[each]) for each in ids}), PROFILES["inject"], START)
-    rows = sorted(rows, key=lambda row: ids.index(row.match.id))
-
-    def arranged(limit: int, cosine: float) -> list[tuple[str, bool]]:
-        near = {ids[0]: {ids[3]: cosine}}
-        found = latest_first(rows, kept, limit, changed={}, nearness=near, now=START)
-        return [(kept[each.id].user_text, each.changed_at is not None) for each in found]
-
-    assert arranged(3, 0.6) == [(said[0], True), (said[1], False), (said[3], False)]
-    assert arranged(3, 0.2) == [(text, False) for text in said[:3]]
-    assert arranged(4, 0.6) == [(said[0], True), *((text, False) for text in said[1:])]
-    assert arranged(1, 0.6) == [(said[0], True)]
+    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    assert len(found.hits) == 4
+    first, *_, last = found.hits
+    assert first.observation is not None
+    assert last.observation is not None
+    assert first.observation.user_text.startswith("We have two")
+    assert last.observation.user_text.startswith("Moritz has died")
+    assert last.parts["later"] == pytest.approx(0.6)
+    assert "later" not in first.parts
+    assert [each.id for each in found.considered if each.verdict == "recalled"] == [hit.id for hit in found.hits]
+    assert "over limit" in {each.verdict for each in found.considered}
+    assert (await recalled(told_of_cats, "How many cats do I have?", limit=1)) == [first.observation.user_text]
 
 
-async def test_one_piece_of_news_casts_doubt_on_the_nearest_row_alone(memory: MemorySystem) -> None:
-    said = ["I work at the town hall.", "I take the bus to work.", "I have bought a scooter for the way to work."]
-    ids = await told(memory, *said, days_ago=9)
-    kept = {row.id: row for row in await memory.every()}
-    rows = scored(Candidates({each: Match.of(kept[each]) for each in ids}), PROFILES["inject"], START)
-    near = {ids[0]: {ids[2]: 0.5}, ids[1]: {ids[2]: 0.7}}
-    for nearness, doubted in ((near, [ids[1]]), ({ids[0]: near[ids[0]]}, [ids[0]])):
-        found = latest_first(rows, kept, 3, changed={}, nearness=nearness, now=START)
-        assert [each.id for each in found if each.changed_at is not None] == doubted
+async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(told_of_cats: MemorySystem) -> None:
+    await told(told_of_cats, *(f"I walked {number} miles to see cats again." for number in range(40)), days_ago=40)
+    await told_of_cats.embed_memories()
+    session = await told_of_cats.create_session(STORES, "chat")
+    turn = TurnMemory.of(session, AgentSettings(), Clock(START))
+    assert turn is not None
+    recalled = await turn.recall(["How many cats do I have?"], since=None, most_tokens=2_000)
+    assert "Moritz has died" in recalled.text
+    [later] = [each for each in recalled.record["considered"] if "later" in each["parts"]]
+    assert later["verdict"] == "recalled"
+    assert later["id"] in recalled.record["injected"]
+
+
+async def test_no_later_statement_is_recalled_that_was_excluded_or_made_after_the_time_that_is_asked_about(
+    told_of_cats: MemorySystem,
+) -> None:
+    question = "How many cats do I have?"
+    [later] = [hit.id for hit in (await told_of_cats.recall(question, limit=4)).hits if "later" in hit.parts]
+    for options in ({"exclude": {later}}, {"as_of": START - timedelta(days=20)}):
+        found = await told_of_cats.recall(question, limit=4, **options)
+        assert len(found.hits) == 4
+        assert later not in {hit.id for hit in found.hits}
+
+
+async def test_of_two_later_statements_that_are_equally_near_none_is_known_to_be_about_the_same_thing(
+    told_of_cats: MemorySystem,
+) -> None:
+    await told(told_of_cats, "Both of them slept all day?")
+    await told_of_cats.embed_memories()
+    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    assert any("later" in hit.parts for hit in found.hits), "a mere question states nothing"
+    await told(told_of_cats, "Both of them slept all day.")
+    await told_of_cats.embed_memories()
+    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    assert not any("later" in hit.parts for hit in found.hits)
+
+
+async def test_what_was_brought_in_later_and_said_before_is_no_later_statement(memory_home: Path) -> None:
+    async with MemorySystem(memory_home, clock=Clock(START), embedder=Directions()) as memory:
+        await told(memory, "We have two cats, Max and Moritz.", days_ago=9)
+        await told(memory, "Moritz has died, so it is Max alone now.", days_ago=90)
+        await memory.embed_memories()
+        found = await memory.recall("How many cats do I have?", limit=4)
+        assert [hit.parts.get("later") for hit in found.hits] == [None]
 
 
 async def test_stop_words_alone_fall_back_to_what_is_newest(memory: MemorySystem) -> None:
@@ -226,15 +290,18 @@ async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_emb
         ]
 
 
-async def test_who_asks_about_themselves_is_told_what_they_said_and_not_what_they_asked(memory_home: Path) -> None:
+async def test_what_was_told_stands_before_what_was_merely_asked_in_the_same_form(memory_home: Path) -> None:
     asked = [f"Which book about {what} would you recommend?" for what in ("bees", "comets", "maps", "fonts")]
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
         await told(memory, *asked, "Middlemarch is on the bedside table.")
         assert await recalled(memory, "Which novel am I reading?", limit=1) == ["Middlemarch is on the bedside table."]
-        (found,) = await recalled(memory, "Which novel does the queen read?", limit=1)
-        assert found in asked
         (found,) = await recalled(memory, "Did I ask for books about comets?", limit=1)
         assert found == asked[1]
+
+
+async def test_an_emoji_is_searched_for(memory: MemorySystem) -> None:
+    await told(memory, "my pet is a 🦜", *(f"line {n}" for n in range(5)), days_ago=9)
+    assert [hit.observation.user_text for hit in await memory.search("🦜")] == ["my pet is a 🦜"]
 
 
 async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: MemorySystem) -> None:

@@ -93,6 +93,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "purging": ("erase", "erase", lambda p: p.memories.purging(p.row)),
     "purge_expired": ("erase", "erase", lambda p: p.memories.purge_expired()),
     "profile": ("read", "read", lambda p: p.memories.profile()),
+    "facets": ("read", "read", lambda p: p.memories.facets()),
     "profile_for": ("read", "read", lambda p: p.memories.profile_for("Where do I live?")),
     "profile_set": ("write", "write", lambda p: p.memories.profile_set("home", "Graz")),
     "profile_proposals": ("read", "read", lambda p: p.memories.profile_proposals()),
@@ -104,7 +105,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "profile_learn": (
         "write",
         "write",
-        lambda p: p.memories.profile_learn(["The user lives in Lisbon"], p.row, p.record.created_at),
+        lambda p: p.memories.profile_learn([("home", "Lisbon")], p.row, p.record.created_at),
     ),
     "upsert": ("write", "write", lambda p: p.memories.upsert("gate", "The gate is green")),
     "add_task": ("write", "write", lambda p: p.memories.add_task("Paint the gate")),

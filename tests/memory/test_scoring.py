@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, scored, windowed
+from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
 from chatbot.stores.candidates import Candidates
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Match
@@ -140,19 +140,19 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
 
 
 @pytest.mark.parametrize(
-    ("asked", "recalled"),
+    ("later", "nearest"),
     [
-        ("Which train do I catch?", 2),
-        ("It is late. Wann fährt mein Zug?", 2),
-        ("Which train does the queen catch?", 0),
-        ("I am late for the train.", 0),
+        ({"a": 0.6, "b": 0.5, "c": 0.1}, "a"),
+        ({"a": 0.6, "b": 0.55, "c": 0.1}, ""),
+        ({"a": 0.45}, "a"),
+        ({"a": 0.35, "b": 0.1}, ""),
+        ({}, ""),
     ],
 )
-def test_who_asks_about_themselves_is_told_a_little_where_nothing_stands_out(asked: str, recalled: int) -> None:
-    rows = {f"{number:02}": candidate(f"{number:02}", lexical=0.0) for number in range(60)}
-    similar = {each: 0.3 - number / 1_000 for number, each in enumerate(rows)}
-    verdicts = judged(scored(Candidates(rows, similar=similar), INJECT, NOW), INJECT, 5, frozenset(), asked)
-    assert [row.match.id for row, verdict in verdicts if verdict == "recalled"] == ["00", "01"][:recalled]
+def test_a_later_row_is_about_the_same_thing_if_it_is_near_and_well_ahead_of_the_others(
+    later: dict[str, float], nearest: str
+) -> None:
+    assert outstanding(later) == nearest
 
 
 def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> None:

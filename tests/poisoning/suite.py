@@ -1,18 +1,20 @@
-"""The shipped attacks and their innocent look-alikes, as rows, and a strict reader of memory blocks."""
+"""Attacks and innocent look-alikes, as rows of somebody else, and a strict reader of memory blocks."""
 
 from __future__ import annotations
 
 import html
 import re
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatbot.memory.exchanges import INTRODUCTION
+from chatbot.chat.governor import judge, said_by
+from chatbot.messages import without_blocks
 from chatbot.stores.access import View
-from chatbot.stores.observation import TYPES, Observation, parse_observation
+from chatbot.stores.observation import Observation, parse_observation
 
 NONCE = "5f1e8a7c33b94d02"
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -32,30 +34,37 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. `rule` is the reason for which its row is dropped; empty where the row is shown."""
+    """One attack. `rule` is the reason for which its row is dropped; else it is shown without the marks in `gone`."""
 
     name: str
     places: tuple[str, ...]
     texts: tuple[str, ...]
     rule: str
+    gone: tuple[str, ...] = ()
 
     @property
     def is_in_a_row(self) -> bool:
         return not {"transcript", "tool"} & set(self.places)
 
 
-class Entry(NamedTuple):
-    """An entry as it was read back: its number, its type, and its fields."""
+class Note(NamedTuple):
+    """A note as it was read back: its day, what stands behind that, and what it tells, without escapes."""
 
-    number: int
-    type: str
-    fields: tuple[tuple[str, str], ...]
+    day: str
+    kind: str
+    text: str
 
 
-def attacks() -> list[Attack]:
-    written = tomllib.loads((_FOLDER / "attacks.toml").read_text(encoding="utf-8"))["attack"]
+def attacks(name: str = "attacks.toml") -> list[Attack]:
+    written = tomllib.loads((_FOLDER / name).read_text(encoding="utf-8"))["attack"]
     return [
-        Attack(each["name"], _tuple(each["where"]), _tuple(each["text"], with_nonce=True), each.get("rule", ""))
+        Attack(
+            each.get("name", ""),
+            _tuple(each["where"]),
+            _tuple(each["text"], with_nonce=True),
+            each.get("rule", ""),
+            tuple(each.get("gone", ())),
+        )
         for each in written
     ]
 
@@ -64,40 +73,6 @@ def innocents(name: str = "innocent.toml") -> list[tuple[str, str]]:
     """Of each the place and the text."""
     written = tomllib.loads((_FOLDER / name).read_text(encoding="utf-8"))
     return [(place, text) for place, texts in written.items() for text in texts]
-
-
-PARTS = ("seen", "unseen", "later")
-"""Of the second suite: the texts that the rules were tried on while they were written, the half that was held out, and
-those written afterwards."""
-
-
-@dataclass(frozen=True)
-class Second:
-    """One attack of the second suite. Its row is dropped; or it may be shown once what is in `gone` is gone from it."""
-
-    places: tuple[str, ...]
-    texts: tuple[str, ...]
-    may_be_shown: bool
-    gone: tuple[str, ...]
-
-    @property
-    def row(self) -> Observation:
-        return row_with(self.places, self.texts)
-
-
-def second_attacks(half: str) -> list[Second]:
-    written = tomllib.loads((_FOLDER / f"attacks_{half}.toml").read_text(encoding="utf-8"))
-    return [
-        Second(
-            _tuple(each["where"]), _tuple(each["text"], with_nonce=True), kind == "shown", tuple(each.get("gone", ()))
-        )
-        for kind, several in written.items()
-        for each in several
-    ]
-
-
-def second_innocents(half: str) -> list[tuple[str, str]]:
-    return innocents(f"innocent_{half}.toml")
 
 
 def row_with(places: tuple[str, ...], texts: tuple[str, ...], number: int = 0, **others: Any) -> Observation:
@@ -112,37 +87,53 @@ def row_with(places: tuple[str, ...], texts: tuple[str, ...], number: int = 0, *
     return parse_observation(row.as_json()) if "import" in places else row
 
 
-def read_block(text: str, nonce: str | None = None) -> list[Entry]:
-    """The entries of a block. Fails unless each line is one that only the block can have written."""
+def read_block(text: str, nonce: str | None = None) -> list[Note]:
+    """The notes of a block. Fails unless each line is one that only the block can have written."""
     if not text:
         return []
-    introduction, opening, *lines, closing = text.split("\n")
+    opening, *lines, closing = text.split("\n")
     found = re.fullmatch(r'<memory-context nonce="([0-9A-Za-z]{8,64})">', opening)
-    assert introduction == INTRODUCTION, introduction
     assert found, opening
     assert closing == f'</memory-context nonce="{found[1]}">'
     assert nonce in {None, found[1]}
     assert found[1].casefold() not in "\n".join(lines).casefold()
-    assert all(line.splitlines() in ([line], []) for line in lines)
-    entries: list[Entry] = []
-    for line in lines:
-        if head := _HEAD.fullmatch(line):
-            assert int(head[1]) == len(entries) + 1
-            entries.append(Entry(int(head[1]), head[2], ()))
-            continue
-        field = _FIELD.fullmatch(line)
-        assert field, line
-        assert not set("<>＜＞") & set(line)
-        entries[-1] = _with_line(entries[-1], field[1], html.unescape(field[2] or ""))
-    assert all(entry.fields for entry in entries)
-    return entries
+    assert without_blocks(f"{text}\n\nWhy?") == "Why?"
+    return [_read_line(line) for line in lines]
 
 
-def _with_line(entry: Entry, label: str | None, said: str) -> Entry:
-    if label:
-        return entry._replace(fields=(*entry.fields, (label, said)))
-    *others, (last, text) = entry.fields
-    return entry._replace(fields=(*others, (last, f"{text}\n{said}")))
+def _read_line(line: str) -> Note:
+    assert line.splitlines() == [line]
+    assert not _ANGLES & set(line)
+    assert not _UNESCAPED.search(line), line
+    note = _NOTE.fullmatch(line)
+    assert note, line
+    day, kind, told = note.groups()
+    if kind.startswith(", quoted from "):
+        quotation = re.fullmatch('"([^"]+)"', told)
+        assert quotation, line
+        told = quotation[1]
+    return Note(day, kind, html.unescape(told))
+
+
+def note_of(row: Observation, part: Collection[str] | None = None, *, orders: int = 0) -> Note:
+    """The note that a row, or that part of its texts, must become; of an exchange what the person said."""
+    of_a_person = row.type == "exchange" and row.user_text
+    part = part or (["person said"] if of_a_person else [label for label, _ in said_by(row)])
+    verdict = judge(row, VIEW, [each for each in said_by(row) if each[0] in part], orders=orders)
+    assert verdict.ok, verdict.reason
+    kind = f", quoted from {verdict.quoted}" if verdict.quoted else _KINDS.get(row.type, "")
+    said = {label: _in_one_line(text) for label, text in verdict.texts}
+    told = [_as_told(_in_one_line(text)) for label, text in verdict.texts if label not in _OF_THE_BOT]
+    told += [form.format(said[label]) for label, form in _OF_THE_BOT.items() if label in said]
+    return Note(f"{row.created_at.day} {row.created_at:%b %Y}", kind, " ".join(told))
+
+
+def _as_told(line: str) -> str:
+    return line if line.endswith((".", "!", "?", "。", ")")) else f"{line}."
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(part for line in text.splitlines() if (part := line.strip()))
 
 
 def _frame(number: int) -> dict[str, Any]:
@@ -160,8 +151,10 @@ def _tuple(value: str | list[str], *, with_nonce: bool = False) -> tuple[str, ..
     return tuple(text.replace("{nonce}", NONCE) for text in texts) if with_nonce else texts
 
 
-_HEAD = re.compile(
-    rf"\[(\d+)\] ({'|'.join(TYPES)}), importance [01]\.\d\d, "
-    r"(?:just now|\d+ (?:minute|hour|day|week|month|year)s? ago) \(\d{4}-\d\d-\d\d \d\d:\d\d UTC\)"
+_OF_THE_BOT = {"bot asked": '(the answer to "{}")', "bot replied": "(you replied: {})"}
+_KINDS = {"task": ", open task", "session_summary": ", summary"}
+_ANGLES = set("<>＜＞﹤﹥˂˃ᐸᐳ‹›❮❯⟨⟩〈〉")
+_UNESCAPED = re.compile(r"&(?!(?:amp|lt|gt|quot|#x[0-9a-f]+);)")
+_NOTE = re.compile(
+    r"- ([1-9]\d? [A-Z][a-z]{2} \d{4})((?:, open task|, summary|, quoted from [\w:. -]+)?): (\S(?:.*\S)?)"
 )
-_FIELD = re.compile(r"  (?:(title|subtitle|fact|text|person said|bot replied) )?\|(?: (.*))?")

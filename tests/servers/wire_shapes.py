@@ -16,9 +16,9 @@ SHAPES = ("openai", "anthropic", "ollama", "gemini")
 
 
 def answer_to(prompt: str) -> str:
-    """Return what a model would make of the first line of a profile that names a home."""
-    home = re.search(r"lives in (\w+)", prompt)
-    return f"You live in {home[1]}." if home else "I do not know where you live."
+    """Return what a model would make of the last note that names a home, for the later of two is true now."""
+    homes = re.findall(r"I live in (\w+)", prompt)
+    return f"You live in {homes[-1]}." if homes else "I do not know where you live."
 
 
 class WireShapes(BaseHTTPRequestHandler):

@@ -19,15 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_learning import PROPOSED
+from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, Line
 from chatbot.memory.scope import Scope
-from chatbot.memory.slot_words import title_of
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import SLOT, STATUSES, Observation, Triple
+from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event
@@ -55,8 +54,8 @@ SPECS = st.lists(
             "source": st.integers(-1, MOST - 1),
             "widened": st.booleans(),
             "person": st.sampled_from(["Anna", "Bob"]),
-            "kind": st.sampled_from(["task", "task", SLOT, PROPOSED]),
-            "slot": st.sampled_from(["home", "speaks"]),
+            "kind": st.sampled_from(["task", "task", LINE, PROPOSED]),
+            "key": st.sampled_from(["home", "speaks"]),
         }
     ),
     min_size=2,
@@ -65,16 +64,16 @@ SPECS = st.lists(
 
 
 def row_of(number: int, spec: Spec) -> Observation:
-    is_task, slot, value = spec["kind"] == "task", spec["slot"], f"zebra {number}"
-    line: dict[str, Any] = {"kind": spec["kind"], "slot": slot, HELD: {"value": value, "since": SINCE}}
+    is_task, key, value = spec["kind"] == "task", spec["key"], f"zebra {number}"
+    line: dict[str, Any] = {"kind": spec["kind"], "line": key, HELD: {"value": value, "since": SINCE}}
     return Observation(
         id=IDS[number],
         created_at=NOW,
         updated_at=NOW,
-        title=value if is_task else title_of(slot, value),
+        title=value if is_task else f"{key}: {value}",
         type="task" if is_task else "identity",
         category="" if is_task else CATEGORY,
-        subject="" if is_task else slot,
+        subject="" if is_task else key,
         visibility=spec["visibility"],
         sensitivity=spec["sensitivity"],
         min_clearance=spec["min_clearance"],
@@ -130,7 +129,7 @@ ASK = tuple(SENSITIVITIES)
 
 
 async def _profile(memories: Memory, _: str) -> list[list[Line]]:
-    asked: list[dict[str, Any]] = [{}, {"slot": "home"}, {"as_of": NOW, "ask": ASK}, {"known_at": NOW, "ask": ASK}]
+    asked: list[dict[str, Any]] = [{}, {"key": "home"}, {"as_of": NOW, "ask": ASK}, {"known_at": NOW, "ask": ASK}]
     return [await memories.profile(**each) for each in asked]
 
 
@@ -153,6 +152,7 @@ READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "startup_tasks": lambda memories, _: memories.startup_tasks(),
     "session_summaries": lambda memories, _: memories.session_summaries(ask=ASK),
     "profile": _profile,
+    "facets": lambda memories, _: memories.facets(),
     "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025, before zebra 1?", [each]),
     "profile_proposals": lambda memories, _: memories.profile_proposals(),
     "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
@@ -175,7 +175,7 @@ WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "profile_accept": lambda memories, each: memories.profile_accept(each),
     "profile_reject": lambda memories, each: memories.profile_reject(each),
     "profile_pin": lambda memories, each: memories.profile_pin(each),
-    "profile_learn": lambda memories, each: memories.profile_learn(["The user lives in Lisbon"], each, NOW),
+    "profile_learn": lambda memories, each: memories.profile_learn([("home", "Lisbon")], each, NOW),
     "profile_forget": lambda memories, each: memories.profile_forget(each),
     "upsert": lambda memories, each: memories.upsert("k", f"zebra {int(each[-1], 16)} again"),
     "add_task": lambda memories, each: memories.add_task(f"zebra {int(each[-1], 16)}"),

@@ -15,10 +15,10 @@ from uuid import uuid4
 
 import pytest
 
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_learning import PROPOSED
+from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, OWN
 from chatbot.memory.scope import Scope
 from chatbot.messages import Usage
@@ -27,7 +27,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import SLOT, STATUSES, Observation, Triple
+from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
 from chatbot.stores.row_changes import Position
@@ -404,7 +404,7 @@ async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> 
 
 
 class AllAlike(Embedder):
-    """To whom everything means the same."""
+    """To whom everything means the same, and is about the home."""
 
     name = "all-alike"
     sends_away = False
@@ -416,11 +416,20 @@ class AllAlike(Embedder):
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         return EmbeddingResult([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        return [Judgement(False, True, 0, ("home",), {})] * len(texts)  # noqa: FBT003 - it is declared without defaults
+
+    def directions(self) -> dict[str, Direction]:
+        return {"home": Direction(vector([1.0, 1.0]), 0.0)}
+
 
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
     seen = zoo.seen(view, ["active"])
-    lined, proposed = [Memory(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
+    lined, proposed, told = [Memory(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
+    meaning = Meaning(AllAlike(), told._scope().store)
+    await meaning.embed_missing()
+    facets = await Memory(replace(told._scope(), meaning=meaning)).facets(limit=1000, ask=tuple(view.asked))
     ask = tuple(view.asked)
     is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
     try:
@@ -428,6 +437,7 @@ async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     except UnknownObservation:
         past = set()
     return {
+        "facets": seen | {each.id for statements in facets.values() for each in statements},
         "profile": {line.id for line in await lined.profile(ask=ask)},
         "profile_for": {line.id for line in await lined.profile_for("Do I speak a language?", seen)}
         if is_own
@@ -438,17 +448,20 @@ async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
 
 
 async def _profiles(zoo: Zoo) -> list[InMemoryStore]:
-    """The rows of the memory as lines of a profile, and as proposals for one; made once for each memory."""
+    """The rows of the memory as lines of a profile, as proposals for one, and as exchanges; made once for each."""
     if not zoo.profiles:
-        for kind in (SLOT, PROPOSED):
-            rows = [
-                replace(row, category=CATEGORY, metadata={"kind": kind, "slot": "speaks", HELD: {"value": row.id}})
-                for row in zoo.rows
-            ]
+        kinds = [[_line(row, kind) for row in zoo.rows] for kind in (LINE, PROPOSED)]
+        said = [replace(row, type="exchange", user_text=f"zebra {row.id}") for row in zoo.rows]
+        for rows in (*kinds, said):
             store = InMemoryStore(Path())
             await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
             zoo.profiles.append(store)
     return zoo.profiles
+
+
+def _line(row: Observation, kind: str) -> Observation:
+    held = {"value": row.id, "also": True}
+    return replace(row, category=CATEGORY, metadata={"kind": kind, "line": "speaks", HELD: held})
 
 
 async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
@@ -503,7 +516,7 @@ READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
     "startup_tasks", "timeline", "history", "resolve", "recall",
     "search_batch", "every", "like", "vector_stats",
-    "profile", "profile_for", "profile_proposals", "profile_history",
+    "facets", "profile", "profile_for", "profile_proposals", "profile_history",
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",

@@ -141,23 +141,23 @@ class Door(ABC):
     async def add_alias(self, name: str, alias: str) -> None:
         await self.run("add_alias", name=name, alias=alias)
 
-    async def propose(self, slot: str, value: str) -> str:
+    async def propose(self, key: str, value: str) -> str:
         """The outcome of a proposal for the profile, which a caller makes who may not chat, such as a tool."""
         async with _owner(rights=TOOL_RIGHTS, principal=self._principal) as tool:
-            return str((await tool.run("propose_profile", slot=slot, value=value))["outcome"])
+            return str((await tool.run("propose_profile", key=key, value=value))["outcome"])
 
-    async def state_of_me(self, slot: str, value: str) -> None:
-        """Give a slot of the profile a value, as only a person may."""
+    async def state_of_me(self, key: str, value: str) -> None:
+        """Give a key of the profile a value, as only a person may."""
         async with _owner() as owner:
-            await owner.run("propose_profile", slot=slot, value=value)
+            await owner.run("propose_profile", key=key, value=value)
 
     async def profile(self, **wanted: str) -> list[tuple[str, str]]:
-        """Slots and values."""
+        """Keys and values."""
         return _lines(await self.run("show_profile", **wanted))
 
-    async def profile_history(self, slot: str) -> list[tuple[str, str]]:
-        """Slots and values, oldest first."""
-        return _lines(await self.run("show_profile", slot=slot, history=True))
+    async def profile_history(self, key: str) -> list[tuple[str, str]]:
+        """Keys and values, oldest first."""
+        return _lines(await self.run("show_profile", key=key, history=True))
 
     async def proposals(self) -> list[tuple[str, str]]:
         """Ids and titles, newest first."""
@@ -200,8 +200,8 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
 
 
 def _lines(answer: Any) -> list[tuple[str, str]]:
-    """Slots and values of lines of the profile."""
-    return [(line["slot"], line["value"]) for line in _rows(answer)]
+    """Keys and values of lines of the profile."""
+    return [(line["key"], line["value"]) for line in _rows(answer)]
 
 
 def _row(hit: dict[str, Any]) -> dict[str, Any]:
@@ -248,15 +248,15 @@ class Cli(Door):
     async def finish_task(self, task_id: str) -> None:
         await self.run("finish_task", task_id=task_id)
 
-    async def state_of_me(self, slot: str, value: str) -> None:
-        self._ask("memory", "profile", "set", slot, value)
+    async def state_of_me(self, key: str, value: str) -> None:
+        self._ask("memory", "profile", "set", key, value)
 
     async def profile(self, **wanted: str) -> list[tuple[str, str]]:
         options = [part for name, value in wanted.items() for part in (f"--{name.replace('_', '-')}", value)]
         return _lines(self._ask("memory", "profile", *options))
 
-    async def profile_history(self, slot: str) -> list[tuple[str, str]]:
-        return _lines(self._ask("memory", "profile", "history", slot))
+    async def profile_history(self, key: str) -> list[tuple[str, str]]:
+        return _lines(self._ask("memory", "profile", "history", key))
 
     async def proposals(self) -> list[tuple[str, str]]:
         shown = run("memory", "profile").stdout  # which names them for a person to judge
@@ -321,14 +321,14 @@ class Http(Door):
         has_body = method in {"POST", "PATCH"} and bool(sent)
         return await self._ask(method, path, json=sent if has_body else None, params=None if has_body else sent)
 
-    async def state_of_me(self, slot: str, value: str) -> None:
-        await self._ask("PUT", f"/v1/profile/{slot}", json={"value": value})
+    async def state_of_me(self, key: str, value: str) -> None:
+        await self._ask("PUT", f"/v1/profile/{key}", json={"value": value})
 
     async def profile(self, **wanted: str) -> list[tuple[str, str]]:
         return _lines(await self._ask("GET", "/v1/profile", params=wanted))
 
-    async def profile_history(self, slot: str) -> list[tuple[str, str]]:
-        return _lines(await self._ask("GET", f"/v1/profile/{slot}/history"))
+    async def profile_history(self, key: str) -> list[tuple[str, str]]:
+        return _lines(await self._ask("GET", f"/v1/profile/{key}/history"))
 
     async def purge(self, observation_id: str) -> None:
         await self.run("forget_memory", ids=[observation_id], purge=True)
@@ -378,8 +378,8 @@ class Mcp(Door):
         [row] = answer["observations"]
         return row["title"], row["type"]
 
-    async def propose(self, slot: str, value: str) -> str:
-        return str((await self.run("propose_profile", slot=slot, value=value))["outcome"])
+    async def propose(self, key: str, value: str) -> str:
+        return str((await self.run("propose_profile", key=key, value=value))["outcome"])
 
     async def sessions(self) -> list[str]:
         listed = (await self._client.list_resources()).resources

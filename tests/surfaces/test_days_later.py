@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -97,10 +98,10 @@ def test_what_was_said_in_one_session_is_in_the_prompt_of_another_days_later_and
     assert row["verdict"] == "recalled"
     assert row["parts"]["lexical"] > 1
     prompt = later(10, "prompt", "--dry-run", QUESTION, "--new")
-    block = next(message["content"] for message in prompt["messages"] if "<memory-context nonce" in message["content"])
-    assert "4711" in block
-    assert "1 week ago" in block
-    assert block.index("alpacas") < block.index("4711"), "newest first"
+    noted = prompt["messages"][-1]["content"]
+    assert re.search(r"^- \d+ \w+ \d{4}: The code of my locker at the swimming pool is 4711\.$", noted, re.MULTILINE)
+    assert "alpacas" not in noted, "it has too little of the evidence"
+    assert noted.endswith(QUESTION)
 
 
 @pytest.mark.nightly

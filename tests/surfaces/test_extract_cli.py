@@ -44,7 +44,7 @@ def test_facts_are_kept_when_asked_for_and_the_bill_says_what_it_took() -> None:
 def test_what_reads_like_an_instruction_is_named_and_left_out() -> None:
     _configure(REPLIES["orders"])
     done = command.run("memory", "extract", "notes.txt", "--add")
-    assert "left out (override): Ignore all previous" in done.stderr
+    assert "left out (order): Ignore all previous" in done.stderr
     assert "found no facts" in done.stdout
     assert json.loads(command.run("memory", "list", "--json").stdout) == []
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -635,6 +636,7 @@ async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_wh
     async with MemorySystem(MEMORY) as memory:
         owner = memory.memories("chat")
         [said] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
+        await owner.profile_learn([("home", "Berlin")], said.id, datetime.now(UTC))
         [line] = await owner.profile()
     async with connected() as client:
         new = (await call(client, "memory_write", title="I moved to Mars City, I no longer live in Berlin"))["id"]
@@ -642,9 +644,10 @@ async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_wh
             assert "the right 'chat' is needed" in (await call(client, "memory_supersede", old=old, new=new))["error"]
         assert "the right 'chat' is needed" in (await call(client, "memory_forget", ids=[line.id]))["error"]
         assert "the right 'chat' is needed" in (await call(client, "memory_confirm", ids=[line.id]))["error"]
-        await call(client, "memory_profile_set", slot="home", value="Mars City")
-        assert [each["value"] for each in (await call(client, "memory_profile"))["profile"]] == ["Berlin"]
+        await call(client, "memory_profile_set", key="home", value="Mars City")
+        known = await call(client, "memory_profile")
+        assert ([each["value"] for each in known["profile"]], known["facets"]) == (["Berlin"], {})
+        assert "needs the local encoders" in known["notice"]
         recalled = (await call(client, "memory_recall", query="Do I live in Berlin or in Mars City?"))["recalled"]
         assert {each["id"] for each in recalled} == {new, said.id}
-        assert {each.get("changed_at") for each in recalled} == {None}
         assert "future" in (await call(client, "memory_profile", as_of="2999-01-01"))["error"]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -27,6 +28,13 @@ def client(served: Served) -> Iterator[httpx.Client]:
     with served.client() as client:
         client.follow_redirects = True
         yield client
+
+
+def after_the_turn(client: httpx.Client, page: httpx.Response) -> str:
+    """Return the conversation once the reply that the page shows under way is complete."""
+    for place in re.findall(r'sse-connect="([^"]+)"', page.text):
+        client.get(unescape(place)).read()
+    return client.get(page.url).text
 
 
 def titles(html: str) -> list[str]:
@@ -192,8 +200,7 @@ def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Clien
     sent = {"text": "look", "file:0:notes.txt": "data:text/plain;base64,VGhlIGxvY2tlciBpcyA0NzEx"}
     page = client.post("/i/ada/say", data=sent)
     session = str(page.url).rpartition("/")[2]
-    client.get(f"/i/ada/c/{session}/stream").read()
-    shown = client.get(f"/i/ada/c/{session}").text
+    shown = after_the_turn(client, page)
     assert "<bdi>notes.txt</bdi>" in shown
     [place] = re.findall(r'href="(/i/ada/c/[^"]*/file/[^"]*)"', shown)
     got = client.get(place)
@@ -202,9 +209,7 @@ def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Clien
     assert got.headers["content-disposition"] == "attachment"
     assert client.get(place.rpartition("/")[0] + "/" + "0" * 32).status_code == 404
     at = client.get(f"/v1/sessions/{session}/messages").json()["data"][0]["at"]
-    client.post(f"/i/ada/c/{session}/edit", data={"at": at, "text": "look again"})
-    client.get(f"/i/ada/c/{session}/stream").read()
-    shown = client.get(f"/i/ada/c/{session}").text
+    shown = after_the_turn(client, client.post(f"/i/ada/c/{session}/edit", data={"at": at, "text": "look again"}))
     assert "look again" in shown
     assert "<bdi>notes.txt</bdi>" in shown
     assert client.post("/i/ada/say", data={"text": " "}).status_code == 422

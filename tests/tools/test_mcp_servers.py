@@ -225,15 +225,12 @@ async def test_a_huge_answer_is_cut_and_one_past_all_bounds_breaks_the_server_on
 async def test_a_tool_that_reads_like_an_instruction_is_left_out_unless_it_is_trusted(tmp_path: Path) -> None:
     async with offered(tmp_path, one=settings("--hostile", trust=("poisoned_schema",))) as (toolbox, complaints):
         names = {spec.name for spec in toolbox.specs}
-        assert not {"one__evil", "one__poisoned"} & names
-        assert {"one__echo", "one__poisoned_schema"} <= names
+        assert "one__evil" not in names
+        assert {"one__echo", "one__poisoned", "one__poisoned_schema"} <= names  # no form is in the words of `poisoned`
         [schema] = [spec.parameters for spec in toolbox.specs if spec.name == "one__poisoned_schema"]
         assert "\u200b" not in schema["properties"]["sidenote"]["description"]
-    assert [each.partition(":")[0] for each in complaints[:2]] == [
-        "the tool 'evil' of 'one' is left out",
-        "the tool 'poisoned' of 'one' is left out",
-    ]
-    assert "reads like an instruction (override)" in complaints[0]
+    assert complaints[0].startswith("the tool 'evil' of 'one' is left out: ")
+    assert "reads like an instruction (order)" in complaints[0]
     async with offered(tmp_path, one=settings("--hostile")) as (_, complaints):
         assert sum("poisoned_schema" in each for each in complaints) == 1
 
@@ -257,7 +254,7 @@ def test_what_well_known_servers_say_passes(name: str) -> None:
 
 
 async def test_what_a_hostile_server_says_is_stripped_and_bounded(tmp_path: Path) -> None:
-    async with offered(tmp_path, one=settings("--hostile", trust=("evil", "poisoned", "poisoned_schema"))) as (
+    async with offered(tmp_path, one=settings("--hostile", trust=("evil", "poisoned_schema"))) as (
         toolbox,
         complaints,
     ):

@@ -67,7 +67,7 @@ LOCKER = ("My locker at the gym has the number 4711.", "Noted: 4711.")
 
 
 async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: MemorySystem, tmp_path: Path) -> None:
-    report = await _import(memory, _file(tmp_path / "c.json", _talk(*BIKE, "hi", "hello!", *LOCKER)))
+    report = await _import(memory, _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER)))
     assert (len(report.sessions), report.exchanges, report.memories, report.skipped) == (1, 2, 0, [])
     [imported] = await memory.list_sessions()
     new = await memory.create_session(AGENTS["chat"], "chat")
@@ -123,7 +123,7 @@ async def test_secrets_are_taken_out_and_instructions_stay_out_of_prompts(memory
 async def test_a_dry_run_counts_what_would_be_remembered(
     memory: MemorySystem, memory_home: Path, tmp_path: Path
 ) -> None:
-    path = _file(tmp_path / "c.json", _talk(*BIKE, "hi", "hello!", *LOCKER))
+    path = _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER))
     assert (await _import(memory, path, dry_run=True)).exchanges == 2
     assert not memory_home.exists()
     assert (await _import(memory, path)).exchanges == 2
@@ -188,7 +188,7 @@ def test_an_imported_conversation_is_recalled_into_the_next_prompt() -> None:
     assert "2 exchanges remembered" in command.ok("sessions", "import", str(path))
     prompt = command.ok("prompt", "--new", "--dry-run", "Which number has my locker?")
     assert "My locker at the gym has the number 4711." in prompt
-    assert "years ago (2023-11-14" in prompt
+    assert "- 14 Nov 2023: My locker at the gym has the number 4711." in prompt
     assert not (HOME / "usage.jsonl").exists()  # no model was asked
 
 
@@ -206,7 +206,6 @@ def test_imported_instructions_stay_out_of_prompts() -> None:
         ("", ["--no-exchanges"]),
         ('[agents.chat]\nmemory = ["basic_session", "observations"]\nremember_exchanges = false\n', []),
         ("[hooks.exchange]\nenabled = false\n", []),
-        ("[hooks.memorability]\nthreshold = 1.0\n", []),
     ],
 )
 def test_exchanges_are_remembered_as_the_configuration_says(more: str, options: list[str]) -> None:

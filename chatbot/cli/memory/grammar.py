@@ -83,7 +83,7 @@ def _add_upkeep(verbs: Verbs) -> None:
 def _add_profile(verbs: Verbs) -> None:
     profile = verbs.add(
         "profile",
-        "show and change your profile, with its history",
+        "show what is known about you; change your profile",
         "profile",
         "profile --as-of 2025-05-15",
         'profile set home "Lisbon"',
@@ -93,18 +93,25 @@ def _add_profile(verbs: Verbs) -> None:
     profile.add_argument("--known-at", type=past, metavar="WHEN", help="show what was known then")
     add_pages(profile, limit=0, zero="all")
     deeds = Verbs(profile, "memory", dest="deed")
-    given = deeds.add("set", "give a slot a value", "profile set home Lisbon --since 2025-12-01")
-    given.add_argument("slot", metavar="SLOT", help="name of the slot: home, job, dog, or any of your own")
+    given = deeds.add(
+        "set",
+        "give a key a value",
+        "profile set home Lisbon --since 2025-12-01",
+        "profile set allergy peanuts --also --sensitivity private",
+    )
+    given.add_argument("key", metavar="KEY", help="any short text: home, job, favourite tea")
     given.add_argument("value", metavar="VALUE", help="the value")
     given.add_argument("--since", type=past, metavar="WHEN", help="time from which it holds (default: now)")
+    given.add_argument("--also", action="store_true", help="keep the other values of the key")
+    given.add_argument("--sensitivity", choices=("public", "private"), help="default: as the other values of the key")
     for name, summary in (
-        ("pin", "show a slot in every prompt"),
-        ("unpin", "show a slot only where it matters"),
-        ("forget", "forget a slot and its history"),
-        ("history", "show all values that a slot had"),
+        ("pin", "show a key in every prompt"),
+        ("unpin", "show a key only where it matters"),
+        ("forget", "forget a key and its history"),
+        ("history", "show all values that a key had"),
     ):
         parser = deeds.add(name, summary, f"profile {name} home")
-        parser.add_argument("slot", metavar="SLOT", help="name of the slot, or id of one line")
+        parser.add_argument("key", metavar="KEY", help="the key, or the id of one line")
         if name == "history":
             add_pages(parser, limit=0, zero="all")
     for name in ("accept", "reject"):

@@ -1,18 +1,21 @@
-"""`chatbot memory profile`: what holds of you, with its dates, its source and its history."""
+"""`chatbot memory profile`: what you stated of yourself, with its dates and history, and what you said last."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from chatbot.cli.memory.verb_run import VerbRun, redacting
-from chatbot.cli.output import printable, say_table, short_ids
+from chatbot.cli.option_values import page_of
+from chatbot.cli.output import printable, say, say_json, say_table, short_ids
 from chatbot.memory.profile_lines import OWN, Line
+from chatbot.operations import show_profile
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 
 
 async def profile(run: VerbRun) -> None:
-    """Show the profile, or change one slot of it."""
+    """Show the profile, or change one key of it."""
     deed = run.args.deed or "show"
     await {
         "show": _show,
@@ -28,22 +31,36 @@ async def profile(run: VerbRun) -> None:
 
 async def _show(run: VerbRun) -> None:
     args = run.args
-    found = await run.memories.profile(as_of=args.as_of, known_at=args.known_at, ask=(*OWN, *run.ask))
-    proposals = await run.memories.profile_proposals() if args.as_of is None and args.known_at is None else []
-    run.show_page(found, _say, Line.as_json, nothing="No profile yet")
-    if not args.json:
-        for row in proposals:
-            run.tell({}, printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
+    is_now = args.as_of is None and args.known_at is None
+    known = await show_profile(run.context, as_of=args.as_of, known_at=args.known_at, ask=(*OWN, *run.ask))
+    if args.json:
+        say_json(replace(known, lines=page_of(known.lines, args)[0]).as_json())
+        return
+    run.show_page(known.lines, _say, Line.as_json, nothing="No profile yet: chatbot memory profile set KEY VALUE")
+    for row in await run.memories.profile_proposals() if is_now else ():
+        say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
+    if known.facets:
+        say("\nWhat you said last:")
+        said = [(name, each) for name, statements in known.facets.items() for each in statements]
+        say_table(
+            ("facet", "said", "id", "text"),
+            [
+                [name, f"{each.said_at:%Y-%m-%d}", short, each.text]
+                for short, (name, each) in zip(short_ids([each.id for _, each in said]), said, strict=True)
+            ],
+        )
+    if known.notice:
+        say(f"\n{known.notice}")
 
 
 def _say(found: Sequence[Line]) -> None:
     say_table(
-        ("id", "slot", "value", "since", "until", "said", ""),
+        ("id", "key", "value", "since", "until", "said", ""),
         [
             [
                 short,
-                line.slot,
-                f"not {line.value}" if line.ended else line.value,
+                line.key,
+                line.value,
                 f"{line.valid_from:%Y-%m-%d}",
                 f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
                 f"{line.said_at:%Y-%m-%d}",
@@ -59,29 +76,28 @@ def _notes(line: Line) -> Sequence[tuple[str, bool]]:
 
 
 async def _set(run: VerbRun) -> None:
-    slot, value = redacting(run.args.slot, run.args.value)
-    kept = await run.memories.profile_set(slot, value, since=run.args.since)
+    args = run.args
+    key, value = redacting(args.key, args.value)
+    kept = await run.memories.profile_set(key, value, since=args.since, sensitivity=args.sensitivity, also=args.also)
     run.tell(
         {"id": kept.id, "outcome": kept.outcome},
-        printable(f"{'unchanged' if kept.outcome == 'exact_dup' else 'set'}: {slot}: {value} ({kept.id})"),
+        printable(f"{'unchanged' if kept.outcome == 'exact_dup' else 'set'}: {key}: {value} ({kept.id})"),
     )
 
 
 async def _pin(run: VerbRun) -> None:
     pinned = run.args.deed == "pin"
-    ids = await run.memories.profile_pin(await _slot(run), pinned=pinned)
-    run.tell({"ids": ids, "pinned": pinned}, f"{'pinned' if pinned else 'unpinned'}: {printable(run.args.slot)}")
+    ids = await run.memories.profile_pin(await _key(run), pinned=pinned)
+    run.tell({"ids": ids, "pinned": pinned}, f"{'pinned' if pinned else 'unpinned'}: {printable(run.args.key)}")
 
 
 async def _forget(run: VerbRun) -> None:
-    ids = await run.memories.profile_forget(await _slot(run))
-    run.tell(
-        {"forgotten": ids}, printable(f"forgot {run.args.slot} ({len(ids)}); undo: memory restore {' '.join(ids)}")
-    )
+    ids = await run.memories.profile_forget(await _key(run))
+    run.tell({"forgotten": ids}, printable(f"forgot {run.args.key} ({len(ids)}); undo: memory restore {' '.join(ids)}"))
 
 
 async def _history(run: VerbRun) -> None:
-    found = await run.memories.profile_history(run.args.slot)
+    found = await run.memories.profile_history(run.args.key)
     run.show_page(found, _say, Line.as_json, nothing="No profile yet")
 
 
@@ -96,10 +112,10 @@ async def _reject(run: VerbRun) -> None:
     run.tell({"rejected": proposal}, f"rejected ({proposal}); undo: memory restore {proposal}")
 
 
-async def _slot(run: VerbRun) -> str:
-    """The slot that is named, or the id of a line by its beginning."""
-    name: str = run.args.slot
-    if any(line.slot == name for line in await run.memories.profile(ask=SENSITIVITIES)):
+async def _key(run: VerbRun) -> str:
+    """The key that is named, or the id of a line by its beginning."""
+    name: str = run.args.key
+    if any(line.key == name.casefold() for line in await run.memories.profile(ask=SENSITIVITIES)):
         return name
     return await _whole(run, name)
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_recalled, say_timeline
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
 from chatbot.cli.memory.verb_run import VerbRun, warn_redacted
 from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
 from chatbot.cli.sessions.results import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import RankedMemory
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
@@ -90,7 +89,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(row) for row in rows]
         case list() | tuple():
             return [as_json(each) for each in item]
-        case Hit() | RankedMemory():
+        case Hit():
             return item.index()
         case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
             return item.as_json()
@@ -138,7 +137,6 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
 def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
     tables: dict[type, Callable[[Sequence[Any]], None]] = {
         Hit: say_hits,
-        RankedMemory: say_recalled,
         Observation: say_observations,
         Person: _say_people,
         Task: _say_tasks,

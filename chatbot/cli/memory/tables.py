@@ -9,7 +9,6 @@ from textwrap import shorten
 
 from chatbot.cli.output import age, printable, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import RankedMemory
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Version, status_now
 from chatbot.stores.records import format_time
@@ -50,26 +49,6 @@ def say_hits(hits: Sequence[Hit]) -> None:
                 headline(hit.observation),
             ]
             for short, hit in zip(ids, hits, strict=True)
-        ],
-    )
-
-
-def say_recalled(found: Sequence[RankedMemory]) -> None:
-    """A table of what a message recalls, with when each was changed by a later statement, where any was."""
-    rows = [(each, each.observation) for each in found if each.observation is not None]
-    is_changed = any(each.changed_at for each in found)
-    say_table(
-        ("id", "score", "type", "created", *(["changed"] * is_changed), "title"),
-        [
-            [
-                short,
-                f"{each.score:.2f}",
-                row.type,
-                age(row.created_at),
-                *([age(each.changed_at) if each.changed_at else ""] * is_changed),
-                headline(row),
-            ]
-            for short, (each, row) in zip(short_ids([row.id for _, row in rows]), rows, strict=True)
         ],
     )
 

@@ -104,7 +104,7 @@ class Extraction(Hook):
         settings = self.context.config.extraction
         if not settings.enabled or event.remembrance is None:
             return
-        # Loaded late: the governor's rules take long to compile.
+        # Loaded late: the governor's patterns take long to compile.
         from chatbot.hooks.extraction.learning import TurnText, learn_from
 
         calls = self._model.calls(event.session)

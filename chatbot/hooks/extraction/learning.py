@@ -115,7 +115,8 @@ async def learn_from(
         if await _source(turn, session, ask) is None:
             return extracted, ()
         outcomes = await uncancelled(apply(steps, session, origin))
-        await session.profile_learn([fact.content for fact in extracted.facts], source.id, turn.at)
+        stated = [(fact.key, fact.value) for fact in extracted.facts if fact.key and fact.value]
+        await session.profile_learn(stated, source.id, turn.at)
         return extracted, outcomes
 
 

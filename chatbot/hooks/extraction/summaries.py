@@ -14,10 +14,9 @@ from typing import Any
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.disguises import visible
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.role_marks import without_role_marks
-from chatbot.chat.rules import rule_against
+from chatbot.disguises import visible
 from chatbot.errors import ChatbotError
 from chatbot.hooks.extraction.structured import object_in, without_wrapping
 from chatbot.memory import SessionHandle
@@ -30,6 +29,7 @@ from chatbot.memory.episode import (
 )
 from chatbot.memory.forgotten import without_forgotten
 from chatbot.messages import Message
+from chatbot.orders import form_in
 from chatbot.redaction import redact
 from chatbot.stores.records import TranscriptEntry
 
@@ -138,7 +138,7 @@ def parse_summary(reply: str) -> SessionSummary | None:
         _lines(given.get("open_items")),
     )
     texts = [summary.request, summary.outcome, *summary.decisions, *summary.open_items]
-    if not (summary.request or summary.outcome) or rule_against(texts):
+    if not (summary.request or summary.outcome) or form_in(texts):
         return None
     return summary
 
@@ -166,7 +166,7 @@ def _bounded(text: str) -> str:
         if sum(map(len, lines)) + len(line) > _LONGEST_SUMMARY:
             break
         lines.append(line[:_LONGEST_LINE])
-    return "" if rule_against(lines) else "\n".join(lines)
+    return "" if form_in(lines) else "\n".join(lines)
 
 
 def _line(value: object) -> str:

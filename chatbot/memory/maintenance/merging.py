@@ -95,7 +95,7 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         assistant_text=_told((row, (row.assistant_text,)) for row in rows),
         subject=_common(row.subject for row in rows),
         category=_common(row.category for row in rows),
-        source="maintenance",
+        source=_common(row.source for row in rows) or "maintenance",
         importance=max(row.rank for row in rows),
         confirmed_count=max(row.confirmed_count for row in rows),
         last_confirmed_at=max((row.last_confirmed_at for row in rows if row.last_confirmed_at), default=None),

@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from chatbot.memory.denial import denials
+from chatbot.memory.denial import negations
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
 from chatbot.memory.maintenance.policy import Policy, RetentionRule, RowDecision, crowded, days_since, outlived
 from chatbot.memory.maintenance.report import Deed, Kind, MaintenanceReport
+from chatbot.memory.memorability import content
 from chatbot.memory.namespaces import may_cross
 from chatbot.memory.scope import Scope
-from chatbot.memory.telling import content
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
@@ -31,6 +31,7 @@ from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.row_state import RowState
+from chatbot.words import asks
 
 logger = logging.getLogger(__name__)
 
@@ -262,13 +263,13 @@ class Run:
         return [[rows[position] for position in group] for group in found]
 
     def _manner(self, row: Observation) -> Key:
-        """Return what rows must share to be alike, beside their words: denials, and whether they only ask."""
+        """Return what rows must share to be alike, beside their words: how often they negate, and whether they ask."""
         known = self._findings.manners.get(row.id)
         if known is None or known[0] != row.hash:
             if len(self._findings.manners) >= _KEPT_WORDS:
                 self._findings.manners.clear()
-            asks = (row.user_text or row.text()).rstrip().endswith(("?", "？"))
-            known = self._findings.manners[row.id] = (row.hash, (denials(row.text()), asks))
+            manner = negations(row.text()), asks(row.user_text or row.text())
+            known = self._findings.manners[row.id] = (row.hash, manner)
         return known[1]
 
     def _words_of(self, row: Observation) -> Words:

@@ -3,7 +3,7 @@
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
 change_feed   changes as they are made, which never end; in Python `AgentMemory.changes`
 conversation  a running turn: it is streamed, stopped, taken back and billed, and `chatbot` does it by chatting
-profile       slots of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
+profile       keys of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
 session_files the files of a session, which the terminal has on its disk
 users         all users of a server; `chatbot users` does the same for its owner
 """

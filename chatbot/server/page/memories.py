@@ -36,6 +36,7 @@ PART_NAMES = {
     "spill": "neighbouring messages",
     "session": "session",
     "meaning": "meaning",
+    "later": "said later about the same thing",
 }
 """Labels of the score details."""
 WEIGHED = PART_NAMES.keys() & set(ProfileSettings.__struct_fields__)

@@ -24,6 +24,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 _INJECTED = "injected"
 _EXCERPT = "excerpt injected"
+_QUOTED = "injected, quoted"
 _LISTED = "title injected"
 
 
@@ -40,7 +41,7 @@ class ConsideredRow:
     @property
     def is_injected(self) -> bool:
         """True if the model saw it."""
-        return self.verdict in {_INJECTED, _EXCERPT}
+        return self.verdict in {_INJECTED, _EXCERPT, _QUOTED}
 
 
 @router.get("/c/{session_id}/why")
@@ -92,6 +93,7 @@ async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[Co
     verdicts = {each: why.get(each, str(looked["verdict"])) for each, looked in looked_at.items()}
     verdicts |= dict.fromkeys(listed, _LISTED) | dict.fromkeys(injected, _INJECTED)
     verdicts |= dict.fromkeys(map(str, memory.get("excerpts", [])), _EXCERPT)
+    verdicts |= dict.fromkeys(map(str, memory.get("quoted", [])), _QUOTED)
     rows = await _rows(access, ids)
     return [
         ConsideredRow(

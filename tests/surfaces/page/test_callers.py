@@ -110,6 +110,6 @@ def _paths(served: Served) -> list[tuple[str, str]]:
     found = []
     for part in (login, chat, saying, sessions, memories, memory, tasks, profile, why, cost):
         for route in part.router.routes:
-            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", slot="x", name="x")
+            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", key="x", name="x")
             found += [(method, path) for method in route.methods if path != "/login"]
     return found

@@ -43,7 +43,7 @@ UNSAID = {
         "GET /v1/memories/search",
         "GET /v1/profile",
         "POST /v1/memories/purge",
-        "PUT /v1/profile/{slot}",
+        "PUT /v1/profile/{key}",
         "POST /v1/sessions/{session_id}/chat",
         "POST /v1/sessions/{session_id}/messages",
     ): "422",

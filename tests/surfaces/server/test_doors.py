@@ -29,10 +29,10 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/responses/{response}"): None,
     ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
     ("GET", "/v1/profile"): None,
-    ("PUT", "/v1/profile/{slot}"): {"value": "Oslo"},
-    ("DELETE", "/v1/profile/{slot}"): None,
-    ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
-    ("GET", "/v1/profile/{slot}/history"): None,
+    ("PUT", "/v1/profile/{key}"): {"value": "Oslo"},
+    ("DELETE", "/v1/profile/{key}"): None,
+    ("PUT", "/v1/profile/{key}/pin"): {"pinned": True},
+    ("GET", "/v1/profile/{key}/history"): None,
     ("GET", "/v1/profile/proposals"): None,
     ("POST", "/v1/profile/proposals/{memory_id}/accept"): None,
     ("DELETE", "/v1/profile/proposals/{memory_id}"): None,
@@ -113,8 +113,8 @@ GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
 NAMING = [
     route
     for route in ROUTES
-    if re.search("_id}|{response}|{slot}|{key}", route[1])
-    and route not in {("PUT", "/v1/profile/{slot}"), ("PUT", "/v1/memories/by-key/{key}")}
+    if re.search("_id}|{response}|{key}", route[1])
+    and route not in {("PUT", "/v1/profile/{key}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
 """Routes that name a session, a response, or something remembered."""
 NOWHERE = {"/openapi.json", "/v1/usage", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
@@ -123,9 +123,9 @@ PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 
 
 def proposal(value: str) -> Json:
-    """Return a memory that proposes a value for a slot of the profile."""
+    """Return a memory that proposes a value for a key of the profile."""
     return {"title": f"proposed: motto: {value}", "category": "profile",
-            "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
+            "metadata": {"line": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
 
 
 @dataclass
@@ -185,12 +185,8 @@ def _new_session(client: httpx.Client, _: Any) -> str:
     return session
 
 
-def _new_slot(client: httpx.Client, ids: Mapping[str, str]) -> str:
-    client.put(f"/v1/profile/{ids['slot']}", json={"value": "plugh"}).raise_for_status()
-    return ids["slot"]
-
-
 def _new_key(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    client.put(f"/v1/profile/{ids['key']}", json={"value": "plugh"}).raise_for_status()
     client.put(f"/v1/memories/by-key/{ids['key']}", json={"title": f"plugh {ids['key']}"}).raise_for_status()
     return ids["key"]
 
@@ -210,7 +206,6 @@ _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "other_id": _new("/v1/memories", {"title": "It is xyzzy now"}),
     "task_id": _new("/v1/tasks", {"title": "to do"}),
     "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
-    "slot": _new_slot,
     "key": _new_key,
     "response": _new("/v1/responses", {"model": "ada", "input": "my secret word is plugh", "store": True}),
 }
@@ -226,7 +221,6 @@ def nowhere(name: str) -> dict[str, str]:
     """Ids of nothing that is there, but for the name."""
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
-        "slot": f"slot {uuid.uuid4()}",
         "key": f"key {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,

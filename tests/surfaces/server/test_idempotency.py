@@ -163,8 +163,8 @@ def test_every_write_is_answered_again_by_a_server_that_was_started_anew() -> No
         }
         for name in ("proposal", "other"):
             made[name] = client.post("/v1/memories", json=proposal(name)).json()["id"]
-        for slot in ("drink", "pet"):
-            client.put(f"/v1/profile/{slot}", json={"value": "any"}).raise_for_status()
+        for key in ("drink", "pet"):
+            client.put(f"/v1/profile/{key}", json={"value": "any"}).raise_for_status()
         first = [_write(client, *write, made) for write in WRITES]
         assert all(answer.is_success for answer in first), [answer.text for answer in first]
         counts = _counts(client)

@@ -562,14 +562,20 @@ def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
 
 def test_the_profile_is_told_set_pinned_and_forgotten_with_its_history(served: Served) -> None:
     with served.client() as client:
-        session_id = _session(client)
-        _say(client, session_id, "I live in Berlin, near the river.")
-        [line] = client.get("/v1/profile").json()["data"]
-        assert (line["slot"], line["value"], line["by"]) == ("home", "Berlin", "rule")
+        assert client.put("/v1/profile/Home", json={"value": "Berlin"}).json()["key"] == "home"
         assert client.put("/v1/profile/home", json={"value": "Lisbon"}).json()["value"] == "Lisbon"
         assert client.put("/v1/profile/home/pin", json={"pinned": True}).status_code == 204
         [line] = client.get("/v1/profile").json()["data"]
         assert (line["value"], line["pinned"], line["by"]) == ("Lisbon", True, "person")
+        allergies = [{"value": "nuts", "sensitivity": "private"}, {"value": "cats", "also": True}]
+        for each in allergies:
+            client.put("/v1/profile/allergy", json=each).raise_for_status()
+        lines = client.get("/v1/profile").json()["data"]
+        assert {(each["value"], each["sensitivity"]) for each in lines if each["key"] == "allergy"} == {
+            ("nuts", "private"),
+            ("cats", "private"),
+        }
+        assert client.delete("/v1/profile/allergy").status_code == 204
         history = client.get("/v1/profile/home/history").json()["data"]
         assert [each["value"] for each in history] == ["Berlin", "Lisbon"]
         before = {"as_of": "2020-01-01T00:00:00Z"}
@@ -577,9 +583,11 @@ def test_the_profile_is_told_set_pinned_and_forgotten_with_its_history(served: S
         earlier = client.put("/v1/profile/home", json={"value": "Rome", "since": "2019-01-01T00:00:00Z"})
         assert (earlier.status_code, earlier.json()["value"]) == (200, "Rome"), earlier.text
         changed = client.get(f"/v1/memories/{line['id']}/history").json()
-        assert "lives in Lisbon" in str(changed)
+        assert "home: Lisbon" in str(changed)
         assert client.delete("/v1/profile/home").status_code == 204
-        assert client.get("/v1/profile").json()["data"] == []
+        empty = client.get("/v1/profile").json()
+        assert (empty["data"], empty["facets"]) == ([], {})
+        assert "needs the local encoders" in empty["notice"]
         assert client.put("/v1/profile/home/pin", json={}).status_code == 404
 
 
@@ -606,7 +614,7 @@ def test_what_was_true_is_asked_for_over_http(served: Served) -> None:
             assert client.get(path, params=asked | before).json()["data"] == [], path
             assert client.get(path, params=asked | {"known_at": "2020-01-01"}).json()["data"] == [], path
         [hit] = client.get("/v1/memories/recall", params={"q": "staging port"}).json()["data"]
-        assert (hit["memory"]["title"][:11], hit["changed_at"]) == ("The staging", None)
+        assert hit["memory"]["title"].startswith("The staging")
 
 
 def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:

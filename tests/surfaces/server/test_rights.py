@@ -29,17 +29,17 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/responses/{response}"): ("read", "read"),
     ("POST", "/v1/embeddings"): ("chat", "chat"),
     ("GET", "/v1/profile"): ("read", "read"),
-    ("GET", "/v1/profile/{slot}/history"): ("read", "read"),
-    ("PUT", "/v1/profile/{slot}"): ("write", "write"),
-    ("PUT", "/v1/profile/{slot}/pin"): ("write", "curate"),
-    ("DELETE", "/v1/profile/{slot}"): ("write", "curate"),
+    ("GET", "/v1/profile/{key}/history"): ("read", "read"),
+    ("PUT", "/v1/profile/{key}"): ("write", "write"),
+    ("PUT", "/v1/profile/{key}/pin"): ("write", "curate"),
+    ("DELETE", "/v1/profile/{key}"): ("write", "curate"),
     ("GET", "/v1/profile/proposals"): ("read", "read"),
     ("POST", "/v1/profile/proposals/{memory_id}/accept"): ("chat", "chat"),
     ("DELETE", "/v1/profile/proposals/{memory_id}"): ("write", "curate"),
     ("GET", "/i/{identity}/profile"): ("read", "read"),
-    ("GET", "/i/{identity}/profile/{slot}"): ("read", "read"),
+    ("GET", "/i/{identity}/profile/{key}"): ("read", "read"),
     ("POST", "/i/{identity}/profile"): ("write", "write"),
-    ("POST", "/i/{identity}/profile/{slot}"): ("write", "curate"),
+    ("POST", "/i/{identity}/profile/{key}"): ("write", "curate"),
     ("GET", "/v1/sessions"): ("read", "read"),
     ("POST", "/v1/sessions"): ("chat", "chat"),
     ("GET", "/v1/sessions/search"): ("read", "read"),
@@ -151,13 +151,13 @@ BESIDE: dict[Route, set[str]] = {
     ("POST", "/v1/memories/purge"): {"read"},
     ("POST", "/v1/chat/completions"): {"chat"},
     ("POST", "/v1/responses"): {"chat"},
-    ("PUT", "/v1/profile/{slot}"): {"read", "chat"},
+    ("PUT", "/v1/profile/{key}"): {"read", "chat"},
     ("POST", "/v1/profile/proposals/{memory_id}/accept"): {"read", "write"},
     ("DELETE", "/v1/profile/proposals/{memory_id}"): {"read"},
-    ("PUT", "/v1/profile/{slot}/pin"): {"read", "chat"},
-    ("DELETE", "/v1/profile/{slot}"): {"read", "chat"},
+    ("PUT", "/v1/profile/{key}/pin"): {"read", "chat"},
+    ("DELETE", "/v1/profile/{key}"): {"read", "chat"},
     ("POST", "/i/{identity}/profile"): {"read", "chat"},
-    ("POST", "/i/{identity}/profile/{slot}"): {"read", "chat"},
+    ("POST", "/i/{identity}/profile/{key}"): {"read", "chat"},
     **{
         ("POST", f"/i/{{identity}}/{path}"): {"read"}
         for path in ("say", *(f"c/{{session_id}}/{deed}" for deed in ("say", "stop", "retry", "edit")))
@@ -172,10 +172,10 @@ PAGE_QUERIES = {"earlier": {"before": "1"}, "later": {"after": "0"}, "noted": {"
 BODIES: dict[Route, Json] = {
     ("PUT", "/v1/users/quota"): {"day_usd": 1},
     ("POST", "/i/{identity}/memory"): {"title": "by hand"},
-    ("PUT", "/v1/profile/{slot}"): {"value": "Lisbon"},
-    ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
-    ("POST", "/i/{identity}/profile"): {"slot": "drink", "value": "tea"},
-    ("POST", "/i/{identity}/profile/{slot}"): {"deed": "pin"},
+    ("PUT", "/v1/profile/{key}"): {"value": "Lisbon"},
+    ("PUT", "/v1/profile/{key}/pin"): {"pinned": True},
+    ("POST", "/i/{identity}/profile"): {"key": "drink", "value": "tea"},
+    ("POST", "/i/{identity}/profile/{key}"): {"deed": "pin"},
     ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
     ("POST", "/v1/sessions"): {"title": "new"},
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
@@ -246,15 +246,13 @@ class World:
                 ids["name"] = receipt["attachments"][0]["blob"] if files else ids["name"]
                 said_at = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
                 ids["at"] = said_at
-            if "{slot}" in path:
-                ids["slot"] = f"slot {uuid.uuid4()}"
-                client.put(f"/v1/profile/{ids['slot']}", json={"value": "Berlin"}).raise_for_status()
             if path.endswith(("/memory/hide", "/memory/restore")):
                 ids["id"] = client.post("/v1/memories", json={"title": f"The word is {uuid.uuid4()}"}).json()["id"]
             if path.endswith("/memory/restore"):
                 client.delete(f"/v1/memories/{ids['id']}")
             if "{key}" in path:
                 ids["key"] = f"key {uuid.uuid4()}"
+                client.put(f"/v1/profile/{ids['key']}", json={"value": "Berlin"}).raise_for_status()
                 draft = {"title": f"under {ids['key']}"}
                 client.put(f"/v1/memories/by-key/{ids['key']}", json=draft).raise_for_status()
             name = next((each for each in ("memory_id", "task_id", "fact_id") if f"{{{each}}}" in path), "")
@@ -290,7 +288,7 @@ class World:
 
 def _is_of_ones_own(route: Route) -> bool:
     """Return whether it is about one's own profile, whoever asks."""
-    return "{slot}" in route[1] or "proposals/" in route[1]
+    return "/profile/{key}" in route[1] or "proposals/" in route[1]
 
 
 def _unlike(kind: str) -> Json:
@@ -439,12 +437,12 @@ def test_what_is_proposed_to_another_is_not_there_whatever_the_rights(world: Wor
         assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile/proposals").json()["data"]]
 
 
-@pytest.mark.parametrize("route", [route for route in NEEDS if "{slot}" in route[1]], ids=str)
+@pytest.mark.parametrize("route", [route for route in NEEDS if "/profile/{key}" in route[1]], ids=str)
 def test_the_profile_of_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
     ids = world.made(route[1], world.owner)
     world.allow(RIGHTS)
     answer = world.ask(route, ids)
-    assert answer.status_code == (200 if route == ("PUT", "/v1/profile/{slot}") else 404), answer.text
+    assert answer.status_code == (200 if route == ("PUT", "/v1/profile/{key}") else 404), answer.text
     with world.served.client(world.owner) as client:
-        [line] = [each for each in client.get("/v1/profile").json()["data"] if each["slot"] == ids["slot"]]
+        [line] = [each for each in client.get("/v1/profile").json()["data"] if each["key"] == ids["key"]]
     assert (line["value"], line["pinned"]) == ("Berlin", False)
