@@ -21,7 +21,7 @@ class EmbeddingResult:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a text is, judged by heads that were trained on labelled lines. See `training/README.md`."""
+    """The judgement of a text by heads that were trained on labelled lines. See `training/README.md`."""
 
     needs_memory: bool
     """An answer needs what the person told earlier."""
@@ -30,7 +30,7 @@ class Judgement:
     orders_a_model: int
     """How much it reads like an order to a model: 0 not, 1 it may be one, 2 it surely is."""
     facets: tuple[str, ...]
-    """What a statement is about, such as `home`, the surest first."""
+    """The topics of a statement, such as `home`, the surest first."""
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False

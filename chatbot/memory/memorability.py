@@ -1,4 +1,4 @@
-"""What is worth remembering: of tool runs by a score from 0 to 1 and a gate, of exchanges by a judgement. Pure.
+"""Decide what to remember: of tool runs by a score from 0 to 1 and a gate, of exchanges by a judgement. Pure.
 
     score = substance x distinctiveness x (1 + salience + weight of the type) / 3
 

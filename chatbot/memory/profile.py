@@ -67,7 +67,7 @@ NEEDS_ENCODERS = (
 
 @dataclass(frozen=True, slots=True)
 class FacetStatement:
-    """What a person said, on one line in their own words, cut where it is long."""
+    """A person's statement, on one line in their own words, cut where it is long."""
 
     id: str
     said_at: datetime
@@ -80,7 +80,7 @@ class FacetStatement:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a person: the lines of their profile, and what they said last, by facet."""
+    """The lines of a person's profile, and their last statements by facet."""
 
     lines: Sequence[Line]
     facets: Mapping[str, Sequence[FacetStatement]] = field(default_factory=dict)

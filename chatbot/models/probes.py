@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
 FACET = "facet:"
-"""What the names of facets' heads begin with."""
+"""Prefix of the names of facets' heads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,7 +327,7 @@ class Line(Shape):
 
 
 class FacetStatement(Shape):
-    """What the person said."""
+    """A statement in the person's own words."""
 
     id: str
     """The id of the memory that holds it."""
@@ -338,12 +338,12 @@ class FacetStatement(Shape):
 
 
 class Profile(Shape):
-    """What is known of the person."""
+    """The profile of the person, and their last statements by facet."""
 
     data: tuple[Line, ...] = Field(validation_alias="lines")
     """The lines of the profile, pinned ones first."""
     facets: dict[str, tuple[FacetStatement, ...]]
-    """What the person said last, newest first, by facet: `home`, `work`, `family` and so on."""
+    """The person's last statements, newest first, by facet: `home`, `work`, `family` and so on."""
     notice: str
     """Why there are no facets, where they cannot be listed."""
 

@@ -103,6 +103,20 @@ SAID = [
 
 
 @pytest.mark.usefixtures("with_encoders")
+async def test_a_message_that_needs_no_memory_recalls_nothing_and_the_receipt_says_so(tmp_path: Path) -> None:
+    async with open_memory(tmp_path) as memory:
+        kept = await memory.remember("My sister Anna cooks every egg for seven minutes")
+        told = await memory.context("What did I tell you about my sister?")
+        general = await memory.context("How long do I boil an egg?")
+        assert (told.receipt["injected"], told.receipt["judged"]["needs_memory"]) == ([kept.id], True)
+        assert (general.text, general.receipt["considered"], general.receipt["judged"]["needs_memory"]) == (
+            "",
+            [],
+            False,
+        )
+
+
+@pytest.mark.usefixtures("with_encoders")
 async def test_record_keeps_what_the_chat_keeps(tmp_path: Path, memory: AgentMemory) -> None:
     session = await memory.session("same")
     recorded: list[str | None] = []

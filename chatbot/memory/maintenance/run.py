@@ -39,7 +39,7 @@ WHO = "maintenance"
 _LEAST = 3
 """Least number of rows for a digest."""
 _LEAST_WORDS = 4
-"""Different words a row needs, pleasantries aside, to be compared with others: "Sure!" has too few."""
+"""Different content words that a row needs to be compared with others: "Sure!" has too few."""
 _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000

@@ -297,7 +297,7 @@ class _Response:
 
     @property
     def _part(self) -> dict[str, Any]:
-        """What holds the text of the last item: its part, or the item itself."""
+        """The holder of the last item's text: its part, or the item itself."""
         item = self._items[-1]
         part: dict[str, Any] = item[_PARTS[item["type"]][0]][0] if item["type"] in _PARTS else item
         return part
