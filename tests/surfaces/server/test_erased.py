@@ -101,11 +101,11 @@ class Client:
         body = asked and (BODIES.get(path) or self._planted(asked["content"]["application/json"]["schema"]))
         text = f"{path} {json.dumps(body)}"
         ids = {name: self.ask("POST", f"/v1/{kind}")["id"] for name, kind in BY_ID.items() if f"{{{name}}}" in text}
-        if "{slot}" in path and (method, path) != ("PUT", "/v1/profile/{slot}"):
-            self.ask("PUT", "/v1/profile/{slot}")
+        if "/profile/{key}" in path and (method, path) != ("PUT", "/v1/profile/{key}"):
+            self.ask("PUT", "/v1/profile/{key}")
         answer = self._client.request(
             method,
-            path.format(**ids, slot=f"{WORD} slot", key=f"{WORD} key"),
+            path.format(**ids, key=f"{WORD} key"),
             json=body and {key: ids.get(str(value)[1:-1], value) for key, value in body.items()},
             params={"user": USER} if path.startswith("/v1/users") else {},
             headers={"Idempotency-Key": str(uuid.uuid4())},
