@@ -303,9 +303,9 @@ class McpServerSettings(Section, frozen=True):
     """Headers of each request; values may be `env:VARIABLE`."""
     allow: tuple[str, ...] | None = None
     """Tools offered to the model; None: all."""
-    confirm: Literal["destructive", "never"] | tuple[str, ...] = "destructive"
-    """Tools whose calls need consent; by default those that do not declare to be harmless."""
-    trust: tuple[str, ...] = ()
+    trust: Literal["read-only", "all"] | tuple[str, ...] = ()
+    """Tools whose calls need no consent: those that declare to read only, all, or these."""
+    unjudged: tuple[str, ...] = ()
     """Tools offered although their description reads like an instruction."""
     timeout_s: Positive = 60.0
     """Longest wait for the result of a tool."""

@@ -792,7 +792,7 @@ async def state_fact(
 async def retract_fact(context: Context, fact_id: FactOne, *, purge: Purge = False) -> None:
     """Withdraw a fact.
 
-    The journal still holds it, unless it is purged.
+    The journal holds it until it is purged, now or later.
     """
     await (context.memories.purge_fact if purge else context.memories.retract_fact)(fact_id)
 

@@ -344,7 +344,7 @@ class Runtime(AsyncResource):
         self._is_terminal = is_terminal
         self._former: list[Model] = []
         self._others: dict[str, Model] = {}
-        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
+        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
         self.hooks = Hooks(
             config=self.config,
             identity=self.setup.identity.name,
@@ -700,3 +700,9 @@ def _judge(spec: ToolSpec) -> str | None:
     from chatbot.chat.governor import judge_tool  # loaded late: its patterns take long to compile
 
     return judge_tool(spec)
+
+
+def _clean(text: str) -> str:
+    from chatbot.chat.role_marks import without_role_marks
+
+    return without_role_marks(text)

@@ -120,8 +120,8 @@ class View:
     principal: str = OWNER
     rights: frozenset[Right] = EVERY_RIGHT
     erasing: bool = False
-    """True to include rows of unknown sensitivity, at full clearance, and facts whose source is not current: for
-    deletion, never in results."""
+    """True to include rows of unknown sensitivity, at full clearance, and facts that were retracted or whose source is
+    not current: for deletion, never in results."""
     expects: frozenset[str] | None = None
     """Versions of which each row that is changed or replaced must have one, see `version_of`; `*` is any, and
     None expects nothing."""

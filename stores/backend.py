@@ -96,10 +96,6 @@ class Lines(ABC):
         """Return every record, oldest first; an empty list where there are none."""
         return list(self.newest_first())[::-1]
 
-    @abstractmethod
-    def set_aside(self) -> str:
-        """Keep the records under another name, and begin anew; returns that name, empty where there were none."""
-
     def holds(self, name: str, values: Collection[str]) -> bool:
         """Return whether the field `name` of any record has one of these values."""
         return any(record.get(name) in values for record in self.newest_first())

@@ -338,7 +338,10 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """The triples that fit, newest first. One that has a source is seen as long as that is current and seen."""
+        """The triples that fit, newest first. One that has a source is seen as long as that is current and seen.
+
+        A view that erases also sees those that were retracted, or whose source is not current or damaged.
+        """
 
     @abstractmethod
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:

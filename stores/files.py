@@ -47,8 +47,11 @@ _SETTLED_NS = 50_000_000
 
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-Mend = Callable[[bytes], tuple[int, bytes]]
-"""Function from the last bytes of a file to the number to cut off and the bytes to add before an append."""
+Mend = Callable[[bytes, int], tuple[int, bytes]]
+"""Function from the last bytes of a file, and its size, to the number to cut off and the bytes to add before an append.
+
+It is asked again with more of the file where it would cut off all that it was given.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def below(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in (*folders, *files))
 
 
-def mend_lines(tail: bytes) -> tuple[int, bytes]:
+def mend_lines(tail: bytes, _: int) -> tuple[int, bytes]:
     """`Mend` of files with one record a line: cut zeros, and end a torn last line so that it stays separate."""
     sound = tail.rstrip(b"\0")
     return len(tail) - len(sound), b"\n" if sound and not sound.endswith(b"\n") else b""
@@ -223,7 +226,7 @@ class Folder:
                 if durable:
                     self.sync()
             elif Stamp.of(status) != known:
-                _mend(file, self.path / name, status.st_size, mend)
+                self._mend(file, name, status.st_size, mend)
             yield Appender(file)
 
     def sync(self) -> None:
@@ -245,10 +248,29 @@ class Folder:
 
     def set_aside(self, name: str) -> str:
         """Rename a damaged file so that it is neither read nor overwritten; returns its new name."""
-        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        aside = f"{name}.damaged-{moment}"
+        aside = f"{name}.damaged-{_moment()}"
         self.rename(name, aside)
         return aside
+
+    def _mend(self, file: int, name: str, size: int, mend: Mend) -> None:
+        reach = _TAIL_BYTES
+        tail = read_between(file, max(0, size - reach), size)
+        while (found := mend(tail, size))[0] == len(tail) < size:
+            reach *= 8
+            tail = read_between(file, max(0, size - reach), size)
+        cut, missing = found
+        path, lost = self.path / name, tail[len(tail) - cut :].rstrip(b"\0")
+        if b"\n" in lost:  # more than half a header, of which nobody has use
+            aside = f"{name}.damaged-{_moment()}"
+            self.create(aside, lost)
+            logger.warning("the last entry of %s was cut off: what was written of it is kept as %s", path, aside)
+        elif cut:
+            logger.warning("cut %d bytes that were never promised off the end of %s: %r", cut, path, lost[:80])
+        if cut:
+            os.ftruncate(file, size - cut)
+        if missing:
+            logger.warning("ended the torn last entry of %s", path)
+            _write_whole(file, missing)
 
     @contextmanager
     def _file(self, name: str, flags: int) -> Iterator[int]:
@@ -444,19 +466,8 @@ def _acquire(lock: int, path: Path, timeout_s: float) -> None:
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
 
-def _mend(descriptor: int, path: Path, size: int, mend: Mend) -> None:
-    cut = _TAIL_BYTES
-    missing = b""
-    while cut == _TAIL_BYTES and size:
-        tail = os.pread(descriptor, min(_TAIL_BYTES, size), max(0, size - _TAIL_BYTES))
-        cut, missing = mend(tail)
-        if cut:
-            logger.warning("cut %d bytes that were never promised off the end of %s: %r", cut, path, tail[-cut:][:80])
-            size -= cut
-            os.ftruncate(descriptor, size)
-    if missing:
-        logger.warning("ended the torn last entry of %s", path)
-        _write_whole(descriptor, missing)
+def _moment() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
 
 
 def read_between(descriptor: int, start: int, end: int | None = None) -> bytes:

@@ -171,11 +171,6 @@ class MemoryLines(Lines):
         records = deepcopy(self._records[0 if starts_over else end :])
         return Reading(records, (self._rewrites, len(self._records)), starts_over)
 
-    def set_aside(self) -> str:
-        """Drop all records: there is no file to set aside."""
-        self.rewrite(lambda _: None)
-        return ""
-
     class _Pen:
         def __init__(self, lines: MemoryLines) -> None:
             self._lines = lines

@@ -84,6 +84,7 @@ class InMemoryObservations(ObservationStore):
         """Places of the events of each row among all there ever were."""
         self._written = 0
         self._triples: dict[str, Triple] = {}
+        self._retracted: set[str] = set()
         self._numbers: dict[str, int] = {}
         self._model = ("", 0)
         self._vectors: dict[str, tuple[object, Vector]] = {}
@@ -311,7 +312,10 @@ class InMemoryObservations(ObservationStore):
         found = [
             fact if fact.source is None else as_strict_as(fact, current[fact.source])
             for fact in self._triples.values()
-            if may_see(fact, view) and (fact.source is None or fact.source in current) and fact_fits(fact, wanted)
+            if may_see(fact, view)
+            and (view.erasing or fact.id not in self._retracted)
+            and (fact.source is None or fact.source in current)
+            and fact_fits(fact, wanted)
         ]
         return found[::-1][: check_limit(limit)]
 
@@ -332,7 +336,8 @@ class InMemoryObservations(ObservationStore):
         """Remove rows, and what was derived from them; no journal is written."""
         everything = view.asking_all()
         asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
-        facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
+        stated = self._triples
+        facts = [each for each in dict.fromkeys(ids) if each in stated and may_name(stated[each], view, self)]
         derived = set() if alone else set(made_from(asked, self.derived_from))
         gone = [each for each in asked if each in self._rows] + [each for each in self._rows if each in derived]
         if not gone and not facts:
@@ -387,8 +392,8 @@ class InMemoryObservations(ObservationStore):
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """Return a fact by its id."""
-        return self._triples.get(triple_id)
+        """Return a fact by its id, unless it was taken back."""
+        return None if triple_id in self._retracted else self._triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
         """Return the ids of the rows that were derived from this one."""
@@ -442,8 +447,9 @@ class InMemoryObservations(ObservationStore):
                 self._add(event, event.row)
             if event.triple is not None:
                 self._triples[event.triple.id] = event.triple
+                self._retracted.discard(event.triple.id)
             if event.kind == "retract":
-                self._triples = {key: fact for key, fact in self._triples.items() if key not in event.ids}
+                self._retracted.update(event.ids)
                 continue
             for each in event.ids:
                 self._rows[each] = applied(self._rows[each], event)

@@ -98,6 +98,10 @@ class TranscriptFile:
             for name in (NAME, ARCHIVE_NAME):
                 if n > len(dropped):
                     dropped = _cut_last(folder, name, n - len(dropped)) + dropped
+            if n > len(dropped):  # all of them: what was cut off and set aside goes along
+                for name in folder.names():
+                    if name.startswith(f"{NAME}.damaged-"):
+                        folder.remove(name)
         return dropped
 
     def _look(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
@@ -110,7 +114,7 @@ class TranscriptFile:
             is_settled = before.is_settled()
             offset = max(0, before.size - reach)
             data = folder.read(NAME, offset)
-            if data and not data.endswith(b"\n\n"):
+            if not _is_sound(data, offset):
                 if not may_wait:
                     return None
                 data = _read_steady(folder, offset)
@@ -234,10 +238,10 @@ def _read_steady(folder: Folder, offset: int = 0) -> bytes:
     while True:
         now = folder.stamp(NAME)
         data = _read_raw(folder, NAME, offset)
-        if not data or data.endswith(b"\n\n"):
+        if _is_sound(data, offset):
             return data
         if now is not None and now == seen and (now.is_settled() or time.monotonic() - since > _STEADY_S):
-            return _sound(data)
+            return _sound(data, offset)
         if now != seen:
             seen, since = now, time.monotonic()
         time.sleep(_PAUSE_S)
@@ -250,11 +254,16 @@ def _read_raw(folder: Folder, name: str, offset: int = 0, end: int | None = None
         return b""
 
 
-def _read_sound(folder: Folder, name: str, offset: int = 0, end: int | None = None) -> bytes:
+def _read_sound(folder: Folder, name: str, end: int | None = None) -> bytes:
     """Return the file as repaired by the next append; empty if it does not exist."""
-    return _sound(_read_raw(folder, name, offset, end))
+    return _sound(_read_raw(folder, name, end=end))
 
 
-def _sound(data: bytes) -> bytes:
-    cut, missing = transcript.mend(data)
+def _is_sound(data: bytes, offset: int) -> bool:
+    return not data or transcript.mend(data, offset + len(data)) == (0, b"")
+
+
+def _sound(data: bytes, offset: int = 0) -> bytes:
+    """Return the bytes from `offset` to the end of a transcript as repaired by the next append."""
+    cut, missing = transcript.mend(data, offset + len(data))
     return data[: len(data) - cut] + missing

@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import asdict, dataclass
 from itertools import count, islice
 
+from chatbot.memory.session_catalog import FAILURES as LINES
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.home import Home
 
-LINES = "hook_failures"
 _KEPT = 50
 _SLACK = 50
 _LONGEST = 500
@@ -33,9 +33,9 @@ class Failures:
     def __init__(self, place: Place | Home | None) -> None:
         self._lines = open_place(place).lines(LINES)
 
-    def acknowledge(self) -> str:
-        """Begin anew; what was written down is set aside, as what is returned."""
-        return self._lines.set_aside()
+    def acknowledge(self) -> None:
+        """Delete what was written down."""
+        self._lines.rewrite(lambda _: None)
 
     async def add(self, failure: Failure) -> None:
         """Write a failure. Raises a `StoreError` where that is not possible."""

@@ -79,7 +79,27 @@ def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = 
 
 
 async def erasure(scope: Scope, target: Target) -> Erasure:
-    """Return what erasing the target would take, as far as the caller may see. Raises `MissingRight` without `read`."""
+    """Return what erasing the target would take, as far as the caller may see. Raises `MissingRight` without `read`.
+
+    Facts that were taken back or are of outdated sources are among it, for they go too.
+    """
+    return _shown(await _all(replace(scope, erasing=True), target))
+
+
+def _shown(going: Erasure) -> Erasure:
+    """Return an erasure without the rows and facts that no caller may see."""
+    direct = len(going.observations) - going.derived
+    rows = [row for row in going.observations if row.sensitivity != "unknown"]
+    return replace(
+        going,
+        observations=tuple(rows),
+        derived=sum(row.sensitivity != "unknown" for row in going.observations[direct:]),
+        facts=tuple(fact for fact in going.facts if fact.sensitivity != "unknown"),
+    )
+
+
+async def _all(scope: Scope, target: Target) -> Erasure:
+    """Return everything that goes with the target. The scope has to be one that erases."""
     named = {row.id: row for row in await _named(scope, target)}
     derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
     rows = (*named.values(), *derived.values())
@@ -101,7 +121,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
         await scope.gone(guards_of(known), gone)
         scope.changed("purge", gone)
         return Erasure(erased=tuple(gone))
-    going = await erasure(scope, target)
+    going = await _all(scope, target)
     _check_expected(scope, [row for row in going.observations if row.id in target.ids])
     marks = [mark for row in going.observations for mark in marks_of(row)]
     await scope.bar([*marks, *(mark for fact in going.facts for mark in marks_of_fact(fact))])
@@ -112,8 +132,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     await scope.gone(guards_of(going.observations), gone)
     scope.changed("purge", gone)
     await scope.unsaid(going.observations, erased=gone)
-    told = tuple(row for row in going.observations if row.sensitivity != "unknown")  # which goes, and is never shown
-    return replace(going, observations=told, erased=tuple(gone))
+    return replace(_shown(going), erased=tuple(gone))
 
 
 def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 
 from chatbot.memory.inputs import takes
-from chatbot.memory.origins import marks_of_fact
 from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
@@ -85,22 +84,23 @@ class Facts(ScopedOperations):
         return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
 
     async def purge_fact(self, fact_id: str) -> None:
-        """Erase a fact permanently, from every file. Raises `UnknownObservation` if there is none of that id."""
+        """Erase a fact permanently, from every file, also one that was taken back.
+
+        Raises `UnknownObservation` if there is none of that id.
+        """
+        from chatbot.memory.erasure import Target, erase
+
         scope = self._scope()
         scope.check("erase")
         unknown = UnknownObservation(f"no fact has the id {fact_id}")
         if await scope.store.history(scope.acting(SENSITIVITIES), fact_id):
             raise unknown  # it is an observation
         try:
-            wanted = FactFilter(ids=frozenset({fact_id}))
-            known = await scope.store.facts(scope.acting(SENSITIVITIES), wanted)
-            await scope.bar([mark for fact in known for mark in marks_of_fact(fact)])
-            gone = await scope.store.purge(scope.acting(), [fact_id], alone=True)
+            await erase(scope, Target(ids=(fact_id,)))
         except UnknownObservation:
             raise unknown from None
-        scope.changed("purge", gone)
 
     async def retract_fact(self, fact_id: str) -> None:
-        """Take a fact back; the journal still tells of it. Raises `UnknownObservation` where there is no such fact."""
+        """Take a fact back; the journal holds it until it is erased. Raises `UnknownObservation` for no such fact."""
         scope = self._scope()
         await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))

@@ -190,7 +190,7 @@ class Scope:
     principal: str = OWNER
     rights: frozenset[Right] = EVERY_RIGHT
     erasing: bool = False
-    """True to find rows without a class and facts of outdated sources too, to delete them."""
+    """True to find rows without a class and facts that were retracted or of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
     """Expected version, as in `View.expects`."""
     made: dict[str, str] | None = None

@@ -65,6 +65,8 @@ class SessionFilter:
         return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)
 
 
+FAILURES = "hook_failures"
+"""The lines with failures of hooks: such a message may quote what was said."""
 _NOBODYS = "00000000-0000-7000-8000-000000000000"
 
 Wanted = Callable[[SessionRecord], bool]
@@ -219,6 +221,8 @@ class SessionCatalog(Closable):
 
     def _delete(self, record: SessionRecord) -> None:
         self._sessions.delete(record.id)
+        failures = self._backend.lines(FAILURES)
+        failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
         self._notices.of_session("session.deleted", record)
 
     def _receipts(self, session: SessionRef) -> Lines:

@@ -18,6 +18,7 @@ from chatbot.memory.erasure import bar_derived, guards_of
 from chatbot.memory.namespaces import user_of
 from chatbot.memory.origins import marks_of, marks_of_fact
 from chatbot.memory.record import SessionRecord
+from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES, check_may
 from chatbot.stores.base import KeyValueStore, TranscriptStore
@@ -34,6 +35,7 @@ class User:
     namespace: str
     user: str | None
     memories: int
+    """Rows and facts, of any status."""
     sessions: int
     used_at: datetime | None
     """Time of their last use of a session."""
@@ -111,6 +113,8 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         erased.update(await _erase_rows(memory))
+    failures = memory.backend.lines(FAILURES)
+    await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)  # anybody's
     await asyncio.to_thread(memory.notices.of_erased_user, memory.namespace)
     return UserErasure(len(erased), tuple(record.id for record in records))
 
@@ -136,13 +140,14 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
-    """Return how many rows each namespace holds."""
+    """Return how many rows and facts each namespace holds, of those that an erasure would find."""
     try:
         scope = memory.memories().scope
     except UnsupportedOperation:
         return Counter()
-    scope = replace(scope, across=True)  # what is not inside is left out by the caller
-    found: Counter[str] = Counter()
+    scope = replace(scope, across=True, erasing=True)  # what is not inside is left out by the caller
+    facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
+    found = Counter(fact.namespace for fact in facts)
     after = None
     while True:
         wanted = Filter(statuses=STATUSES)

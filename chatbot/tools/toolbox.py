@@ -191,7 +191,7 @@ class Toolbox:
         if self._confirm is None:
             raise ToolError(
                 f"{call.name!r} needs the user's consent, which cannot be asked for here: "
-                "call it in a chat in the terminal, or change `confirm` of its server"
+                "call it in a chat in the terminal, or name it in `trust` of its server"
             )
         answer = await self._confirm(call)
         return ("once" if answer else "denied") if isinstance(answer, bool) else answer

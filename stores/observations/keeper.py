@@ -410,7 +410,8 @@ class Keeper:
         everything = view.asking_all()
         with self._alone() as writing:
             asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
-            facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
+            stated = self._table.triples
+            facts = [each for each in dict.fromkeys(ids) if each in stated and may_name(stated[each], view, self)]
             derived = [] if alone else made_from(asked, self.derived_from)
             gone = [each for each in asked if each in self._table.numbers]
             gone += sorted(derived, key=self._table.numbers.__getitem__)
@@ -428,8 +429,7 @@ class Keeper:
             for number in numbers:
                 self._bodies.pop(number, None)
             self._table.erase(numbers)
-            for each in facts:
-                self._table.triples.pop(each, None)
+            self._table.erase_triples(facts)
             self.search.erase(numbers)  # again, for a process that read the rows before may have indexed them meanwhile
         return seen + facts
 
@@ -545,8 +545,8 @@ class Keeper:
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """Return a fact of the table by its id."""
-        return self._table.triples.get(triple_id)
+        """Return a fact of the table by its id, unless it was taken back."""
+        return None if triple_id in self._table.retracted else self._table.triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
         """Return the ids of the rows that were derived from this one."""
@@ -841,16 +841,19 @@ class Keeper:
         return self._row(number) if self._table.texts[number] else None
 
     def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
+        table = self._table
         flags = self._seen(view, STATUSES if view.erasing else ("active",))
-        numbers, triples = self._table.numbers, self._table.triples
-        facts = [fact for key, fact in triples.items() if key in wanted.ids] if wanted.ids else triples.values()
-        return [
-            fact if fact.source is None else as_strict_as(fact, self._table.guard(numbers[fact.source])[1])
-            for fact in facts
-            if may_see(fact, view)
-            and (fact.source is None or (fact.source in numbers and flags[numbers[fact.source]]))
-            and fact_fits(fact, wanted)
-        ]
+        found = []
+        facts = (
+            [each for key, each in table.triples.items() if key in wanted.ids] if wanted.ids else table.triples.values()
+        )
+        for fact in facts:
+            source = table.numbers.get(fact.source or "")
+            is_there = (view.erasing or fact.source is None) if source is None else flags[source]
+            is_stated = view.erasing or fact.id not in table.retracted
+            if is_there and is_stated and may_see(fact, view) and fact_fits(fact, wanted):
+                found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
+        return found
 
     def _is_snapshot_due(self) -> bool:
         """Return whether a server that begins would have to read many lines behind the snapshot that it finds."""

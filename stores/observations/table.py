@@ -138,6 +138,8 @@ class Table:
         """Number of lines of the journal."""
         self.use_lines = 0
         """Number of lines that only count uses."""
+        self.retracted: set[str] = set()
+        """The ids of the facts that were taken back."""
         self._awaited: dict[int, str] = {}
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
@@ -163,7 +165,7 @@ class Table:
 
     @cached_property
     def triples(self) -> dict[str, Triple]:
-        """The facts, by id."""
+        """The facts, by id, those that were taken back too: erasure has to find them."""
         return {fact.id: fact for fact in map(parse_triple, self._read("triples", []))}
 
     @cached_property
@@ -194,6 +196,7 @@ class Table:
             "after": _json(self.after),
             "sessions": _json(self.sessions),
             "triples": _json([fact.as_json() for fact in self.triples.values()]),
+            "retracted": _json(sorted(self.retracted)),
         }
 
     def about(self) -> dict[str, Any]:
@@ -210,6 +213,7 @@ class Table:
         table.ids = Ids(parts["ids"], _numbers("I", parts["gone"]), _numbers("I", parts["order"]))
         table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
         table.lines, table.use_lines = about["lines"]
+        table.retracted = set(json.loads(bytes(parts["retracted"])))
         ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
         table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
         return table
@@ -303,7 +307,13 @@ class Table:
         for number in numbers:
             self._erase(self.ids[number], number)
         self.labels.erase(numbers)
-        self.triples = {key: fact for key, fact in self.triples.items() if fact.source not in gone}
+        self.erase_triples(key for key, fact in list(self.triples.items()) if fact.source in gone)
+
+    def erase_triples(self, ids: Iterable[str]) -> None:
+        """Forget facts."""
+        for each in ids:
+            self.triples.pop(each, None)
+            self.retracted.discard(each)
 
     def _erase(self, row_id: str, number: int) -> None:
         self.ids.erase(row_id)
@@ -599,11 +609,12 @@ class Table:
 
     def fold_triples(self, event: Event) -> None:
         """A fact was stated or taken back."""
-        if event.triple is not None:
-            self.triples.setdefault(event.triple.id, event.triple)
+        fact = event.triple
+        if fact is not None and (fact.id not in self.triples or fact.id in self.retracted):
+            self.triples[fact.id] = fact
+            self.retracted.discard(fact.id)
         if event.kind == "retract":
-            for each in event.ids:
-                self.triples.pop(each, None)
+            self.retracted.update(self.triples.keys() & event.ids)
 
     def _consolidation(self, number: int) -> tuple[float | None, datetime, int] | None:
         if not self.consolidated_at[number]:

@@ -35,7 +35,6 @@ ASIDE = "set-aside"
 """Folder in an identity's memory that whole folders are moved to."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _STRAY_AFTER_S = 3600.0
-_TAIL_BYTES = 4096
 _NAMED = 3
 
 Understand = Callable[[bytes], object]
@@ -296,9 +295,9 @@ def _transcript(path: Path, name: str) -> Iterator[Flaw]:
     except FileNotFoundError:
         return
     whole = partial(_made_whole, path, name)
-    cut, missing = transcript.mend(data[-_TAIL_BYTES:])
+    cut, missing = transcript.mend(data)
     if cut:
-        what = f"the end of {path / name} is damaged: {cut} bytes are not text"
+        what = f"the end of {path / name} is damaged: {cut} bytes are no whole entry"
         yield Flaw("sessions", "bad", what, mend=whole)
     elif missing:
         what = f"the last entry of {path / name} is incomplete: the write was interrupted, or it was edited"
@@ -329,7 +328,7 @@ def _made_whole(path: Path, name: str) -> str:
     with locked(path) as folder:
         aside = _copy_aside(folder, name)
         data = folder.read(name)
-        cut, missing = transcript.mend(data[-_TAIL_BYTES:])
+        cut, missing = transcript.mend(data)
         whole = data[: len(data) - cut] + missing
         folder.replace(name, whole.decode(errors="replace").encode())
     return f"repaired; the original is kept as {aside}"

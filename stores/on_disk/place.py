@@ -142,11 +142,6 @@ class FileLines(Lines):
             return Reading([], None, starts_over=True)
         return Reading(records, (now.inode, end), starts_over)
 
-    def set_aside(self) -> str:
-        """Rename the file and return its new name; empty if there is none."""
-        with self._place.alone() as folder:
-            return folder.set_aside(self._name) if folder.stamp(self._name) else ""
-
     def holds(self, name: str, values: Collection[str]) -> bool:
         """Search the lines for these values without decoding them."""
         wanted = [f'"{name}":"{value}"'.encode() for value in values]

@@ -139,14 +139,6 @@ class PostgresLines(Lines):
         records = [record_of(text.encode()) for _, text in found]
         return Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
 
-    def set_aside(self) -> str:
-        """Rename the lines and return the new name; empty if there were none."""
-        aside = f"{self._name}.{secrets.token_hex(4)}"
-        with self.alone():
-            moved = self._place.run(statements.SET_LINES_ASIDE, name=self._name, aside=aside)
-            self._place.run(statements.RENEW_GENERATION, name=self._name, generation=new_generation())
-        return aside if moved else ""
-
 
 class _PostgresPen:
     """The lock of the row in `chatbot.head`. See `Pen`."""

@@ -67,11 +67,6 @@ DROP_LINES = """
 DELETE FROM chatbot.line
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND n = ANY(%(numbers)s)
 """
-SET_LINES_ASIDE = """
-UPDATE chatbot.line SET name = %(aside)s
-WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
-"""
-
 READ_DOCUMENT = """
 SELECT version, CASE WHEN version = %(version)s THEN NULL ELSE value END FROM chatbot.document
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND value IS NOT NULL

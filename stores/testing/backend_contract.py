@@ -67,7 +67,7 @@ class PlaceContract:
     def test_what_nobody_wrote_is_empty_and_reading_makes_nothing(self, place: Place, folder: Path) -> None:
         lines, document = place.lines("receipts"), place.document("state.json")
         assert (lines.all(), list(lines.newest_first()), document.read()) == ([], [], None)
-        assert (lines.since(None).records, lines.holds("id", ["x"]), lines.set_aside()) == ([], False, "")
+        assert (lines.since(None).records, lines.holds("id", ["x"])) == ([], False)
         assert not [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
 
     def test_lines_keep_their_order_and_every_text(self, place: Place, folder: Path) -> None:
@@ -106,14 +106,6 @@ class PlaceContract:
         assert [each["text"] for each in lines.all()] == ["seen", "changed"]
         assert lines.holds("text", ["other", "seen"])
         assert not lines.holds("n", ["seen"])
-
-    def test_lines_that_are_set_aside_begin_anew(self, place: Place) -> None:
-        lines = place.lines("receipts")
-        lines.append([{"n": 1}])
-        lines.set_aside()
-        assert lines.all() == []
-        lines.append([{"n": 2}])
-        assert lines.all() == [{"n": 2}]
 
     def test_who_is_alone_decides_on_what_is_there(self, place: Place) -> None:
         """Each thread adds one more than it found: no number is given twice."""

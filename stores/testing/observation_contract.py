@@ -731,6 +731,22 @@ class ObservationStoreContract:
 
         self.run(tmp_path, check)
 
+    def test_a_fact_that_was_taken_back_is_found_and_erased_by_who_erases(self, tmp_path: Path) -> None:
+        fact = Triple(id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, sensitivity="public")
+        erasing = replace(OWNER, erasing=True)
+
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
+            await store.commit(OWNER, [Event(kind="retract", at=NOW, ids=(fact.id,))])
+            assert await store.facts(OWNER, FactFilter()) == []
+            assert [each.id for each in await store.facts(erasing, FactFilter())] == [fact.id]
+            assert await store.purge(OWNER, [fact.id]) == [fact.id]
+            assert await store.facts(erasing, FactFilter()) == []
+            with pytest.raises(UnknownObservation):
+                await store.purge(OWNER, [fact.id])
+
+        self.run(tmp_path, check)
+
     def test_what_is_purged_alone_leaves_what_was_derived_as_strict_as_it_was(self, tmp_path: Path) -> None:
         source = observation(1, sensitivity="private")
         derived = observation(2, derived_from=(IDS[1],), sensitivity="private")

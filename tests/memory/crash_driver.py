@@ -50,10 +50,15 @@ from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.postgres.backend import PostgresBackend
+from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
+from chatbot.stores.session_record import SessionRecord
 from chatbot.stores.transcript_file import TranscriptFile
 
 Ack = Callable[[str], None]
@@ -107,15 +112,25 @@ class Appending(Scenario):
     async def work(self, worker: int, ack: Ack) -> None:
         store = BasicSessionStore(self.folder, transcript_cap=self.cap)
         for number in count(self.kept[worker]):
-            await store.transcript_append(self.session, [_entry(f"{worker}.{number}")])
+            await store.transcript_append(self.session, [_entry(self.text(f"{worker}.{number}"))])
             ack(f"{worker}.{number}")
+
+    def text(self, name: str) -> str:
+        """Content of the entry of that name, which stands in its first line."""
+        return name
+
+    def entries(self) -> list[TranscriptEntry]:
+        """Read what is there."""
+        return TranscriptFile(self.folder, self.cap).read_all()
 
     def verify(self, acked: list[str]) -> None:
         for worker, number in (map(int, each.split(".")) for each in acked):
             self.kept[worker] = number + 1
         said = defaultdict(list)
-        for entry in TranscriptFile(self.folder, self.cap).read_all():
-            worker, number = map(int, entry.content.split("."))
+        for entry in self.entries():
+            name = entry.content.partition("\n")[0]
+            assert entry.content == self.text(name), f"{name} is not whole"
+            worker, number = map(int, name.split("."))
             said[worker].append(number)
         for worker in self.kept.keys() | said.keys():
             assert said[worker] == list(range(len(said[worker]))), (worker, said[worker])
@@ -127,6 +142,53 @@ class Compacting(Appending):
     """The same with so small a cap that nearly every append compacts."""
 
     cap = 5
+
+
+class Long(Appending):
+    """The same with entries of 4 KiB to 1 MiB: each is there whole or not at all."""
+
+    life_s = 0.02
+
+    def text(self, name: str) -> str:
+        size = int(2 ** random.Random(name).uniform(12, 20))
+        return name + ("\n\nbyte by" * (size // 9))[: size - len(name)]
+
+
+class LongInDatabase(Long):
+    """The same in PostgreSQL."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.id = str(uuid4())
+        self.where = Address(os.environ["TEST_POSTGRES_AS_SERVER"], f"t{self.id}")
+        backend = PostgresBackend(self.where)
+        now = datetime.now(UTC)
+        record = SessionRecord(id=self.id, agent_id="chat", store_types=("basic_session",), created_at=now, used_at=now)
+        backend.sessions.begin(record)
+        backend.sessions.publish(record)
+        backend.close()
+        Database.close_all()  # children open their own
+
+    @property
+    def session(self) -> SessionRef:
+        return SessionRef(self.id, Path())
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        store = PostgresSessionStore(self.where)
+        for number in count(self.kept[worker]):
+            await store.transcript_append(self.session, [_entry(self.text(f"{worker}.{number}"))])
+            ack(f"{worker}.{number}")
+
+    def entries(self) -> list[TranscriptEntry]:
+        async def read() -> list[TranscriptEntry]:
+            store = PostgresSessionStore(self.where)
+            found = await store.transcript_read_all(self.session)
+            await store.aclose()
+            return found
+
+        found = asyncio.run(read())
+        Database.close_all()
+        return found
 
 
 class Sharing(Appending):
@@ -478,7 +540,7 @@ class Correcting(Remembering):
     What is corrected and what corrects it are never both active; what was made from a row is never looser than that.
     """
 
-    life_s = 0.1
+    life_s = 0.02
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -823,6 +885,8 @@ def _fresh(root: Path) -> Path:
 SCENARIOS: dict[str, type[Scenario]] = {
     "append": Appending,
     "compact": Compacting,
+    "long": Long,
+    "long in database": LongInDatabase,
     "share": Sharing,
     "kv": Setting,
     "create": Creating,

@@ -16,7 +16,18 @@ from tests.patience import PATIENCE_S
 
 DRIVER = Path(__file__).with_name("crash_driver.py")
 TIMES = int(os.environ.get("CRASH_ROUNDS", "1"))
-KILLS = {"append": 400, "compact": 400, "share": 120, "kv": 300, "create": 150, "fork": 80, "delete": 120, "erase": 25}
+KILLS = {
+    "append": 400,
+    "compact": 400,
+    "long": 100,
+    "long in database": 100,
+    "share": 120,
+    "kv": 300,
+    "create": 150,
+    "fork": 80,
+    "delete": 120,
+    "erase": 25,
+}
 CUTS = {
     "append": 12,
     "compact": 20,
@@ -32,8 +43,12 @@ CUTS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "create", "delete"))
-def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "long in database", "create", "delete"))
+def test_a_killed_process_loses_nothing_that_was_acknowledged(
+    request: pytest.FixtureRequest, scenario: str, tmp_path: Path
+) -> None:
+    if "database" in scenario:
+        request.getfixturevalue("postgres")
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psycopg
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
@@ -13,12 +14,16 @@ from chatbot.memory.namespaces import user_namespace
 from chatbot.memory.users import erase_user
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
+from chatbot.stores.postgres.schema import TABLES
+from chatbot.stores.row_events import KINDS, Event, Kind
 from chatbot.transfer.bundle import BundleWriter
 from chatbot.transfer.exports import export_memories, export_session, render_memories
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from tests.clock import Clock
+from tests.postgres import address, owner_url
 
 STORES = ("basic_session", "observations")
 CANARY = "zymurgy"
@@ -227,3 +232,111 @@ async def test_expired_sessions_of_others_are_erased_and_not_named(tmp_path: Pat
         assert await familiar.expired_sessions() == []
         assert await familiar.expire_sessions() == []
         assert await memory.expired_sessions() == []
+
+
+PERSON = f"{CANARY} people"
+FILLED: dict[str, Any] = {
+    **{name: f"{CANARY} {name}" for name in ("title", "subtitle", "subject", "narrative", "category", "user_text")},
+    **{name: f"{CANARY} {name}" for name in ("assistant_text", "project", "source")},
+    **{name: [f"{CANARY} {name}"] for name in ("facts", "tags", "concepts", "people", "files_read", "files_modified")},
+    "metadata": {CANARY: [CANARY]},
+}
+"""Every field of a row that takes text."""
+
+
+def home_of(engine: str, tmp_path: Path) -> Home:
+    return address(tmp_path) if engine == "postgres" else tmp_path / "memory"
+
+
+def lines_in(home: Home) -> list[str]:
+    """The journal, line by line."""
+    if isinstance(home, Path):
+        return (home / "observations.jsonl").read_text().splitlines()
+    with psycopg.connect(owner_url()) as connection:
+        return [line for line, in connection.execute(
+            "SELECT line FROM chatbot.event WHERE identity = %s", [home.identity])]  # fmt: skip
+
+
+def kept_in(home: Home, tmp_path: Path) -> list[str]:
+    """Where the word stands, in lower case, in any file or column."""
+    found = files_with(tmp_path, CANARY)
+    if isinstance(home, Path):
+        return found
+    with psycopg.connect(owner_url()) as connection:
+        for table in TABLES:
+            rows = connection.execute(f"SELECT * FROM chatbot.{table} WHERE identity = %s".encode(), [home.identity])
+            cells = [each if isinstance(each, bytes) else str(each).encode() for row in rows for each in row]
+            found += [table for each in cells if CANARY.encode() in each.lower()]
+    return found
+
+
+async def every_kind(session: SessionHandle, clock: Clock) -> None:
+    """Let every kind of event happen to rows and facts that hold the word in every field."""
+
+    async def row(number: int, **fields: Any) -> str:
+        return (await session.remember(**FILLED | {"title": f"{CANARY} number {number}"} | fields)).id
+
+    async def happens(kind: Kind, *ids: str, **fields: Any) -> None:
+        scope = session.memory.scope
+        event = Event(kind=kind, at=clock(), ids=ids, who=CANARY, why=CANARY, **fields)
+        [outcome] = await scope.store.commit(scope.acting(SENSITIVITIES), [event])
+        assert outcome.kind != "skipped", outcome
+
+    first = await row(0)
+    await happens("use", first)
+    await session.purge(await row(30))  # which puts one line in the place of those that count
+    await row(0, tags=[f"{CANARY} again"])
+    await session.update(first, narrative=f"{CANARY} otherwise")
+    derived = await row(1, derived_from=[first])
+    await session.update(first, sensitivity="private")
+    for number, sensitivity in enumerate(SENSITIVITIES, 2):
+        await row(number, sensitivity=sensitivity)
+    for number, kind in enumerate(("use", "confirm", "expire", "archive", "delete", "restore"), 10):
+        each = await row(number)
+        await session.store_fact(PERSON, f"{CANARY} {kind}", CANARY, source=each)
+        if kind == "restore":
+            await happens("archive", each)
+        await happens(cast("Kind", kind), each)
+    await session.supersede(await row(20), await row(21))
+    summary = await row(22, derived_from=[merged := await row(23)])
+    await happens("compress", merged, by=summary)
+    await row(24, expires_at=clock() + timedelta(hours=1))
+    for source in (None, derived, first):
+        await session.store_fact(PERSON, CANARY, f"{CANARY} stated", source=source)
+        fact = await session.store_fact(PERSON, CANARY, f"{CANARY} taken back", source=source)
+        await session.retract_fact(fact.id)
+    clock.move(days=30)
+    await happens("consolidate", first, fields={"decay_per_day": 0.1})
+
+
+@pytest.mark.parametrize("way", ["user", "session", "person", "ids"])
+@pytest.mark.parametrize("engine", ["files", "postgres"])
+async def test_every_kind_of_event_is_erased_and_counted(
+    request: pytest.FixtureRequest, engine: str, way: str, tmp_path: Path
+) -> None:
+    if engine == "postgres":
+        request.getfixturevalue("postgres")
+    home, clock = home_of(engine, tmp_path), Clock(step=timedelta(seconds=1))
+    settings = {"observations": {"cache": str(tmp_path / "cache")}} if engine == "files" else {}
+    async with MemorySystem(home, settings=settings, clock=clock) as memory:
+        alice = memory.cleared_for(namespace=user_namespace("alice"))
+        await alice.remember("stays", project="another")
+        session = await alice.create_session(STORES, "chat")
+        await every_kind(session, clock)
+        await session.memory.reindex()
+        events = [json.loads(line) for line in lines_in(home)]
+        assert {each["event"] for each in events} == set(KINDS)
+        ids = {each[what]["id"] for each in events for what in ("row", "triple") if what in each}
+        [stays] = [row for row in await alice.every() if row.title == "stays"]
+        ids.remove(stays.id)
+        if way == "user":
+            assert (await erase_user(alice)).memories == len(ids) + 1
+        elif way == "session":
+            going, gone = await alice.deleting(session.id), await alice.delete_session(session.id)
+            assert (set(gone.erased), gone.ids) == (ids, going.ids)
+            assert len(gone.ids) == len(ids) - 1  # but one without a class, which is never shown
+        else:
+            gone_ids = await (alice.purge(person=PERSON) if way == "person" else alice.purge(*ids))
+            assert set(gone_ids) == ids
+        assert await alice.get([stays.id]) == [stays] * (way != "user")
+    assert kept_in(home, tmp_path) == []

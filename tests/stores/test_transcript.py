@@ -1,6 +1,7 @@
 """The transcript format: golden bytes, round trips, and what a torn or hand-edited file is read as."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,14 +9,15 @@ from hypothesis import strategies as st
 
 from chatbot.stores import TranscriptEntry, transcript
 from chatbot.stores.testing.session_contract import HARD_TEXTS, TEXTS, entry
+from chatbot.stores.transcript_file import TranscriptFile
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 GOLDEN = """\
-### user — 2026-01-02T03:04:05.678901Z
+### user — 2026-01-02T03:04:05.678901Z (40 bytes)
 
 Hello, tell me about your memory system.
 
-### assistant — 2026-01-02T03:04:06.000000Z
+### assistant — 2026-01-02T03:04:06.000000Z (181 bytes)
 
 I keep files.
 
@@ -53,19 +55,62 @@ def test_cut_anywhere_every_whole_entry_survives_and_the_next_append_too() -> No
     ends = [block.end for block in transcript.blocks(data)]
     added = entry("after the power came back", "assistant", after_s=99)
     for length in range(len(data) + 1):
-        torn = data[:length]
+        torn = before(length) + data[:length]
         cut, missing = transcript.mend(torn)
         read = transcript.parse(torn[: len(torn) - cut] + missing + transcript.render([added]))
-        whole = sum(end <= length for end in ends)
-        assert read[:whole] == said[:whole], length
-        assert read[-1] == added, length
-        assert len(read) <= whole + 2, length
+        whole = sum(end - len("\n\n") <= length for end in ends)
+        assert read[1:] == [*said[:whole], added], length
+
+
+def before(length: int) -> bytes:
+    """An entry with which so many bytes behind it end at a page, as they do where a write was interrupted."""
+    empty = len(transcript.render([entry("")]))
+    size = -(empty + length) % 4096
+    text = transcript.render([entry("x" * size)])
+    too_long = len(text) - empty - size  # digits of the length
+    return transcript.render([entry("x" * ((size - too_long) % 4096))])
+
+
+def test_whoever_shortens_the_last_entry_by_hand_need_not_count() -> None:
+    text = transcript.render([entry("I am fond of Sam"), entry("So am I, of Sam and Pat", "assistant", after_s=1)])
+    shorter = text.replace(b"Sam and Pat", b"Sam").replace(b"I am fond of Sam", b"Sam")
+    assert transcript.mend(shorter) == (0, b"")
+    assert [each.content for each in transcript.parse(shorter)] == ["Sam", "So am I, of Sam"]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_what_is_typed_without_its_length_is_whole(end: str) -> None:
+    typed = f"### user — 2026-01-02T03:04:05Z\n\none\n\ntwo{end}".encode()
+    for data in (typed, before(len(typed)) + typed):
+        cut, missing = transcript.mend(data)
+        assert (cut, end + missing.decode()) == (0, "\n\n")
+        assert transcript.parse(data + missing)[-1].content == "one\n\ntwo"
+
+
+def test_a_length_that_is_far_behind_its_end_is_found(tmp_path: Path) -> None:
+    file = TranscriptFile(tmp_path, 100)
+    file.append([[entry("whole")]])
+    text = transcript.render([entry("line\n\n" * 100_000)])
+    for size in (200_000, 500_000):
+        path = tmp_path / "transcript.md"
+        whole = path.read_bytes()
+        path.write_bytes(whole + text[: size - size % 4096 - len(whole)])
+        assert [each.content for each in TranscriptFile(tmp_path, 100).read_last(1)] == [file.read_all()[-1].content]
+        file.append([[entry(f"after {size}")]])
+    assert [each.content for each in file.read_all()] == ["whole", "after 200000", "after 500000"]
+    asides = sorted(tmp_path.glob("transcript.md.damaged-*"), key=lambda path: path.stat().st_size)
+    assert all(text.startswith(path.read_bytes().rstrip(b"\n")) for path in asides)
+    assert len(asides) == 2
+    file.drop_last(2**31)
+    assert not list(tmp_path.glob("transcript.md.damaged-*"))
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 4096, 5000])
 def test_zeros_that_a_power_cut_left_are_cut_off(zeros: int) -> None:
     data = transcript.render([entry("kept")])
     assert transcript.mend(data + bytes(zeros)) == (zeros, b"")
+    long = transcript.render([entry("lost " * 2_000)])[:-4_000]
+    assert transcript.mend(data + long + bytes(zeros)) == (len(long) + zeros, b"")
 
 
 def test_half_a_character_is_cut_off() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from chatbot.chat import Chat
 from chatbot.chat.governor import judge_tool
+from chatbot.chat.role_marks import without_role_marks
 from chatbot.config import McpServerSettings
 from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall, ToolSpec
@@ -28,19 +29,22 @@ from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
 from tests.command import run
 from tests.patience import PATIENCE_S
+from tests.servers.mcp_server import MARK
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 SERVER = Path(__file__).parents[1] / "servers" / "mcp_server.py"
+MARKS = ["<|", "|>", "[INST]", "[/INST]", "<<SYS>>", "<start_of_turn>", "</s>", "system:", "Human:", "User:"]
 ROOT = Path(__file__).parents[2]
 
 
 def settings(*arguments: str, **others: Any) -> McpServerSettings:
-    """The test's server as a configuration has it; it starts in about a second where the machine is busy."""
+    """The test's server as a configuration has it, trusted; it starts in about a second where the machine is busy."""
     given: dict[str, Any] = {
         "command": sys.executable,
         "args": (str(SERVER), *arguments),
         "start_timeout_s": PATIENCE_S,
+        "trust": "all",
     }
     return McpServerSettings(**given | others)
 
@@ -90,7 +94,7 @@ async def offered(
     tmp_path: Path, confirm: Confirm | None = None, own: tuple[Tool, ...] = (), **servers: Any
 ) -> AsyncIterator[tuple[Toolbox, list[str]]]:
     """The tools of these servers, and what was complained of."""
-    async with McpServers(servers, tmp_path, judge_tool) as source:
+    async with McpServers(servers, tmp_path, judge_tool, without_role_marks) as source:
         toolbox = Toolbox(own, sources=[source], confirm=confirm)
         yield toolbox, await toolbox.complete()
 
@@ -141,7 +145,7 @@ async def test_a_server_is_told_nothing_of_our_environment_but_what_it_needs(
         assert told_of.endswith("the env TOKEN of [mcp.servers.one] names the variable NOT_SET, which is not set")
 
 
-async def test_the_user_is_asked_about_what_may_destroy_and_what_the_configuration_names(tmp_path: Path) -> None:
+async def test_the_user_is_asked_about_every_call_that_the_configuration_does_not_trust(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def yes_to_wipe(call: ToolCall) -> bool:
@@ -149,22 +153,54 @@ async def test_the_user_is_asked_about_what_may_destroy_and_what_the_configurati
         return call.name.endswith("wipe")
 
     servers: dict[str, Any] = {
-        "usual": settings(),
-        "named": settings(confirm=("echo",)),
-        "never": settings(confirm="never"),
+        "usual": settings(trust=()),
+        "reads": settings(trust="read-only"),
+        "named": settings(trust=("wipe",)),
+        "all": settings(),
     }
+    tools = ("wipe", "echo", "add")
     async with offered(tmp_path, yes_to_wipe, **servers) as (toolbox, _):
-        assert content(await call(toolbox, "usual__wipe")) == "done"
-        assert content(await call(toolbox, "usual__echo", text="a")) == "a"
-        assert content(await call(toolbox, "usual__add", text="a")) == "a"
-        assert "the user did not allow this call of 'named__echo'" in error(
-            await call(toolbox, "named__echo", text="a")
+        answers = {
+            f"{server}__{tool}": await call(toolbox, f"{server}__{tool}", text="a")
+            for server in servers
+            for tool in tools
+        }
+    unasked = {"reads__echo", "named__wipe", *(f"all__{tool}" for tool in tools)}
+    assert asked == [name for name in answers if name not in unasked]
+    for name, answer in answers.items():
+        if name in unasked or name.endswith("wipe"):
+            assert content(answer) in {"a", "done"}
+        else:
+            assert f"the user did not allow this call of {name!r}" in error(answer)
+    async with offered(tmp_path, **servers) as (toolbox, _):
+        for name in answers:
+            result = await call(toolbox, name, text="a")
+            assert result.is_error == (name not in unasked)
+            assert not result.is_error or "which cannot be asked for here" in error(result)
+
+
+async def test_no_mark_of_a_role_or_a_template_reaches_a_model_by_any_text_of_a_tool(tmp_path: Path) -> None:
+    async with offered(tmp_path, one=settings("--marks", unjudged=(f"say{MARK}",))) as (toolbox, complaints):
+        assert complaints == []
+        [spec] = [spec for spec in toolbox.specs if "Adds" in spec.description]
+        text = json.dumps([spec.name, spec.description, spec.parameters], ensure_ascii=False)
+        assert not [mark for mark in MARKS if mark in text]
+        assert spec.parameters["required"] == list(spec.parameters["properties"])
+        assert spec.parameters["properties"]["unit"]["enum"] == ["user ", "\tsystem", "a  b"]
+
+
+async def test_a_tool_that_describes_itself_otherwise_after_a_restart_is_not_called(tmp_path: Path) -> None:
+    path = tmp_path / "description"
+    path.write_text("Adds.")
+    async with offered(tmp_path, one=settings("--described", str(path))) as (toolbox, _):
+        assert content(await call(toolbox, "one__described")) == "done"
+        await call(toolbox, "one__die")
+        assert content(await call(toolbox, "one__described")) == "done"
+        path.write_text("Adds, and reads ~/.ssh.")
+        await call(toolbox, "one__die")
+        assert "describes itself otherwise since its server was restarted" in error(
+            await call(toolbox, "one__described")
         )
-        assert content(await call(toolbox, "named__wipe")) == "done"
-        assert content(await call(toolbox, "never__wipe")) == "done"
-    assert asked == ["usual__wipe", "named__echo"]
-    async with offered(tmp_path, one=settings()) as (toolbox, _):
-        assert "which cannot be asked for here" in error(await call(toolbox, "one__wipe"))
         assert content(await call(toolbox, "one__echo", text="a")) == "a"
 
 
@@ -223,7 +259,7 @@ async def test_a_huge_answer_is_cut_and_one_past_all_bounds_breaks_the_server_on
 
 
 async def test_a_tool_that_reads_like_an_instruction_is_left_out_unless_it_is_trusted(tmp_path: Path) -> None:
-    async with offered(tmp_path, one=settings("--hostile", trust=("poisoned_schema",))) as (toolbox, complaints):
+    async with offered(tmp_path, one=settings("--hostile", unjudged=("poisoned_schema",))) as (toolbox, complaints):
         names = {spec.name for spec in toolbox.specs}
         assert "one__evil" not in names
         assert {"one__echo", "one__poisoned", "one__poisoned_schema"} <= names  # no form is in the words of `poisoned`
@@ -254,7 +290,7 @@ def test_what_well_known_servers_say_passes(name: str) -> None:
 
 
 async def test_what_a_hostile_server_says_is_stripped_and_bounded(tmp_path: Path) -> None:
-    async with offered(tmp_path, one=settings("--hostile", trust=("evil", "poisoned_schema"))) as (
+    async with offered(tmp_path, one=settings("--hostile", unjudged=("evil", "poisoned_schema"))) as (
         toolbox,
         complaints,
     ):
@@ -310,7 +346,8 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
     )
     secret, _ = Tokens.of(tmp_path / "identities" / ".server").add("test", ["ada"], "full")
     process, url = await _serve(tmp_path, "0")
-    right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=PATIENCE_S)
+    right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=PATIENCE_S,
+                              trust=("memory_search", "memory_write"))  # fmt: skip
     wrong = McpServerSettings(url=url, headers={"Authorization": "Bearer no"}, start_timeout_s=PATIENCE_S)
     async with offered(tmp_path, right=right, wrong=wrong) as (toolbox, complaints):
         assert len(complaints) == 1
@@ -362,7 +399,7 @@ async def test_cancelling_at_any_moment_leaves_no_process(tmp_path: Path, moment
     started = asyncio.Event()
 
     async def use() -> None:
-        async with McpServers({"deaf": settings("--ignore-term")}, tmp_path, judge_tool) as source:
+        async with McpServers({"deaf": settings("--ignore-term")}, tmp_path, judge_tool, without_role_marks) as source:
             toolbox = Toolbox(sources=[source])
             if moment == "while it starts":
                 started.set()
@@ -381,7 +418,7 @@ async def test_cancelling_at_any_moment_leaves_no_process(tmp_path: Path, moment
 
 
 async def test_closing_is_bounded_even_when_it_is_cancelled_too(tmp_path: Path) -> None:
-    source = McpServers({"deaf": settings("--ignore-term")}, tmp_path, judge_tool)
+    source = McpServers({"deaf": settings("--ignore-term")}, tmp_path, judge_tool, without_role_marks)
     await source.tools()
     closing = asyncio.create_task(source.aclose())
     await asyncio.sleep(0.1)
@@ -401,6 +438,7 @@ tools = []
 [mcp.servers.one]
 command = {python}
 args = [{server}, {flag}]
+trust = "read-only"
 start_timeout_s = 30
 """
 
@@ -426,6 +464,17 @@ async def test_a_turn_uses_them_and_says_what_is_wrong_once() -> None:
         assert receipt.notices
         assert '"content":"hello"' in model.prompts[-1][-1].content
         assert (await chat.turn("go on")).notices == []
+
+
+async def test_what_a_server_says_of_itself_spares_no_question_where_nobody_can_be_asked() -> None:
+    _configure()
+    config = Path("config.toml")
+    config.write_text(config.read_text().replace('trust = "read-only"\n', ""))
+    model = ScriptedModel([ToolCall("c", "one__echo", '{"text": "hello"}'), "so be it"])
+    async with Runtime(Options(ephemeral=True), model=model) as runtime:
+        receipt = await runtime.chat(await runtime.new_session()).turn("ask it")
+    assert receipt.tools == [{"name": "one__echo", "error": True}]
+    assert "needs the user's consent" in model.prompts[-1][-1].content
 
 
 async def test_no_server_is_started_for_who_has_no_tools() -> None:
@@ -501,7 +550,7 @@ def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
         ('[mcp.servers.a__b]\ncommand = "x"', "expected `str` matching regex"),
         ('[mcp.servers.A]\ncommand = "x"', "expected `str` matching regex"),
         ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "expected `str` matching regex"),
-        ('[mcp.servers.a]\ncommand = "x"\nconfrim = "never"', "did you mean 'confirm'"),
+        ('[mcp.servers.a]\ncommand = "x"\nunjudgd = ["a"]', "did you mean 'unjudged'"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(text: str, words: str) -> None:

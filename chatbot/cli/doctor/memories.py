@@ -47,13 +47,14 @@ def _hooks(failures: Failures) -> Iterator[Finding]:
     last = {failure.hook: failure for failure in failures.read()}
 
     async def acknowledge() -> str:
-        return f"kept as {await asyncio.to_thread(failures.acknowledge)}"
+        await asyncio.to_thread(failures.acknowledge)
+        return "the report is deleted"
 
     if not last:
         yield Finding("hooks", "ok", "none failed")
     else:
         told = "; ".join(f"{each.hook} failed at {each.topic}, {each.at}: {each.message}" for each in last.values())
-        what = f"{told}. Fix them or set enabled = false in [hooks], then remove the report"
+        what = f"{told}. Fix them or set enabled = false in [hooks], then delete the report"
         yield Finding("hooks", "bad", what, FIX, acknowledge)
 
 

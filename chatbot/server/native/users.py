@@ -40,7 +40,7 @@ class User(Shape):
     user: str | None
     """The user's name, as requests give it; null where it is not a user's."""
     memories: int
-    """Number of memories, of any status."""
+    """Number of memories and facts, of any status."""
     sessions: int
     """Number of sessions."""
     used_at: datetime | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.tools.mcp.connection import Connection
-from chatbot.tools.mcp.tool import RemoteTool
+from chatbot.tools.mcp.tool import Clean, RemoteTool
 from chatbot.tools.toolbox import Tool, ToolSource
 
 if TYPE_CHECKING:
@@ -32,9 +32,14 @@ _MOST_PAGES = 20
 class Server(AsyncResource):
     """A server that is started when its tools are asked for. One that died is started again once, by the next call."""
 
-    def __init__(self, name: str, settings: McpServerSettings, folder: Path, judge: Judge) -> None:
+    def __init__(self, name: str, settings: McpServerSettings, folder: Path, judge: Judge, clean: Clean) -> None:
         self.name = name
         self._judge = judge
+        self._clean = clean
+        self._known: list[Listed] = []
+        """The tools as they were listed when they were offered."""
+        self._changed: set[str] = set()
+        """Those that are not listed so since a restart."""
         self.complaints: list[str] = []
         self._settings = settings
         self._folder = folder
@@ -48,7 +53,7 @@ class Server(AsyncResource):
         """Return the listed tools that the settings allow. Errors become complaints."""
         try:
             async with asyncio.timeout(self._settings.start_timeout_s * 2):
-                listed = [tool async for tool in self._listed()]
+                listed = self._known = await self._listed(await self._connected())
         except TimeoutError:
             self.complaints.append(f"the server {self.name!r} cannot be used: it did not list its tools in time")
         except ToolError as error:
@@ -65,6 +70,11 @@ class Server(AsyncResource):
 
         client = await self._connected()
         connection = self._connection
+        if tool in self._changed:
+            raise ToolError(
+                f"{tool!r} of {self.name!r} describes itself otherwise since its server was restarted: "
+                "begin a new chat, which offers it anew and asks again"
+            )
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 result = await client.call_tool(tool, arguments)
@@ -98,6 +108,9 @@ class Server(AsyncResource):
             if self._client is None:
                 self._connection = Connection(self.name, self._settings, self._folder)
                 self._client = await self._connection.open()
+                if self._known:
+                    again = await self._listed(self._client)
+                    self._changed = {tool.name for tool in self._known if tool not in again}
             return self._client
 
     def _died(self, connection: Connection | None, tool: str) -> ToolError:
@@ -105,19 +118,19 @@ class Server(AsyncResource):
             connection.is_broken = True
         return ToolError(f"the server {self.name!r} ended during {tool!r}: it may or may not have been done")
 
-    async def _listed(self) -> AsyncIterator[Listed]:
-        client = await self._connected()
+    async def _listed(self, client: Client) -> list[Listed]:
+        listed: list[Listed] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             try:
                 page = await client.list_tools(cursor=cursor)
             except Exception as error:  # a foreign server may send anything
                 raise ToolError(f"the tools of {self.name!r} cannot be listed: {error!s:.300}") from error
-            for tool in page.tools:
-                yield tool
+            listed += page.tools
             cursor = page.next_cursor
             if cursor is None:
-                return
+                break
+        return listed
 
     def _offered(self, listed: list[Listed]) -> list[Tool]:
         allowed = self._settings.allow
@@ -132,7 +145,7 @@ class Server(AsyncResource):
         tools: dict[str, Tool] = {}
         for each in wanted[:_MOST_TOOLS]:
             try:
-                tool = RemoteTool(self.name, each, self._settings, self.call)
+                tool = RemoteTool(self.name, each, self._settings, self.call, self._clean)
                 self._check(each.name, tool.spec)
             except ToolError as error:
                 self.complaints.append(str(error))
@@ -142,11 +155,11 @@ class Server(AsyncResource):
         return list(tools.values())
 
     def _check(self, name: str, spec: ToolSpec) -> None:
-        rule = None if name in self._settings.trust else self._judge(spec)
+        rule = None if name in self._settings.unjudged else self._judge(spec)
         if rule is not None:
             raise ToolError(
                 f"the tool {name!r:.80} of {self.name!r} is left out: its description reads like an instruction "
-                f"({rule}); list it in `trust` to offer it anyway"
+                f"({rule}); list it in `unjudged` to offer it anyway"
             )
 
 
@@ -154,10 +167,13 @@ HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime
 
 
 class McpServers(ToolSource, AsyncResource):
-    """The tools of the servers in `settings` that `judge` lets pass. Relative paths start from `folder`."""
+    """The tools of the servers in `settings` that `judge` lets pass, once their texts went through `clean`.
 
-    def __init__(self, settings: Mapping[str, McpServerSettings], folder: Path, judge: Judge) -> None:
-        self._servers = [Server(name, each, folder, judge) for name, each in settings.items()]
+    Relative paths start from `folder`.
+    """
+
+    def __init__(self, settings: Mapping[str, McpServerSettings], folder: Path, judge: Judge, clean: Clean) -> None:
+        self._servers = [Server(name, each, folder, judge, clean) for name, each in settings.items()]
         self._complaints: list[str] = []
         self._starting: asyncio.Task[list[Tool]] | None = None
 

@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
@@ -27,24 +27,27 @@ _LONGEST_NAME = 64
 """Form of tool names that providers accept."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable["CallToolResult"]]
+Clean = Callable[[str], str]
+"""Function that takes marks of roles and of chat templates off a text."""
 
 
 class RemoteTool(Tool):
     """Goes by the name of the server, two underscores, and its own. Raises `ToolError` where it cannot be offered."""
 
-    def __init__(self, server: str, listed: Listed, settings: McpServerSettings, call: Call) -> None:
+    def __init__(self, server: str, listed: Listed, settings: McpServerSettings, call: Call, clean: Clean) -> None:
         if len(json.dumps(listed.input_schema)) > LONGEST_SCHEMA:
             raise ToolError(f"the tool {listed.name!r:.80} of {server!r} is left out: its schema is too long")
+        said = _seen(listed.description or listed.title or "")
         self._server = server
         self._name = listed.name
         self._call = call
         self.spec = ToolSpec(
-            _offered_name(server, listed.name),
-            _seen(listed.description or listed.title or "")[:LONGEST_DESCRIPTION],
-            {"properties": {}, **_described(listed.input_schema), "type": "object"},
+            _offered_name(server, listed.name, clean),
+            clean(said)[:LONGEST_DESCRIPTION],
+            {"properties": {}, **_described(listed.input_schema, clean), "type": "object"},
         )
         self.effect = _effect_of(listed.annotations)
-        self.asks_first = _asks_first(listed.name, self.effect, settings)
+        self.asks_first = not _is_trusted(listed.name, self.effect, settings)
         self.timeout_s = settings.timeout_s + settings.start_timeout_s + 1  # the server's own limits come first
 
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -57,23 +60,34 @@ class RemoteTool(Tool):
         return json.dumps({"about": about, "content": text}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _described(schema: Any) -> Any:
-    """Return the schema with cleaned descriptions."""
+def _described(schema: Any, clean: Clean) -> Any:
+    """Return the schema with all of its texts cleaned, names and values too."""
     if isinstance(schema, list):
-        return [_described(each) for each in schema]
+        return [_described(each, clean) for each in schema]
+    if isinstance(schema, str):
+        return _plain(schema, clean)
     if not isinstance(schema, dict):
         return schema
     return {
-        name: _seen(value)[:LONGEST_DESCRIPTION]
-        if name in {"description", "title", "$comment"} and isinstance(value, str)
-        else _described(value)
+        _plain(name, clean): _described(value[:LONGEST_DESCRIPTION] if _is_prose(name, value) else value, clean)
         for name, value in schema.items()
     }
 
 
-def _offered_name(server: str, name: str) -> str:
+def _is_prose(name: str, value: object) -> TypeGuard[str]:
+    return name in {"description", "title", "$comment"} and isinstance(value, str)
+
+
+def _plain(text: str, clean: Clean) -> str:
+    """Return the text cleaned, as it is where that would only change white space: a value may need it."""
+    seen = _seen(text)
+    cleaned = clean(seen)
+    return seen if cleaned.split() == seen.split() else cleaned
+
+
+def _offered_name(server: str, name: str, clean: Clean) -> str:
     """Return a name that providers accept; a shortened one ends with a digest."""
-    wanted = f"{server}__{re.sub('[^a-zA-Z0-9_-]', '_', name)}"
+    wanted = f"{server}__{re.sub('[^a-zA-Z0-9_-]', '_', clean(name))}"
     if len(wanted) <= _LONGEST_NAME:
         return wanted
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -93,10 +107,11 @@ def _effect_of(said: ToolAnnotations | None) -> Effect:
     )
 
 
-def _asks_first(name: str, effect: Effect, settings: McpServerSettings) -> bool:
-    if settings.confirm == "destructive":
-        return effect.destroys
-    return settings.confirm != "never" and name in settings.confirm
+def _is_trusted(name: str, effect: Effect, settings: McpServerSettings) -> bool:
+    """Return whether the configuration spares the question; what a server says of itself does not."""
+    if settings.trust == "read-only":
+        return effect.reads_only
+    return settings.trust == "all" or name in settings.trust
 
 
 def _text_of(result: CallToolResult) -> str:
