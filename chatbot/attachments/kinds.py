@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import struct
+from collections.abc import Iterable
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -23,6 +25,10 @@ MEDIA_TYPES = {suffix: media for media, suffix in SUFFIXES.items()}
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 DOCUMENTS = (PDF, DOCX, ODT)
 """Kinds whose text is taken out by a program of its own."""
+_14_BITS = 0x3FFF
+_MARKER = 0xFF
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Segments of a JPEG that say how large it is."""
 _ZIP = b"PK\x03\x04"
 _PDF_WITHIN = 1024
 """Bytes among which the mark of a PDF may stand."""
@@ -40,6 +46,39 @@ def media_type(data: bytes) -> str | None:
     if data.startswith(_ZIP):
         return _office(data)
     return None if decoded(data) is None else TEXT
+
+
+def pixels(picture: bytes) -> int:
+    """Return how many pixels a picture claims to have; 0 where it says nothing that can be read."""
+    wide, high = _sides(picture)
+    return wide * high
+
+
+def _sides(picture: bytes) -> Iterable[int]:
+    head = picture[:30].ljust(30, b"\0")
+    if head[12:16] == b"IHDR":
+        return struct.unpack_from(">II", head, 16)
+    if head.startswith(b"GIF8"):
+        return struct.unpack_from("<HH", head, 6)
+    if head[12:16] == b"VP8X":
+        return [1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27)]
+    if head[12:16] == b"VP8L":
+        return [1 + (int.from_bytes(head[21:25], "little") >> by & _14_BITS) for by in (0, 14)]
+    if head[12:16] == b"VP8 ":
+        return [side & _14_BITS for side in struct.unpack_from("<HH", head, 26)]
+    return _jpeg_sides(picture)
+
+
+def _jpeg_sides(picture: bytes) -> tuple[int, int]:
+    """Walk over the segments to the one of the frame: pictures inside of others, as of a camera, do not count."""
+    at = 2
+    while at + 9 <= len(picture) and picture[at] == _MARKER:
+        kind = picture[at + 1]
+        if kind in _FRAMES:
+            high, wide = struct.unpack_from(">HH", picture, at + 5)
+            return wide, high
+        at += 1 if kind == _MARKER else 2 + int.from_bytes(picture[at + 2 : at + 4], "big")
+    return 0, 0
 
 
 def _office(archive: bytes) -> str | None:

@@ -20,13 +20,15 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from chatbot.attachments import extract
-from chatbot.attachments.kinds import DOCUMENTS, SUFFIXES, TEXT, decoded, is_image, media_type
+from chatbot.attachments.kinds import DOCUMENTS, SUFFIXES, TEXT, decoded, is_image, media_type, pixels
 from chatbot.attachments.links import Link, named
 from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
 
 LARGEST = 20 << 20
 """Bytes of one attachment."""
+MOST_PIXELS = 100_000_000
+"""Of a picture, which whoever decodes it has to make room for."""
 MOST = 10
 """Attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
@@ -117,6 +119,8 @@ def read(upload: Upload) -> Attachment:
         )
         raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
     if is_image(media):
+        if pixels(upload.data) > MOST_PIXELS:
+            raise InvalidValue(f"{name} claims more than {MOST_PIXELS // 10**6} megapixels: attach a smaller picture")
         return Attachment(name, media, len(upload.data), upload.data)
     text = _text_of(name, upload.data, media) if media in DOCUMENTS else decoded(upload.data) or ""
     kept, secrets = redact(text[: extract.LONGEST_TEXT])
