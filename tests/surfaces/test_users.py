@@ -375,6 +375,7 @@ def test_spaces_around_the_header_name_no_other_user(http: Serve, value: bytes) 
         assert b'"tea"' in b"".join(iter(lambda: raw.recv(65_536), b""))
 
 
+@pytest.mark.usefixtures("config_is_asked_for")
 @pytest.mark.parametrize("by", ["token", "server"])
 def test_users_share_one_memory_where_that_is_asked_for(http: Serve, by: str) -> None:
     config = CONFIG + ('[server]\nusers = "shared"\n' if by == "server" else "")
