@@ -24,6 +24,7 @@ from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
+from chatbot.stores.plugin_point import GREATEST
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
@@ -42,11 +43,13 @@ _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
 Share = Annotated[float, Meta(ge=0, le=1)]
-Amount = Annotated[float, Meta(ge=0)]
+Amount = Annotated[float, Meta(ge=0, le=GREATEST)]
 Days = Annotated[float, Meta(ge=0, le=365_000)]
-Positive = Annotated[float, Meta(gt=0)]
-Count = Annotated[int, Meta(ge=0)]
-AtLeastOne = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+HalfLife = Annotated[float, Meta(gt=0)]
+"""Days; `inf` for what never fades."""
+Count = Annotated[int, Meta(ge=0, le=GREATEST)]
+AtLeastOne = Annotated[int, Meta(ge=1, le=GREATEST)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -94,11 +97,11 @@ class ModelSettings(Section, frozen=True):
     """`local/smollm2-135m`, `local/<path to a .gguf file>`, `scripted`, or any LiteLLM model string."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     max_output_tokens: AtLeastOne = 1024
     context_window: Count = 0
     """Tokens; 0: the model's own, or 8192 if unknown."""
-    timeout_s: Positive = 60.0
+    timeout_s: Seconds = 60.0
     """Longest wait for the first chunk, and between chunks."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
     """Retries after a transient failure, if no part of the reply has arrived."""
@@ -146,7 +149,7 @@ class ProfileSettings(Section, frozen=True):
     importance: Share | None = None
     credibility: Share | None = None
     """How often it was used and confirmed."""
-    half_lives: dict[str, Positive] = {}
+    half_lives: dict[str, HalfLife] = {}
     """Days until a type counts half as recent; `other` for types not named; `inf`: never."""
     relative_floor: Share | None = None
     """Least evidence for a prompt, as a share of the best memory's."""
@@ -177,9 +180,9 @@ class ExtractionSettings(Section, frozen=True):
     output_usd_per_million: Amount | None = None
     budget_usd: Amount = 0
     """Most cost of these calls per day (UTC); 0: only `[budget]` limits them."""
-    max_output_tokens: Annotated[int, Meta(ge=16)] = 800
+    max_output_tokens: Annotated[int, Meta(ge=16, le=GREATEST)] = 800
     """Longest reply of one call."""
-    timeout_s: Positive = 30.0
+    timeout_s: Seconds = 30.0
     """Longest wait for a whole reply."""
     reconcile: bool = True
     """Let the model decide which facts change or contradict existing memories."""
@@ -261,7 +264,7 @@ class MaintenanceSettings(Section, frozen=True):
     """Days until hidden and expired rows are deleted permanently, history included."""
     rows_per_run: AtLeastOne = 2000
     """Most rows per run; the next run continues after them."""
-    seconds_per_run: Positive = 2.0
+    seconds_per_run: Seconds = 2.0
     """Approximate longest time of a run."""
     rules: tuple[RetentionSettings, ...] = ()
     """The first rule that covers a row applies."""
@@ -307,9 +310,9 @@ class McpServerSettings(Section, frozen=True):
     """Tools whose calls need no consent: those that declare to read only, all, or these."""
     unjudged: tuple[str, ...] = ()
     """Tools offered although their description reads like an instruction."""
-    timeout_s: Positive = 60.0
+    timeout_s: Seconds = 60.0
     """Longest wait for the result of a tool."""
-    start_timeout_s: Positive = 10.0
+    start_timeout_s: Seconds = 10.0
     """Longest wait for the start of the server; the chat continues without it."""
 
     def __post_init__(self) -> None:
@@ -349,7 +352,7 @@ class ServerSettings(Section, frozen=True):
     """Largest request body, without the files in it."""
     attachments_kb: AtLeastOne = 28 * 1024
     """Files of one request as they are sent; in base64 they are a third larger."""
-    request_timeout_s: Positive = 20.0
+    request_timeout_s: Seconds = 20.0
     """Longest wait for a complete request, and for a client to read a chunk."""
     rate_per_minute: Count = 600
     """Requests per minute and caller, unless the token sets a rate; 0: no limit."""
@@ -376,9 +379,9 @@ class TelemetrySettings(Section, frozen=True):
     """Service name in the collector."""
     sample: Share = 1.0
     """Share of turns whose spans are sent; metrics count all."""
-    interval_s: Positive = 60.0
+    interval_s: Seconds = 60.0
     """Seconds between sending metrics."""
-    timeout_s: Positive = 5.0
+    timeout_s: Seconds = 5.0
     """Longest wait for the collector, in a background thread."""
 
 
@@ -488,9 +491,14 @@ class Settings:
         layers = self._layers(identity, identity_path)
         merged = _of_one_provider(layers)
         try:
-            return convert(merged, Config, strict=False)
+            config = convert(merged, Config, strict=False)
         except ValidationError as error:
             raise _explained(str(error), merged, layers) from error
+        rows = config.memory.get("observations", {})
+        if isinstance(cache := rows.get("cache"), str) and cache:
+            absolute = str(self.folder / Path(cache).expanduser())
+            config = replace(config, memory={**config.memory, "observations": {**rows, "cache": absolute}})
+        return config
 
     def source(self, *place: str, identity: Table | None = None, identity_path: Path | None = None) -> Path | str:
         """Return the file or variable that sets the value at `place`; empty if none does."""
@@ -553,9 +561,22 @@ def read_toml(path: Path) -> Table:
 def parse_toml(text: str, path: Path) -> Table:
     """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
+    if wrong := next((each for each in _texts_in(table) if "\0" in each), None):
+        raise ConfigError(f"{path} holds a NUL character in {wrong!r:.80}: remove it", at=path)
+    return table
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text of a table, its keys too."""
+    if isinstance(value, str):
+        yield value
+    for each in (
+        (*value.keys(), *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from _texts_in(each)
 
 
 def merge(weaker: Table, stronger: Table) -> Table:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any
 
+from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.vectors import Vector
@@ -46,7 +51,15 @@ class Direction:
 
 
 class Embedder(AsyncResource):
-    """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks."""
+    """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks.
+
+    What a subclass raises that is no `ChatbotError` reaches callers as `ModelError`.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in {"embed", "embed_questions", "judge", "check", "aclose"} & vars(cls).keys():
+            setattr(cls, name, _guarded(vars(cls)[name]))
 
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
@@ -91,3 +104,27 @@ class Embedder(AsyncResource):
     async def aclose(self) -> None:
         """Release connections and memory. May be called twice."""
         return
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    async def awaited(self: Embedder, *args: Any, **named: Any) -> Any:
+        with _told(self):
+            return await method(self, *args, **named)
+
+    @wraps(method)
+    def called(self: Embedder, *args: Any, **named: Any) -> Any:
+        with _told(self):
+            return method(self, *args, **named)
+
+    return awaited if iscoroutinefunction(method) else called
+
+
+@contextmanager
+def _told(embedder: Embedder) -> Iterator[None]:
+    try:
+        yield
+    except ChatbotError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error

@@ -6,7 +6,8 @@ Promises, each held by tests that kill real processes:
   while waiting for the disk);
 - a replaced file is always complete: the old one or the new one;
 - `locked` on a folder excludes all other processes; waiting for it has a time limit;
-- a name never leaves its folder: names are opened relative to the folder's descriptor, and links are refused;
+- a name never leaves its folder: names are opened relative to the folder's descriptor, and links, hard ones too, are
+  refused;
 - an error is never treated as an empty file: it is raised and names the file.
 
 Everything here blocks. Async callers use a thread once per operation, not per system call; only a short read without a
@@ -292,11 +293,7 @@ class Folder:
 
     def _open(self, name: str, flags: int) -> _OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            raise UnsafePath(f"{self.path / name} is not a regular file")
-        return _OpenFile(name, descriptor, status)
+        return _OpenFile(name, descriptor, checked_status(descriptor, self.path / name))
 
     def _open_lock(self, name: str) -> _OpenFile:
         try:
@@ -356,6 +353,21 @@ class Appender:
     def stamp(self) -> Stamp:
         """The file's stamp as it is now."""
         return Stamp.of(os.fstat(self._descriptor))
+
+
+def checked_status(descriptor: int, path: Path) -> os.stat_result:
+    """Return the status of an open file. Raises `UnsafePath`, closing it, where it is no file or has other names.
+
+    Another name could be anywhere, as a symbolic link could lead anywhere.
+    """
+    status = os.fstat(descriptor)
+    what = "not a regular file" if not stat.S_ISREG(status.st_mode) else ""
+    if status.st_nlink > 1:
+        what = what or "a hard link, whose other name could be anywhere: put a copy in its place"
+    if what:
+        os.close(descriptor)
+        raise UnsafePath(f"{path} is {what}")
+    return status
 
 
 def open_folder(path: Path) -> Folder:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -23,6 +23,9 @@ from chatbot.stores.errors import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+GREATEST = 10**12
+"""No number in a configuration is greater."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,13 @@ def _attribute(where: str) -> object:
     return attrgetter(names.strip())(importlib.import_module(module.strip()))
 
 
+def _numbers_in(value: object) -> Iterator[float]:
+    if isinstance(value, int | float):
+        yield value
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _numbers_in(each)
+
+
 def told(error: BaseException) -> str:
     """Name of an error that a plug-in raised, for messages."""
     return f"{type(error).__name__}: {error}"
@@ -119,6 +129,8 @@ def checked_settings(
     for key, value in settings.items():
         try:
             checked[key] = convert(value, hints.get(key, Any), strict=False)
+            if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
+                raise ValidationError("the number is out of range")
         except ValidationError as error:
             raise invalid(f"{table} {key} = {value!r}: {error}") from error
         except TypeError as error:

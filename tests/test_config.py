@@ -1,6 +1,7 @@
 """Settings: who is stronger, what is refused, and that the shipped file shows them all."""
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from chatbot.config import (
     Section,
     Settings,
     merge,
+    read_toml,
 )
 from chatbot.errors import ConfigError
 from chatbot.hooks.plugins import HOOKS, planned_hooks
@@ -214,6 +216,38 @@ def _another(place: tuple[str, ...]) -> Any:
             if found.get(place, DEFAULTS[place]) != DEFAULTS[place] or place not in found:
                 return value
     raise AssertionError(place)
+
+
+WILD = (math.inf, -math.inf, math.nan, 1e23, -1e23, 10**23, -(10**23))
+
+
+@pytest.mark.parametrize("place", [each for each in DEFAULTS if "half_lives" not in each], ids=".".join)
+def test_no_setting_takes_a_number_out_of_all_range(place: tuple[str, ...]) -> None:
+    for value in (*WILD, *(type(DEFAULTS[place])([number]) for number in WILD if isinstance(DEFAULTS[place], list))):
+        with pytest.raises((ConfigError, StoreError), match=place[-1]):
+            in_force(Settings(None, _nested(place, value), {}, {}).combined())
+    if isinstance(DEFAULTS[place], int | float) and not isinstance(DEFAULTS[place], bool):
+        for text in ("inf", "nan", "1e23", "9" * 23):
+            with pytest.raises((ConfigError, StoreError), match=place[-1]):
+                in_force(Settings(None, {}, _nested(place, text), {}).combined())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'persona = "a\\u0000b"',
+        '[model]\nscript = ["\\U00000000"]',
+        '"a\\u0000" = 1',
+        f"persona = {'[' * 5_000}",
+        f"[budget]\nday_tokens = {'9' * 5_000}",
+    ],
+)
+def test_a_file_that_no_program_should_take_is_refused_by_its_name(text: str) -> None:
+    for name in ("config.toml", "identity.toml"):
+        path = Path(name)
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=name):
+            read_toml(path)
 
 
 WITH_FREE_NAMES = {("mcp", "servers"), ("providers",)}

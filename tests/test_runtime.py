@@ -139,6 +139,19 @@ async def test_settings_reach_the_store() -> None:
         assert [entry.key for entry in await session.kv_entries()] == ["b", "c"]
 
 
+async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Path("config.toml").resolve()
+    config.write_text('[model]\nname = "scripted"\n[memory.observations]\ncache = "caches"', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    async with Runtime(Options(config=config)) as runtime:
+        await runtime.memories().remember("tea")
+        await runtime.memories().reindex()
+    assert list((config.parent / "caches").rglob("table"))
+    assert not list(tmp_path.iterdir())
+
+
 async def test_the_weights_of_a_profile_are_settings() -> None:
     async def order() -> list[str]:
         async with Runtime() as runtime:

@@ -12,10 +12,11 @@ import binascii
 import codecs
 import os
 import re
+import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -26,6 +27,8 @@ from chatbot.stores.errors import InvalidValue
 
 LARGEST = 20 << 20
 """Bytes of one attachment."""
+MOST_PIXELS = 100_000_000
+"""Of a picture, which whoever decodes it has to make room for."""
 MOST = 10
 """Attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
@@ -36,6 +39,10 @@ _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYS
 """Variables that a reader needs; keys are none of its business."""
 _DOCUMENTS = (PDF, DOCX, ODT)
 """Kinds whose text is taken out by a program of its own."""
+_14_BITS = 0x3FFF
+_MARKER = 0xFF
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Segments of a JPEG that say how large it is."""
 _ZIP = b"PK\x03\x04"
 _PDF_WITHIN = 1024
 """Bytes among which the mark of a PDF may stand."""
@@ -122,6 +129,8 @@ def read(upload: Upload) -> Attachment:
         )
         raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
     if is_image(media):
+        if pixels(upload.data) > MOST_PIXELS:
+            raise InvalidValue(f"{name} claims more than {MOST_PIXELS // 10**6} megapixels: attach a smaller picture")
         return Attachment(name, media, len(upload.data), upload.data)
     text = _text_of(name, upload.data, media) if media in _DOCUMENTS else _decoded(upload.data) or ""
     kept, secrets = redact(text[: extract.LONGEST_TEXT])
@@ -142,6 +151,39 @@ def media_type(data: bytes) -> str | None:
     if data.startswith(_ZIP):
         return _office(data)
     return None if _decoded(data) is None else TEXT
+
+
+def pixels(picture: bytes) -> int:
+    """Return how many pixels a picture claims to have; 0 where it says nothing that can be read."""
+    wide, high = _sides(picture)
+    return wide * high
+
+
+def _sides(picture: bytes) -> Iterable[int]:
+    head = picture[:30].ljust(30, b"\0")
+    if head[12:16] == b"IHDR":
+        return struct.unpack_from(">II", head, 16)
+    if head.startswith(b"GIF8"):
+        return struct.unpack_from("<HH", head, 6)
+    if head[12:16] == b"VP8X":
+        return [1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27)]
+    if head[12:16] == b"VP8L":
+        return [1 + (int.from_bytes(head[21:25], "little") >> by & _14_BITS) for by in (0, 14)]
+    if head[12:16] == b"VP8 ":
+        return [side & _14_BITS for side in struct.unpack_from("<HH", head, 26)]
+    return _jpeg_sides(picture)
+
+
+def _jpeg_sides(picture: bytes) -> tuple[int, int]:
+    """Walk over the segments to the one of the frame: pictures inside of others, as of a camera, do not count."""
+    at = 2
+    while at + 9 <= len(picture) and picture[at] == _MARKER:
+        kind = picture[at + 1]
+        if kind in _FRAMES:
+            high, wide = struct.unpack_from(">HH", picture, at + 5)
+            return wide, high
+        at += 1 if kind == _MARKER else 2 + int.from_bytes(picture[at + 2 : at + 4], "big")
+    return 0, 0
 
 
 def _office(archive: bytes) -> str | None:

@@ -162,7 +162,7 @@ class LiveReply:
             return Text(text)
         from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
 
-        return _Block(Markdown(text))
+        return _Block(Markdown(text, hyperlinks=False))  # shows where each link leads
 
 
 class _Drawn(LiveRender):

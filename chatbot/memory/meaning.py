@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from chatbot.embedding import Direction, Embedder, Judgement
-from chatbot.errors import ChatbotError, ModelTimeout
+from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.record import utc_now
 from chatbot.memory.scoring import WEIGHT
@@ -233,7 +233,7 @@ class Meaning(AsyncResource):
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
-        vectors = await self._billed(self._plain([embedded_text(row) for row in rows]))
+        vectors = await self._billed(self._plain([embedded_text(row) for row in rows]), len(rows))
         return await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
 
     async def _missing(self, most: int) -> list[Observation]:
@@ -289,7 +289,8 @@ class Meaning(AsyncResource):
     ) -> list[T]:
         found: list[T] = []
         for at in range(0, len(texts), self._embedder.batch):
-            found += await self._within(self._billed(embed(texts[at : at + self._embedder.batch])))
+            some = texts[at : at + self._embedder.batch]
+            found += await self._within(self._billed(embed(some), len(some)))
         return found
 
     async def _within(self, work: Awaitable[T]) -> T:
@@ -306,14 +307,16 @@ class Meaning(AsyncResource):
         answer = await self._embedder.embed(texts)
         return answer.vectors, answer.usage
 
-    async def _billed(self, work: Awaitable[tuple[list[T], Usage]]) -> list[T]:
-        """Await one call of the embedder, as a span and on the bill."""
+    async def _billed(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
+        """Await one call of the embedder for so many texts, as a span and on the bill."""
         begun = time.monotonic()
         with self._span() as noted:
             found, usage = await work
             noted.note(usage=usage)
         if self._bill is not None:
             await self._bill(self._embedder.name, usage, time.monotonic() - begun)
+        if len(found) != texts:
+            raise ModelError(f"{self._embedder.name} gave {len(found)} vectors for {texts} texts")
         return found
 
     def _span(self) -> Span:

@@ -575,10 +575,10 @@ class MemorySystem(Closable, Memory):
         return Following(scope, self.notices, after, ask=ask, hint=self.backend.hint(MEMORIES, CHANGES))
 
     def unobserved(self) -> Memory | None:
-        """Return the memory of all namespaces without spans, to measure it; None before it was used."""
+        """Return the memory without spans, to measure it: of the owner, all namespaces; None before it was used."""
         if not any(isinstance(store, ObservationStore) for store in self._stores.values()):
             return None
-        return Memory(replace(self._scope(), across=True, observer=None))
+        return Memory(replace(self._scope(), across=may_cross(self.principal, self.rights), observer=None))
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
@@ -588,8 +588,11 @@ class MemorySystem(Closable, Memory):
             _, meaning = self._meanings.popitem()
             with observed(self.observer):
                 await meaning.aclose()
-        if self._embedder is not None:
-            await self._embedder.aclose()
+        try:
+            if self._embedder is not None:
+                await self._embedder.aclose()
+        except ChatbotError as error:
+            logger.warning("the embedding model could not be closed: %s", error)
         self._catalog.is_closed = True
         with self._opening_stores:
             stores = list(self._stores.values())

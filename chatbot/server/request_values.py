@@ -110,7 +110,7 @@ def named_in_headers(caller: Caller, headers: Headers) -> Caller:
     if not values:
         return caller
     try:
-        labels = [value.encode("latin-1").decode() for value in values]
+        labels = [value.strip(" \t").encode("latin-1").decode() for value in values]  # as HTTP has it
     except UnicodeError:
         raise ProblemError(invalid("not valid UTF-8", "X-Chatbot-User")) from None
     for label in labels:

@@ -1,5 +1,7 @@
 """A folder that a model may work in: every name is opened step by step from the folder, and no link is followed.
 
+A file with another name, a hard link, is none of the folder's, for that name may be outside.
+
 So nothing outside of it can be read or written, whatever a path says, even if a folder is swapped for a link meanwhile.
 Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
 """
@@ -132,7 +134,7 @@ def _listed(folder: int, parts: list[str]) -> Iterator[FolderEntry]:
     for name in sorted(os.listdir(folder)):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         path = "/".join([*parts, name])
-        if name.startswith(".") or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        if name.startswith(".") or not (_is_file(status) or stat.S_ISDIR(status.st_mode)):
             continue
         yield FolderEntry(path, None if stat.S_ISDIR(status.st_mode) else status.st_size)
 
@@ -141,11 +143,15 @@ def _read(folder: int, name: str, path: str) -> bytes:
     file = os.open(name, os.O_RDONLY | _SAFELY, dir_fd=folder)
     with os.fdopen(file, "rb") as opened:
         status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise ToolError(f"{path!r} is not a file")
+        if not _is_file(status):
+            raise ToolError(f"{path!r} is not a file, or a link, which is not followed")
         if status.st_size > LARGEST:
             raise ToolError(f"{path!r} has {status.st_size:,} bytes, more than may be read ({LARGEST:,})")
         return opened.read(LARGEST)
+
+
+def _is_file(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _encoded(path: str, text: str) -> bytes:
@@ -171,8 +177,8 @@ def _mode(folder: int, name: str, path: str) -> int | None:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(status.st_mode):
-        raise ToolError(f"{path!r} is not a file: it is not replaced")
+    if not _is_file(status):
+        raise ToolError(f"{path!r} is not a file, or a link: it is not replaced")
     return status.st_mode & 0o777  # without set-uid: what it runs is another text now
 
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
-from chatbot.stores.errors import InvalidValue, LaterFormat, UnsafePath
-from chatbot.stores.files import Appender, Folder, Stamp, make_folder, read_between, stamp, translated
+from chatbot.stores.errors import InvalidValue, LaterFormat
+from chatbot.stores.files import (
+    Appender,
+    Folder,
+    Stamp,
+    checked_status,
+    make_folder,
+    read_between,
+    stamp,
+    translated,
+)
 from chatbot.stores.json_lines import encode, is_blank, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
 from chatbot.stores.observations.rewriting import rewritten
@@ -148,11 +156,7 @@ class FileLog(Log):
         if self._file is None and stamp(self.path) is not None:
             with translated(self._home):
                 file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                os.close(file)
-                raise UnsafePath(f"{self.path} is not a regular file")
-            self._file, self._inode = file, status.st_ino
+            self._file, self._inode = file, checked_status(file, self.path).st_ino
         return self._file
 
     def _size(self) -> int:

@@ -195,6 +195,9 @@ def _links(found: _Found) -> Iterator[Flaw]:
             yield Flaw(
                 "links", "bad", f"{path} is a symbolic link, which is never followed", f"ls -l {quote(str(path))}"
             )
+        elif stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            what = f"{path} is a hard link, which is never opened: put a copy in its place"
+            yield Flaw("links", "bad", what, f"ls -l {quote(str(path))}")
 
 
 def _strays(home: Path, found: _Found) -> Iterator[Flaw]:

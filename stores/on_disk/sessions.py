@@ -21,6 +21,7 @@ from pathlib import Path
 from chatbot.stores.backend import SessionFile, Sessions
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, UnsafePath
 from chatbot.stores.files import (
+    checked_status,
     contained,
     locked,
     make_folder,
@@ -282,4 +283,6 @@ def _erase(path: Path) -> None:
 
 
 def _open_safely(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    checked_status(file, Path(path))
+    return file

@@ -1,10 +1,12 @@
 """Files and pictures of a message: read, redacted, kept once, named in the transcript, and shown to the model."""
 
 import json
+import struct
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -102,6 +104,38 @@ def _asked(prompt: Sequence[Message]) -> Message:
 )
 def test_a_file_is_known_by_its_content(data: bytes, media: str | None) -> None:
     assert media_type(data) == media
+
+
+def _u24(number: int) -> bytes:
+    return (number - 1).to_bytes(3, "little")
+
+
+PICTURES: dict[str, Callable[[int, int], bytes]] = {
+    "png": lambda wide, high: b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", wide, high) + bytes(9),
+    "gif": lambda wide, high: b"GIF89a" + struct.pack("<HH", wide, high) + bytes(9),
+    "webp, extended": lambda wide, high: b"RIFF\0\0\0\0WEBPVP8X" + bytes(8) + _u24(wide) + _u24(high),
+    "webp, lossless": lambda wide, high: (
+        b"RIFF\0\0\0\0WEBPVP8L" + bytes(4) + b"\x2f" + (wide - 1 | high - 1 << 14).to_bytes(4, "little")
+    ),
+    "webp, lossy": lambda wide, high: b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + struct.pack("<HH", wide, high),
+    "jpeg": lambda wide, high: (
+        b"\xff\xd8\xff\xe1\0\x0f" + b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01\0\0"  # with a smaller one inside
+        + b"\xff\xff\xc2\0\x11\x08" + struct.pack(">HH", high, wide) + bytes(9)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_a_picture_of_more_than_a_hundred_megapixels_is_refused_before_anyone_decodes_it(kind: str) -> None:
+    picture = PICTURES[kind]
+    assert read(Upload("a", picture(10_000, 10_000))).is_image
+    for wide, high in ((10_001, 10_000), (10_000, 10_001), (16_000, 16_000)):
+        with pytest.raises(InvalidValue, match="a claims more than 100 megapixels"):
+            read(Upload("a", picture(wide, high)))
+    whole = picture(10_001, 10_000)
+    for size in range(12, len(whole)):  # what says nothing that can be read is for whoever decodes it
+        with suppress(InvalidValue):
+            read(Upload("a", whole[:size]))
 
 
 @pytest.mark.parametrize(

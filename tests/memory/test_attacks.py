@@ -1,13 +1,17 @@
 """Findings of a second attack on the memory: each way in stays closed."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
-from chatbot.stores.errors import AccessDenied, UnsafePath
+from chatbot.stores.errors import AccessDenied, StoreError, UnsafePath
+from chatbot.stores.files import opened
 from tests.command import ok, project, run
 
 SECRET = "the vault code is 4711"
@@ -27,6 +31,52 @@ def test_a_link_in_the_place_of_a_folder_of_sessions_is_never_followed(name: str
     assert [path.name for path in sorted(outside.rglob("*"))] == ["documents", "thesis.txt"]
     with pytest.raises(UnsafePath, match="replace the link"):
         MemorySystem(memory)
+
+
+async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_path: Path) -> None:
+    async def use(memory: MemorySystem) -> None:
+        """Read and write every file that a memory has."""
+        with suppress(ChatbotError, StoreError):
+            session = await memory.latest_session("chat")
+            assert session is not None
+            for operation, *arguments in (
+                (session.transcript_append, "user", SECRET),
+                (session.transcript_read_all,),
+                (session.kv_set, "a", SECRET),
+                (session.receipt_append, {"at": "2026-01-01T00:00:00Z"}),
+                (session.remember, SECRET),
+                (session.rename, SECRET),
+            ):
+                with suppress(ChatbotError, StoreError):
+                    await cast("Callable[..., Awaitable[object]]", operation)(*arguments)
+        with suppress(ChatbotError, StoreError):
+            await memory.purge(*[row.id for row in await memory.every()])
+
+    async with MemorySystem(tmp_path / "ada") as memory:
+        session = await memory.create_session(["basic_session", "observations"], "chat", title="first")
+        await use(memory)
+        await session.remember("kept")
+        await use(memory)
+    names = [path.relative_to(tmp_path / "ada") for path in (tmp_path / "ada").rglob("*") if path.is_file()]
+    assert {path.name for path in names} >= {
+        "transcript.md",
+        "observations.jsonl",
+        "receipts.jsonl",
+        "tombstones.jsonl",
+    }
+    (tmp_path / "ada").rename(tmp_path / "whole")
+    for name in names:
+        shutil.copytree(tmp_path / "whole", tmp_path / "ada")
+        outside = tmp_path / "outside"
+        (tmp_path / "ada" / name).rename(outside)
+        (tmp_path / "ada" / name).hardlink_to(outside)
+        before = outside.read_bytes()
+        with pytest.raises(UnsafePath, match="hard link"), opened(tmp_path / "ada" / name.parent) as folder:
+            folder.read(name.name)
+        async with MemorySystem(tmp_path / "ada") as memory:
+            await use(memory)
+        assert outside.read_bytes() == before, name
+        shutil.rmtree(tmp_path / "ada")
 
 
 async def test_nobody_leaves_a_namespace_by_going_further_in() -> None:

@@ -9,22 +9,23 @@ from typing import Any
 import pytest
 
 from chatbot.config import EmbeddingSettings
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ProviderFailed
+from chatbot.memory import MemorySystem
 from chatbot.memory.meaning import Meaning, embedded_text
 from chatbot.messages import Usage
 from chatbot.models.embedding import LiteLLMEmbedder
 from chatbot.models.minilm import MiniLMEmbedder
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import OtherEmbedder
+from chatbot.stores.errors import ClosedResource, OtherEmbedder
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_rows import NOW, OWNER, adding, observation
-from chatbot.stores.vectors import vector
+from chatbot.stores.vectors import Vector, vector
 from tests.patience import PATIENCE_S
 from tests.servers.providers import providers_at
 
@@ -57,6 +58,52 @@ class LetterEmbedder(Embedder):
             raise self.failure
         rows = [vector([text.lower().count(chr(97 + letter)) for letter in range(26)]) for text in texts]
         return EmbeddingResult(rows, Usage(input_tokens=len(texts), cost_usd=0.0))
+
+
+class Raising(LetterEmbedder):
+    """Raises an error in one of its methods."""
+
+    def __init__(self, method: str, error: BaseException) -> None:
+        super().__init__()
+        self.method = method
+        self.error = error
+
+    def _step(self, method: str) -> None:
+        if method == self.method:
+            raise self.error
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        self._step("embed")
+        found = await super().embed(texts)
+        return EmbeddingResult(found.vectors[self.method == "too few" :], found.usage)
+
+    async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
+        self._step("embed_questions")
+        return await super().embed_questions(texts)
+
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        self._step("judge")
+        return await super().judge(texts)
+
+    async def aclose(self) -> None:
+        self._step("aclose")
+
+
+WRONG = (ValueError("a"), OSError(28, "full"), KeyError("a"), TimeoutError(), MemoryError(), AssertionError(),
+         RecursionError(), StopAsyncIteration(), ExceptionGroup("a", [ValueError("b")]), SystemExit(3))  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "aclose", "too few"])
+@pytest.mark.parametrize("error", WRONG, ids=lambda error: type(error).__name__)
+async def test_an_embedder_may_raise_anything_and_memory_is_found_by_words_and_closed(
+    method: str, error: BaseException, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        async with MemorySystem(tmp_path / "memory", embedder=Raising(method, error)) as memory:
+            await memory.remember("the boat is blue")
+            assert [hit.observation.title for hit in await memory.search("boat")] == ["the boat is blue"]
+        with pytest.raises(ClosedResource):
+            await memory.search("boat")
 
 
 @pytest.fixture(params=["files", "memory"])

@@ -362,6 +362,19 @@ async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
             await erase_user(system)
 
 
+async def test_what_measures_a_memory_sees_no_more_than_its_caller() -> None:
+    async with MemorySystem(None, observations="in_memory") as system:
+        alice = system.cleared_for(namespace="user:alice")
+        await system.remember("the owner's")
+        await alice.remember("hers")
+        seen = [
+            [row.title for row in await memory.every()]
+            for memory in (system.unobserved(), alice.unobserved())
+            if memory
+        ]
+    assert seen == [["hers", "the owner's"], ["hers"]]
+
+
 async def test_rows_of_before_there_were_principals_belong_to_the_owner(tmp_path: Path) -> None:
     async with MemorySystem(tmp_path) as system:
         session = await system.create_session(("basic_session", "observations"), "chat")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import httpx
@@ -358,6 +359,20 @@ def _say(client: httpx.Client, text: str, **named: str) -> httpx.Response:
 
 def _memories(client: httpx.Client, **headers: str) -> str:
     return client.get("/v1/memories", headers=headers).text
+
+
+@pytest.mark.usefixtures("config_is_asked_for")
+@pytest.mark.parametrize("value", [b"alice", b" alice", b"alice ", b"\t alice \t"])
+def test_spaces_around_the_header_name_no_other_user(http: Serve, value: bytes) -> None:
+    served = http()
+    with served.client() as client, create_connection(served.address) as raw:
+        client.post("/v1/memories", json={"title": "tea"}, headers={"X-Chatbot-User": "alice"}).raise_for_status()
+        raw.sendall(
+            b"GET /v1/memories HTTP/1.1\r\nHost: localhost\r\nX-Chatbot-User:"
+            + value
+            + b"\r\nConnection: close\r\n\r\n"
+        )
+        assert b'"tea"' in b"".join(iter(lambda: raw.recv(65_536), b""))
 
 
 @pytest.mark.usefixtures("config_is_asked_for")

@@ -61,11 +61,12 @@ async def test_files_are_listed_read_searched_and_written(root: Path) -> None:
     "path",
     [
         *("../outside.txt", "notes/../../outside.txt", "/etc/passwd", "~/x", "notes\\..\\x", "a\0b"),
-        *(".env", "notes/.git/config", "link.txt", "linked/outside.txt", "linked/new.txt", "pipe", "notes"),
+        *(".env", "notes/.git/config", "link.txt", "hard.txt", "linked/outside.txt", "linked/new.txt", "pipe", "notes"),
     ],
 )
 async def test_no_path_leads_out(root: Path, path: str) -> None:
     (root / "link.txt").symlink_to(root.parent / "outside.txt")
+    (root / "hard.txt").hardlink_to(root.parent / "outside.txt")
     (root / "linked").symlink_to(root.parent)
     os.mkfifo(root / "pipe")
     assert "error" in await _use(root, "files_read", path=path)
@@ -92,6 +93,7 @@ async def test_a_file_that_runs_as_its_owner_does_so_no_more_with_another_text(r
 
 async def test_links_are_neither_listed_nor_searched(root: Path) -> None:
     (root / "linked").symlink_to(root.parent)
+    (root / "hard.txt").hardlink_to(root.parent / "outside.txt")
     assert (await _use(root, "files_list"))["entries"] == ["notes/"]
     assert (await _use(root, "files_search", text="outside"))["lines"] == []
     assert "error" in await _use(root, "files_list", folder="linked")

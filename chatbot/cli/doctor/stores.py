@@ -60,7 +60,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
     elif slow := backend.why_no_hints():
         yield Finding("places", "note", slow, editing(setup.source("storage", "url"), setup.settings.path))
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
-    cache = Path(caches).expanduser() if caches else user_cache_path("chatbot")
+    cache = Path(caches) if caches else user_cache_path("chatbot")
     is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
     if is_used and (problem := unwritable(cache)):
         what = f"the cache folder {cache} is not writable ({problem.strerror}): set cache in [memory.observations]"

@@ -199,7 +199,7 @@ def _told(address: str) -> str:
 
 def _place(address: str) -> str:
     try:
-        return urlsplit(address).netloc or address
+        return urlsplit(address).netloc.rpartition("@")[2] or address  # without a name, which could look like a host
     except ValueError:
         return address
 

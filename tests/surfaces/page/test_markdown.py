@@ -90,6 +90,16 @@ def test_examples(text: str, html: str) -> None:
 def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
     assert "<small>(evil.test)</small>" in rendered("[https://bank.test](https://evil.test)")
     assert "<small>" not in rendered("<https://bank.test>")
+    for address in (
+        "//evil.test/login",
+        "https://bank.test@evil.test",
+        "https://bank.test:443@evil.test/",
+        "//u@evil.test",
+    ):
+        assert "<small>(evil.test)</small>" in rendered(f"[https://bank.test]({address})")
+        assert "<small>(evil.test)</small>" in rendered(f"![https://bank.test]({address})")
+    for address in ("///evil.test", "https:evil.test", "https:/evil.test"):  # which a browser takes for a host too
+        assert f"<small>({address})</small>" in rendered(f"[https://bank.test]({address})")
 
 
 def test_what_is_very_long_is_shown_as_it_is_written() -> None:
