@@ -169,36 +169,25 @@ class TurnMemory:
         """
         if not self._settings.recall_rows:
             return PromptMemory()
-        most = self._settings.recall_rows
         judged = await self._judged(said)
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
+        most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
-        recollection = Recollection()
-        if judged is None or judged.needs_memory:
-            recollection = await self._memory.recall(
-                said,
-                limit=max(places, candidates) if rank else places,
-                exclude=exclude,
-                enough=_ENOUGH,
-                needs_memory=judged is not None,
-            )
+        recollection = await self._recollected(said, judged, max(places, candidates) if rank else places, exclude)
         hits = recollection.hits
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
-        if choose is not None and self._transcript is not None:
-            hits = tuple(await choose(self._transcript, hits, most, self._clock()))
-        rows = [(each.observation, each.score) for each in hits if each.observation is not None]
-        index: Sequence[Observation] = ()
-        tasks: Sequence[Observation] = ()
-        if len(said) == 1:
-            tasks = await self._startup_tasks()
-            rows = [(row, 1.0) for row in tasks] + rows
-            index = await self._index()
-        now = self._clock()
+        if choose is not None and kept is not None:
+            hits = tuple(await choose(kept, hits, most, self._clock()))
+        begins = len(said) == 1
+        tasks = await self._startup_tasks() if begins else []
+        index = await self._index() if begins else []
+        rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
-        view = replace(self._memory.scope.acting(OWN), now=now)
-        orders = await self._orders([*(row for row, _ in rows), *index, *(line.row for line in lines)], view)
+        given = [*(row for row, _ in rows), *index, *(line.row for line in lines)]
+        view = replace(self._memory.scope.acting(OWN), now=self._clock())
+        orders = await self._orders(given, view)
 
         def block_of(profile: Sequence[Line]) -> MemoryBlock:
             return build_block(
@@ -218,32 +207,18 @@ class TurnMemory:
         block = block_of(lines)
         public = [line for line in lines if line.sensitivity == "public"]
         discreet = None if public == lines else block_of(public)
-        chosen = {each.id for each in hits}
-        looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
-        considered = [
-            {
-                "id": each.id,
-                "score": round(each.score, 4),
-                "parts": _rounded(each.parts),
-                "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
-            }
-            for each in looked_at.values()
-        ]
-        record: dict[str, Any] = {
-            "query": [redact(text)[0] for text in said[-1:]],  # earlier messages are in their own receipts
-            "looked_back": len(said) - 1,
-            "considered": considered,
-            "injected": list(block.injected),
-            "left_out": [{"id": each, "why": why} for each, why in block.dropped],
-        }
-        if judged is not None:
-            record["judged"] = {"needs_memory": judged.needs_memory, "score": judged.scores["needs_memory"]}
-        for name in ("excerpts", "quoted", "listed", "profile"):
-            if ids := getattr(block, name):
-                record[name] = list(ids)
-        given = {row.id: row for row in [*(row for row, _ in rows), *index, *(line.row for line in lines)]}
-        shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
-        return PromptMemory(block, shown, record, discreet)
+        by_id = {row.id: row for row in given}
+        shown = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
+        return PromptMemory(block, shown, _record(said, judged, recollection, hits, block), discreet)
+
+    async def _recollected(
+        self, said: Sequence[str], judged: Judgement | None, limit: int, exclude: Collection[str]
+    ) -> Recollection:
+        """Recall rows, unless the message was judged to need none."""
+        if judged is not None and not judged.needs_memory:
+            return Recollection()
+        known = judged is not None
+        return await self._memory.recall(said, limit=limit, exclude=exclude, enough=_ENOUGH, needs_memory=known)
 
     async def _judged(self, said: Sequence[str]) -> Judgement | None:
         """Return what the message to be answered is; None where nothing can judge."""
@@ -380,6 +355,38 @@ class TurnMemory:
         if session_id is None:
             return ()
         return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
+
+
+def _record(
+    said: Sequence[str],
+    judged: Judgement | None,
+    recollection: Recollection,
+    hits: Sequence[Hit],
+    block: MemoryBlock,
+) -> dict[str, Any]:
+    """Return what a receipt says about the choice of rows."""
+    chosen = {each.id for each in hits}
+    looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
+    considered = [
+        {
+            "id": each.id,
+            "score": round(each.score, 4),
+            "parts": _rounded(each.parts),
+            "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
+        }
+        for each in looked_at.values()
+    ]
+    record: dict[str, Any] = {
+        "query": [redact(text)[0] for text in said[-1:]],  # earlier messages are in their own receipts
+        "looked_back": len(said) - 1,
+        "considered": considered,
+        "injected": list(block.injected),
+        "left_out": [{"id": each, "why": why} for each, why in block.dropped],
+    }
+    if judged is not None:
+        record["judged"] = {"needs_memory": judged.needs_memory, "score": judged.scores["needs_memory"]}
+    found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
+    return record | {name: ids for name, ids in found.items() if ids}
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

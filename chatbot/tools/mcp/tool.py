@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
-from chatbot.tools.toolbox import Effect, Tool
+from chatbot.tools.toolbox import Tool
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, ContentBlock, ToolAnnotations
+    from mcp.types import CallToolResult, ContentBlock
     from mcp.types import Tool as Listed
 
 LONGEST_ANSWER = 16_000
@@ -46,8 +46,7 @@ class RemoteTool(Tool):
             clean(said)[:LONGEST_DESCRIPTION],
             {"properties": {}, **_described(listed.input_schema, clean), "type": "object"},
         )
-        self.effect = _effect_of(listed.annotations)
-        self.asks_first = not _is_trusted(listed.name, self.effect, settings)
+        self.asks_first = not _is_trusted(listed, settings)
         self.timeout_s = settings.timeout_s + settings.start_timeout_s + 1  # the server's own limits come first
 
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -94,24 +93,11 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
     return f"{wanted[: _LONGEST_NAME - 9]}_{digest}"
 
 
-def _effect_of(said: ToolAnnotations | None) -> Effect:
-    """Return the effect that the server declares; omitted hints mean the worst, as in the protocol."""
-    if said is None:
-        return Effect()
-    reads_only = said.read_only_hint is True
-    return Effect(
-        reads_only=reads_only,
-        destroys=not reads_only and said.destructive_hint is not False,
-        repeats_safely=reads_only or said.idempotent_hint is True,
-        reaches_out=said.open_world_hint is not False,
-    )
-
-
-def _is_trusted(name: str, effect: Effect, settings: McpServerSettings) -> bool:
+def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:
     """Return whether the configuration spares the question; what a server says of itself does not."""
     if settings.trust == "read-only":
-        return effect.reads_only
-    return settings.trust == "all" or name in settings.trust
+        return listed.annotations is not None and listed.annotations.read_only_hint is True
+    return settings.trust == "all" or listed.name in settings.trust
 
 
 def _text_of(result: CallToolResult) -> str:
