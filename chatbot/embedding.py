@@ -42,14 +42,6 @@ class Judgement:
     """It asks what the bot itself said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """The vectors whose cosine with `vector` is `least` or more."""
-
-    vector: Vector
-    least: float
-
-
 class Embedder(AsyncResource):
     """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks.
 
@@ -93,7 +85,7 @@ class Embedder(AsyncResource):
         """Return what each text is; nothing where no heads were trained for this encoder."""
         return []
 
-    def directions(self) -> Mapping[str, Direction]:
+    def directions(self) -> Mapping[str, Vector]:
         """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
         return {}
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
-from chatbot.embedding import Direction, Embedder, Judgement
+from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.record import utc_now
@@ -171,7 +171,7 @@ class Meaning(AsyncResource):
             found += await self._within(self._embedder.judge(part)) or [None] * len(part)
         return found
 
-    def directions(self) -> Mapping[str, Direction]:
+    def directions(self) -> Mapping[str, Vector]:
         """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
         return self._embedder.directions()
 

@@ -43,8 +43,6 @@ _ANSWER_WORDS = 2
 """Content words that a question and its short answer hold together: an offer and a yes hold none."""
 _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
-FIRST_PERSON = "i|im|me|mine|my|our|ours|us|we"
-"""The words of an expression for who speaks of themselves in English."""
 
 
 @dataclass(frozen=True, slots=True)

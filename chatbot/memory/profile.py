@@ -130,7 +130,7 @@ class Profiles(MemoryWrites, ScopedOperations):
             raise UnsupportedOperation(NEEDS_ENCODERS)
         rows = {row.id: row for row in await scope.rows(wanted, view=view, limit=_NEWEST)}
         for direction in directions.values():
-            near = await meaning.nearest_to(view, [direction.vector], wanted, limit=_NEAREST)
+            near = await meaning.nearest_to(view, [direction], wanted, limit=_NEAREST)
             unread = [match.id for match in near if match.id not in rows]
             rows |= {row.id: row for row in await scope.store.get(view, unread)}
         said = [row for row in rows.values() if row.principal == scope.principal and _is_said(row)]

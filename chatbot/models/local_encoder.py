@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
+from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
 from chatbot.models.minilm import DIMENSION as ENGLISH
@@ -115,11 +115,11 @@ class LocalEmbedder(Embedder):
 
         return [judge(part) for part in await self._encoded(texts)]
 
-    def directions(self) -> Mapping[str, Direction]:
+    def directions(self) -> Mapping[str, Vector]:
         """Return where each facet lies among the vectors of rows."""
         from chatbot.models.probes import facet_directions
 
-        return {name: Direction(_question((), each.vector), each.least) for name, each in facet_directions().items()}
+        return {name: _question((), each) for name, each in facet_directions().items()}
 
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatbot.embedding import Direction, Judgement
-from chatbot.stores.vectors import Vector, vector
+from chatbot.embedding import Judgement
+from chatbot.stores.vectors import Vector, unit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,15 +75,8 @@ def judge(part: Vector) -> Judgement:
     )
 
 
-def facet_directions() -> dict[str, Direction]:
-    """Return the direction in which each facet lies, with the least cosine of a text about it."""
-    import numpy as np
-
+def facet_directions() -> dict[str, Vector]:
+    """Return the direction in which the texts about each facet lie, of length 1."""
     known = heads()
-    lengths = np.linalg.norm(known.weights, axis=1)
-    found = {}
-    for row, name in enumerate(known.names):
-        if name.startswith(FACET):
-            least = (known.thresholds[name][0] - float(known.biases[row])) / float(lengths[row])
-            found[name.removeprefix(FACET)] = Direction(vector((known.weights[row] / lengths[row]).tolist()), least)
-    return found
+    rows = zip(known.names, known.weights, strict=True)
+    return {name.removeprefix(FACET): unit(row.tolist()) for name, row in rows if name.startswith(FACET)}

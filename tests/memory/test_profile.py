@@ -1,4 +1,4 @@
-"""What people state under a key keeps its dates, its source and its history; what they say is listed by facet."""
+"""A value stated under a key keeps its dates, source and history; what people say is listed by facet."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
+from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
@@ -15,7 +15,7 @@ from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.vectors import vector
+from chatbot.stores.vectors import Vector, vector
 
 BEGIN = datetime(2025, 10, 3, 9, tzinfo=UTC)
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -400,8 +400,8 @@ class Facets(Embedder):
         facets = [tuple({name} & {"home", "work"}) for name in found]
         return [Judgement(False, bool(names), 0, names, {}) for names in facets]  # noqa: FBT003 - declared so
 
-    def directions(self) -> dict[str, Direction]:
-        return {"home": Direction(vector((1.0, 0.0, 0.0)), 0.9), "work": Direction(vector((0.0, 1.0, 0.0)), 0.9)}
+    def directions(self) -> dict[str, Vector]:
+        return {"home": vector((1.0, 0.0, 0.0)), "work": vector((0.0, 1.0, 0.0))}
 
 
 @pytest.fixture

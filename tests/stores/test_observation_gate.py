@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from chatbot.embedding import Direction, Embedder, EmbeddingResult, Judgement
+from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
@@ -32,7 +32,7 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
 from chatbot.stores.row_changes import Position
 from chatbot.stores.row_events import HELD, KINDS, Event
-from chatbot.stores.vectors import unit, vector
+from chatbot.stores.vectors import Vector, unit, vector
 from tests.effort import share
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -419,8 +419,8 @@ class AllAlike(Embedder):
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
         return [Judgement(False, True, 0, ("home",), {})] * len(texts)  # noqa: FBT003 - it is declared without defaults
 
-    def directions(self) -> dict[str, Direction]:
-        return {"home": Direction(vector([1.0, 1.0]), 0.0)}
+    def directions(self) -> dict[str, Vector]:
+        return {"home": vector([1.0, 1.0])}
 
 
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""What denies what."""
+"""A statement and its denial contradict each other."""
 
 import pytest
 
