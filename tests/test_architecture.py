@@ -80,7 +80,7 @@ def test_using_a_session_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["chatbot.runtime", "chatbot.cli.repl.loop", "chatbot.cli.serve", "chatbot.cli.token"]
+    "module", ["chatbot.runtime", "chatbot.cli.repl.loop", "chatbot.cli.serve", "chatbot.cli.users"]
 )
 def test_only_serving_loads_a_web_framework(module: str) -> None:
     web = {"fastapi", "starlette", "uvicorn", "nicegui"}
@@ -99,7 +99,7 @@ def test_a_command_starts_without_what_only_turns_and_servers_need(module: str) 
         "whoosh",
         "mcp",
         "opentelemetry",
-        "chatbot.disguises",
+        "chatbot.orders",
         "chatbot.stores.observations",
     }
     assert _loaded_by(f"import {module}") & late == set()
