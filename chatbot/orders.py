@@ -5,7 +5,7 @@ of a text in which a rule would recognise it. None of them is ever shown.
 
 Structure is free of language: calls of tools, frames of prompts, links that carry data away. `orders.tsv` holds the
 most frequent orders, word for word, a line each with its language. Both are compared with every reading of a text that
-`chatbot.orders` gives. Nothing else is judged by patterns: that is what the head `orders_a_model` is for, and what
+`unmasked` gives. Nothing else is judged by patterns: that is what the head `orders_a_model` is for, and what
 passes both is still data between the fences of a memory block.
 """
 

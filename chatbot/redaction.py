@@ -3,8 +3,6 @@
 Gitleaks scans source code and knows about two hundred formats. Our rules add phrases of chats ("my password is …"),
 text pasted from a terminal, and keys of model providers. A rule is tried only on texts with one of its keywords, and
 compiled on first use. No rule is skipped for a text that it could match.
-
-All rules are in `secret_rules`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The judge of recalled text: role marks and orders are quoted or left out, and never obeyed.
 
-They are taken away, not judged: "User: likes tea" is a note like another once it does not look like an entry.
+Role marks are taken away, not judged: "User: likes tea" is a note like another once it does not look like an entry.
 
 Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
 takes away what is invisible and what speaks in another's name. A row that is not the reader's own is dropped where it

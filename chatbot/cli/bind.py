@@ -1,8 +1,7 @@
 """Verbs of the command line that operations declare: their grammar, and the values that an operation is given.
 
-A verb is bound from `chatbot.operations` unless it is named here. Imports nothing: only the verb that runs is loaded.
-
-Imports nothing heavy: `chatbot memory --help` needs it.
+A verb is bound from `chatbot.operations` unless it is one of its own (`OF_SESSIONS`, `OF_MEMORY`). Imports nothing
+heavy: `chatbot memory --help` needs it.
 """
 
 from __future__ import annotations

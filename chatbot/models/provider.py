@@ -1,7 +1,7 @@
 """A provider: its address, its key and where that is kept.
 
 `keys.json` in the user's data folder lists the providers, so that no keyring is asked for a provider without a key.
-The environment and the configuration have priority; see `chatbot.models.provider`.
+The environment and the configuration have priority.
 
 This is the only module that reads a key. Key, address and headers are taken together from one place that belongs to
 the called provider, so none of them reaches another provider:
