@@ -6,7 +6,7 @@ It is the model that other stores are held to, so it is written for being right,
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import wraps
 from itertools import islice
@@ -20,7 +20,6 @@ from chatbot.stores.caps import archiving, is_overfull, surplus, weigh, with_tim
 from chatbot.stores.consolidation import consolidated
 from chatbot.stores.documents import SEARCHED, document_of
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.history import naming, shown, version
 from chatbot.stores.lifecycle import Operation
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import (
@@ -44,29 +43,18 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.row_changes import (
-    BEGINNING,
     ChangeCursor,
     Changes,
+    History,
     Key,
     Line,
     Position,
-    before_time,
-    newest,
-    place_of,
-    told_from,
+    changes_behind,
+    naming,
+    shown,
+    version,
 )
-from chatbot.stores.row_events import (
-    Event,
-    Outcome,
-    applied,
-    as_strict_as,
-    check_expected,
-    decide,
-    implied,
-    line_of,
-    made_from,
-    may_name,
-)
+from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
 from chatbot.stores.row_state import RowState
 from chatbot.stores.text.bm25 import FIELDS, about, average_length, quantized, rank
 from chatbot.stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
@@ -259,36 +247,20 @@ class InMemoryObservations(ObservationStore):
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """Return the versions of a row and of the rows it replaced."""
-        seen = {row.id: row for row in self._rows.values() if may_see(row, view)}
-        if observation_id not in seen:
-            return []
-
-        def after(each: str) -> str | None:
-            later = seen[each].superseded_by
-            return later if later in seen else None
+        rows = self._rows
 
         def before(each: str) -> list[str]:
-            return [row.id for row in seen.values() if row.superseded_by == each]
+            return [row.id for row in rows.values() if row.superseded_by == each]
 
-        line = line_of(observation_id, after, before)
+        line = line_of(
+            observation_id, lambda each: rows[each].superseded_by, before, lambda each: self.is_seen(each, view)
+        )
         sees = naming(view, self._guard_of)
-        return [version(seen[each], self._events[each], view, sees) for each in line]
+        return [version(rows[each], self._events[each], view, sees) for each in line]
 
     async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
         """Look at the events of every visible row."""
-        seen = [row.id for row in self._rows.values() if may_see(row, view)]
-        lines = sorted((key, each) for each in seen for key in self._lines[each])
-        end = (self._written, 0)
-        begin = end if after is None else self._key_behind(after, lines)
-        sees = naming(view, self._guard_of)
-        ahead = [line for line in lines if line[0] > begin]
-        items, key = told_from(
-            ahead, self._dated, lambda each: shown(self._rows[each], sees), view, limit=page_limit(limit)
-        )
-        is_all = key is None or key == ahead[-1][0]
-        before = newest(reversed(lines), self._dated, view) if after is None else after
-        position = items[-1].position if items else before.position if isinstance(before, ChangeCursor) else before
-        return Changes(tuple(items), ChangeCursor(None, end if is_all or key is None else key, 0, position), is_all)
+        return changes_behind(self, view, after, limit=page_limit(limit))
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """Count the visible rows by each value of a label."""
@@ -334,16 +306,7 @@ class InMemoryObservations(ObservationStore):
         alone: bool = False,
     ) -> list[str]:
         """Remove rows, and what was derived from them; no journal is written."""
-        everything = view.asking_all()
-        asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
-        stated = self._triples
-        facts = [each for each in dict.fromkeys(ids) if each in stated and may_name(stated[each], view, self)]
-        derived = set() if alone else set(made_from(asked, self.derived_from))
-        gone = [each for each in asked if each in self._rows] + [each for each in self._rows if each in derived]
-        if not gone and not facts:
-            raise UnknownObservation.of(ids)
-        check_expected([each for each in asked if each in self._rows], everything, self)
-        seen = [each for each in gone if may_see(self._rows[each], everything)]
+        gone, seen, facts = erased_by(ids, view, self, self._triples, alone=alone)
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept
         for each in gone:
@@ -399,12 +362,6 @@ class InMemoryObservations(ObservationStore):
         """Return the ids of the rows that were derived from this one."""
         return [row.id for row in self._rows.values() if observation_id in row.derived_from]
 
-    def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
-        """Return whether the caller may see the row or, if it was erased, a row derived from it."""
-        row = self._rows.get(observation_id)
-        asked = [row] if row else [self._rows[each] for each in self.derived_from(observation_id)]
-        return any(may_see(each, view) for each in asked)
-
     def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
         """The observations, for a caller who may see them."""
         sees = naming(view, self._guard_of)
@@ -414,18 +371,35 @@ class InMemoryObservations(ObservationStore):
         row = self._rows.get(observation_id)
         return None if row is None else Guard.of(row)
 
-    def _key_behind(self, after: Position | ChangeCursor, lines: Sequence[Line]) -> Key:
-        if isinstance(after, ChangeCursor):
-            return after.key
-        if not after.at:
-            return BEGINNING
-        is_seen = any(each == after.id for _, each in lines)
-        key = place_of(after, self._dated(after.id)) if is_seen else None
-        key = key or before_time(after.at, reversed(lines), self._dated)
-        return (self._written, 0) if key is None else key
+    def end(self) -> Key:
+        """Return the number of the last event."""
+        return (self._written, 0)
 
-    def _dated(self, observation_id: str) -> list[tuple[Key, Event]]:
+    def lines_behind(self, begin: Key, view: View) -> list[Line]:
+        """Return the events of visible rows after a place, in order."""
+        seen = [row.id for row in self._rows.values() if may_see(row, view)]
+        return sorted((key, each) for each in seen for key in self._lines[each] if key > begin)
+
+    def dated(self, observation_id: str) -> History:
+        """Return the events of a row with their places."""
         return list(zip(self._lines[observation_id], self._events[observation_id], strict=True))
+
+    def shown_to(self, view: View) -> Callable[[str], Observation]:
+        """Return a function from an id to the row, for a caller who may see it."""
+        sees = naming(view, self._guard_of)
+        return lambda each: shown(self._rows[each], sees)
+
+    def is_seen(self, observation_id: str, view: View) -> bool:
+        """Return whether the caller may see the row."""
+        return observation_id in self._rows and may_see(self._rows[observation_id], view)
+
+    def resumed(self, cursor: ChangeCursor, view: View) -> Key:  # noqa: ARG002 - no log is rewritten here
+        """Return the place of a cursor."""
+        return cursor.key
+
+    def cursor(self, key: Key, position: Position) -> ChangeCursor:
+        """Return a cursor at a place."""
+        return ChangeCursor(None, key, 0, position)
 
     def _keep_event(self, observation_id: str, event: Event) -> None:
         self._written += 1

@@ -693,6 +693,34 @@ def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) 
     return list(found)[sources:]
 
 
+def erased_by(
+    ids: Collection[str], view: View, known: PriorState, facts: Mapping[str, Triple], *, alone: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """Return what purging `ids` erases: all rows, those of them that the caller may see, and facts.
+
+    Rows derived from these go too, unless `alone`. `facts` are all facts by id. Raises `UnknownObservation` for none.
+    """
+    everything, ids = view.asking_all(), list(dict.fromkeys(ids))
+    asked = [each for each in ids if _is_seen_or_behind(each, everything, known)]
+    stated = [each for each in ids if each in facts and may_name(facts[each], view, known)]
+    there = [each for each in asked if known.state(each) is not None]
+    gone = there if alone else there + made_from(asked, known.derived_from)
+    if not gone and not stated:
+        raise UnknownObservation.of(ids)
+    check_expected(there, everything, known)
+    return gone, [each for each in gone if _is_seen(each, everything, known)], stated
+
+
+def _is_seen_or_behind(observation_id: str, view: View, known: PriorState) -> bool:
+    """Return whether the caller may see the row or, if it was erased, a row derived from it."""
+    asked = [observation_id] if known.state(observation_id) is not None else known.derived_from(observation_id)
+    return any(_is_seen(each, view, known) for each in asked)
+
+
+def _is_seen(observation_id: str, view: View, known: PriorState) -> bool:
+    return (state := known.state(observation_id)) is not None and may_see(state.guard, view)
+
+
 def _superseding(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
     """Return the event by which `new` replaces `old`, if it may."""
     if old.id == new.id:
@@ -752,20 +780,27 @@ def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int
     raise InvalidValue(f"event {event.kind!r}: missing strength of {observation_id}")
 
 
-def line_of(start: str, after: Callable[[str], str | None], before: Callable[[str], Iterable[str]]) -> list[str]:
-    """The line of succession through `start`, oldest first: what it took the place of, and what took its.
+def line_of(
+    start: str,
+    after: Callable[[str], str | None],
+    before: Callable[[str], Iterable[str]],
+    is_seen: Callable[[str], bool],
+) -> list[str]:
+    """Return the line of succession through `start`, oldest first: the rows that it replaced, and that replaced it.
 
-    `after` and `before` give what is visible beside an id. What is met twice, in a broken import, is walked once.
+    Only rows that are seen, and nothing if `start` is not. A row met twice, after a broken import, is walked once.
     """
+    if not is_seen(start):
+        return []
     line = {start: None}
     waiting = [start]
     while waiting:
-        for earlier in before(waiting.pop()):
+        for earlier in filter(is_seen, before(waiting.pop())):
             if earlier not in line:
                 line = {earlier: None} | line
                 waiting.append(earlier)
     later = after(start)
-    while later is not None and later not in line:
+    while later is not None and later not in line and is_seen(later):
         line[later] = None
         later = after(later)
     return list(line)

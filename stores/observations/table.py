@@ -12,17 +12,15 @@ import json
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
-from weakref import WeakKeyDictionary
 
 from chatbot.stores.access import OWNER, Guard, View, may_see
 from chatbot.stores.caps import CapFields
-from chatbot.stores.conditions import passes, takes_missing, tests_of, written
 from chatbot.stores.consolidation import LASTING_TYPES, settled
 from chatbot.stores.documents import SEARCHED
 from chatbot.stores.fields import Field, Form, InTable
@@ -39,10 +37,9 @@ from chatbot.stores.observation import (
     parse_triple,
     rank,
 )
-from chatbot.stores.observations.ids import Ids
-from chatbot.stores.observations.labels import Labels, LabelTexts
-from chatbot.stores.observations.visible import Visible, VisibleRows
-from chatbot.stores.query import EMPTY, FILTERED, LABELS, Filter, Labelled, Match, Order, key_of
+from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, label_of, labels_of
+from chatbot.stores.observations.visible import Visible
+from chatbot.stores.query import Match, Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
 from chatbot.stores.row_state import RowState
@@ -144,7 +141,6 @@ class Table:
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
-        self._lines: WeakKeyDictionary[Visible, VisibleRows] = WeakKeyDictionary()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
@@ -393,77 +389,6 @@ class Table:
             self._masks.popitem(last=False)
         return mask.visible
 
-    def fitting(self, wanted: Filter) -> set[int] | None:
-        """The rows that carry the labels that `wanted` names, or None where it names none."""
-        groups = [
-            [_label(name, value) for value in _values(getattr(wanted, asked))]
-            for asked, name in FILTERED.items()
-            if getattr(wanted, asked) not in {None, ()}
-        ]
-        exact = {key: value for key, value in wanted.metadata.items() if key[:1] != "$" and tests_of(value) is None}
-        groups += [[_label(f"metadata.{key}", written(value))] for key, value in exact.items()]
-        compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
-        found = self._meeting(compared) if compared else None
-        for group in sorted(groups, key=lambda labels: sum(len(self.labels.of(label)) for label in labels)):
-            rows: set[int] = set()
-            for label in group:
-                rows.update(self._without_any(label) if label in _EMPTY else self.labels.of(label))
-            found = rows if found is None else found & rows
-        return found
-
-    def _meeting(self, conditions: Mapping[str, Any]) -> set[int]:
-        """The rows of whose metadata all conditions hold, by their labels."""
-        return set.intersection(set(range(len(self))), *(self._holding(*each) for each in conditions.items()))
-
-    def _holding(self, name: str, asked: Any) -> set[int]:
-        if name == "$and":
-            return set.intersection(set(range(len(self))), *map(self._meeting, asked))
-        if name == "$or":
-            return set().union(*map(self._meeting, asked))
-        if name == "$not":
-            return set(range(len(self))) - self._meeting(asked)
-        if (tests := tests_of(asked)) is None:
-            return set(self.labels.of(_label(f"metadata.{name}", written(asked))))
-        start = _label(f"metadata.{name}", "")
-        held = {label[len(start) :]: numbers for label, numbers in self.labels.items() if label.startswith(start)}
-        found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))
-        return found | set(range(len(self))).difference(*held.values()) if takes_missing(tests) else found
-
-    def _without_any(self, empty: str) -> set[int]:
-        """The rows that have nothing in the field whose label with an empty value is `empty`."""
-        others = (numbers for label, numbers in self.labels.items() if label.startswith(empty))
-        return set(range(len(self))).difference(*others)
-
-    def test(self, wanted: Filter, *, without_ranges: bool = False) -> Callable[[int], bool]:
-        """Return a test for the parts of `wanted` that are neither label nor status; `always` if there are none.
-
-        `without_ranges` leaves out what can be told of a whole column at once.
-        """
-        checks = [*(() if without_ranges else self._ranges(wanted)), *self._checks(wanted)]
-        if len(checks) < 2:
-            return checks[0] if checks else always
-        return lambda number: all(check(number) for check in checks)
-
-    def _ranges(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
-        if wanted.after is not None:
-            begin = micros(wanted.after)
-            yield lambda number: self.created_at[number] >= begin
-        if wanted.before is not None:
-            end = micros(wanted.before)
-            yield lambda number: self.created_at[number] < end
-        if wanted.min_importance > 0:
-            yield lambda number: self.importance[number] >= wanted.min_importance
-
-    def _checks(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
-        if wanted.visibilities:
-            yield lambda number: self.guard(number)[1].visibility in wanted.visibilities
-        if wanted.quiet_since is not None:
-            last = micros(wanted.quiet_since)
-            yield lambda number: self.quiet[number] <= last
-        if wanted.fading is not None:
-            at, per_day = micros(wanted.fading.at), wanted.fading.per_day
-            yield lambda number: self.settled(number, at, per_day) is not None
-
     def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
         """Return the row's strength as `consolidation.consolidated` does, and its touches, without reading the row."""
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
@@ -477,22 +402,6 @@ class Table:
             rate=per_day / 2 if self.type_of(number) in LASTING_TYPES else per_day,
         )
         return None if strength is None else (strength, touches)
-
-    def in_order(self, order: Order, numbers: set[int] | None, *, ascending: bool, after: str | None) -> Iterator[int]:
-        """Rows by time, all of them or those in `numbers`, beginning behind the row `after`."""
-        times = self.created_at if order == "created" else self.updated_at
-        few = numbers is not None and is_few(len(numbers), len(self))
-        keys = sorted(times[number] << 32 | number for number in numbers or ()) if few else self._sorted(order)
-        begin = None if after is None else times[self.numbers[after]] << 32 | self.numbers[after]
-        if ascending:
-            chosen: Iterable[int] = keys[bisect.bisect_right(keys, begin) if begin is not None else 0 :]
-        else:
-            end = bisect.bisect_left(keys, begin) if begin is not None else len(keys)
-            chosen = (keys[at] for at in range(end - 1, -1, -1))
-        for key in chosen:
-            number = key & 0xFFFFFFFF
-            if few or numbers is None or number in numbers:
-                yield number
 
     def matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
         """The rows as something found, each with its score."""
@@ -513,19 +422,10 @@ class Table:
         session = self.sessions[self.session_of[number]]
         if session is None:
             return None
-        line = self._lines.setdefault(visible, VisibleRows(visible)).of(
-            session, self.labels.of(_label("session_id", session))
-        )
+        line = visible.of_session(session, self.labels.of(label_of("session_id", session)))
         at = bisect.bisect_left(line, number)
         begin = max(0, at - reach)
         return {other: begin + step - at for step, other in enumerate(line[begin : at + reach + 1]) if other != number}
-
-    def holders(self, name: Labelled, flags: bytearray) -> Iterator[tuple[str, list[int]]]:
-        """The values of a field, folded, each with the visible rows that hold it."""
-        start = _label(name, "")
-        for label, numbers in self.labels.items():
-            if label.startswith(start) and (seen := [number for number in numbers if flags[number]]):
-                yield label[len(start) :], seen
 
     def twins(self, row: Observation) -> list[int]:
         """Rows of the same agent, namespace, visibility and principal that say the same, whatever their status."""
@@ -550,7 +450,7 @@ class Table:
 
     def derived_from(self, observation_id: str) -> list[int]:
         """The rows that were made from that one."""
-        return list(self.labels.of(_label("derived_from", observation_id)))
+        return list(self.labels.of(label_of("derived_from", observation_id)))
 
     def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
         """The lines that say how often each row was used and how strong it is; those of `besides` are left out.
@@ -672,7 +572,8 @@ class Table:
             bisect.insort(keys, new << 32 | number)
         times[number] = new
 
-    def _sorted(self, order: Order) -> list[int]:
+    def sorted_by(self, order: Order) -> list[int]:
+        """Return the keys `time << 32 | number` of all rows, sorted."""
         keys = self._orders.get(order)
         if keys is None:
             times = self.created_at if order == "created" else self.updated_at
@@ -772,16 +673,6 @@ class _Mask:
             self._allowed.append(status in self._statuses and may_see(guard, self._view))
 
 
-def always(_: int) -> bool:
-    """Return True: every row fits."""
-    return True
-
-
-def is_few(some: int, rows: int) -> bool:
-    """Return whether sorting some rows costs less than passing over all rows."""
-    return some * 4 < rows
-
-
 def twin_key(row: Observation) -> bytes:
     """16 bytes that are the same for rows that say the same, of one agent, namespace, visibility and principal."""
     what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
@@ -796,34 +687,6 @@ def text_digest(row: Observation) -> int:
     said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
     said += f"\0{row.created_at.date()}"
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
-
-
-def labels_of(row: Observation) -> list[str]:
-    """Return the labels by which a row can be found, each once."""
-    labels = [
-        _label(name, value)
-        for name, held in zip(_LABEL_NAMES, _labelled(row), strict=True)
-        if held
-        for value in ((held,) if isinstance(held, str) else held)
-    ]
-    labels += [_label(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
-    return list(dict.fromkeys(labels))
-
-
-_LABEL_NAMES = tuple(name for name, held in LABELS.items() for _ in held)
-_labelled = attrgetter(*(each.name for held in LABELS.values() for each in held))
-
-
-def _label(name: str, value: str) -> str:
-    return f"{name}\0{value if name.startswith('metadata.') else key_of(name, value)}"
-
-
-_EMPTY = frozenset(_label(name, "") for name in EMPTY)
-"""Filter value for rows without a value."""
-
-
-def _values(asked: object) -> Sequence[str]:
-    return asked if isinstance(asked, tuple) else (str(asked),)
 
 
 def little(numbers: array[Any]) -> array[Any]:

@@ -24,8 +24,8 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreFailed, UnsafePath
 from chatbot.stores.files import LOCK_TIMEOUT_S, make_folder
 from chatbot.stores.observation import STATUSES, Observation, Triple
-from chatbot.stores.observations import keeper, snapshot
 from chatbot.stores.observations import log as journal
+from chatbot.stores.observations import replica, snapshot
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
@@ -588,7 +588,7 @@ def test_a_snapshot_is_written_of_the_journal_that_took_the_place_of_another(
     before = place.snapshot.read_bytes()
     place.run(lambda store: store.purge(OWNER, [id_of(7)]))
     assert place.snapshot.read_bytes() != before
-    monkeypatch.setattr(keeper, "event_of", None)  # which is for lines beyond the snapshot
+    monkeypatch.setattr(replica, "event_of", None)  # which is for lines beyond the snapshot
     assert len(place.run(lambda store: store.find(OWNER, EVERYTHING, limit=1000)).rows) == 199
 
 
@@ -845,11 +845,11 @@ def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int
             there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
             if gone := chance.sample(there, chance.randint(0, len(there))):
                 await store.purge(OWNER, gone)
-        return list(store._keeper._table.ids)
+        return list(store._replica.table.ids)
 
     async def again(store: ObservationFileStore) -> list[str]:
         await store.find(OWNER, Filter())
-        return list(store._keeper._table.ids)
+        return list(store._replica.table.ids)
 
     ids = place.run(live)
     for each in place.cache.rglob("table"):
@@ -878,7 +878,7 @@ def test_an_index_that_another_process_removes_while_it_is_built_costs_no_answer
 ) -> None:
     async def work(store: ObservationFileStore) -> None:
         await store.commit(OWNER, [adding(number, title=f"word{number}") for number in range(1, 9)])
-        search = store._keeper.search
+        search = store._replica.search
         documents = search._documents
 
         def removing(plan: Any) -> Iterator[Any]:
