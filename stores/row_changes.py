@@ -186,7 +186,7 @@ def _shown_event(event: Event, sees: Sees) -> Event:
     return replace(event, **hidden) if hidden else event
 
 
-class Timeline(Protocol):
+class ChangeSource(Protocol):
     """The changes of all rows, as an engine keeps them."""
 
     def end(self) -> Key:
@@ -211,49 +211,49 @@ class Timeline(Protocol):
         """Return a cursor at a place."""
 
 
-def changes_behind(timeline: Timeline, view: View, after: Position | ChangeCursor | None, *, limit: int) -> Changes:
+def changes_behind(source: ChangeSource, view: View, after: Position | ChangeCursor | None, *, limit: int) -> Changes:
     """Return the visible changes after a position, at most `limit`; None begins with what comes next."""
-    end = timeline.end()
-    begin = end if after is None else _key_behind(timeline, after, view)
-    lines = timeline.lines_behind(begin, view) if begin < end else []
-    items, key = _visible_changes(lines, timeline, view, limit)
+    end = source.end()
+    begin = end if after is None else _key_behind(source, after, view)
+    lines = source.lines_behind(begin, view) if begin < end else []
+    items, key = _visible_changes(lines, source, view, limit)
     is_all = key is None or key == lines[-1][0]
     if items:
         position = items[-1].position
     elif after is None:
-        position = _newest(timeline, view)
+        position = _newest(source, view)
     else:
         position = after.position if isinstance(after, ChangeCursor) else after
-    return Changes(tuple(items), timeline.cursor(end if is_all or key is None else key, position), is_all)
+    return Changes(tuple(items), source.cursor(end if is_all or key is None else key, position), is_all)
 
 
-def key_at(timeline: Timeline, position: Position, view: View) -> Key | None:
+def key_at(source: ChangeSource, position: Position, view: View) -> Key | None:
     """Return the place of a change, or of the one before it if it is gone; None for a row that is not visible."""
-    if not position.id or not timeline.is_seen(position.id, view):
+    if not position.id or not source.is_seen(position.id, view):
         return None
-    history = timeline.dated(position.id)
+    history = source.dated(position.id)
     same = [key for key, event in history if micros(event.at) == position.at]
     if position.nth < len(same):
         return same[position.nth]
     return max((key for key, event in history if micros(event.at) <= position.at), default=None)
 
 
-def _key_behind(timeline: Timeline, after: Position | ChangeCursor, view: View) -> Key:
+def _key_behind(source: ChangeSource, after: Position | ChangeCursor, view: View) -> Key:
     """Return the place after which a reader continues."""
     if isinstance(after, ChangeCursor):
-        return timeline.resumed(after, view)
+        return source.resumed(after, view)
     if not after.at:
         return BEGINNING
-    if (key := key_at(timeline, after, view)) is not None:
+    if (key := key_at(source, after, view)) is not None:
         return key
-    return _before_time(after.at, timeline, view) or timeline.end()
+    return _before_time(after.at, source, view) or source.end()
 
 
 def _visible_changes(
-    lines: Iterable[Line], timeline: Timeline, view: View, limit: int
+    lines: Iterable[Line], source: ChangeSource, view: View, limit: int
 ) -> tuple[list[Change], Key | None]:
     """Return the first visible changes, and the place of the last line that was examined, if any."""
-    row_of = timeline.shown_to(view)
+    row_of = source.shown_to(view)
     found: list[Change] = []
     known: dict[str, Mapping[Key, tuple[Event, Position]]] = {}
     last: Key | None = None
@@ -261,7 +261,7 @@ def _visible_changes(
         if len(found) == limit:
             return found, last
         if row_id not in known:
-            known[row_id] = _known(row_id, timeline.dated(row_id), view)
+            known[row_id] = _known(row_id, source.dated(row_id), view)
         if key in known[row_id]:
             event, position = known[row_id][key]
             found.append(Change(event.kind, event.at, row_of(row_id), position))
@@ -269,15 +269,15 @@ def _visible_changes(
     return found, last
 
 
-def _before_time(at: int, timeline: Timeline, view: View) -> Key | None:
+def _before_time(at: int, source: ChangeSource, view: View) -> Key | None:
     """Return the place before the first change that may have been written at that time or later; None if there is none.
 
     It reads little further back than it must. What was written a little earlier is returned again rather than lost.
     """
     first: Key | None = None
     older = 0
-    for key, row_id in reversed(timeline.lines_behind(BEGINNING, view)):
-        history = timeline.dated(row_id)
+    for key, row_id in reversed(source.lines_behind(BEGINNING, view)):
+        history = source.dated(row_id)
         event = next(event for place, event in history if place == key)
         if max(micros(event.at), _made_at(row_id) if key == history[0][0] else 0) >= at - _LATE_US:
             first, older = (key[0], key[1] - 1), 0
@@ -286,10 +286,10 @@ def _before_time(at: int, timeline: Timeline, view: View) -> Key | None:
     return first
 
 
-def _newest(timeline: Timeline, view: View) -> Position:
+def _newest(source: ChangeSource, view: View) -> Position:
     """Return the position of the last visible change."""
-    for key, row_id in reversed(timeline.lines_behind(BEGINNING, view)):
-        known = _known(row_id, timeline.dated(row_id), view)
+    for key, row_id in reversed(source.lines_behind(BEGINNING, view)):
+        known = _known(row_id, source.dated(row_id), view)
         if key in known:
             return known[key][1]
     return Position(0)
