@@ -1,7 +1,7 @@
 """The store of what is remembered: `observations.jsonl` is the truth, an index of arrays in the cache finds it.
 
 store      the contract, for async callers: questions   writer     changes of the log, and what erasing leaves of it
-replica    the rows in this process: log, table, search feed       changes of rows, by their places in the log
+replica    the rows in this process: log, table, search log_changes  changes of rows: `log_changes`
 log        the journal, a file of events                rewriting  lines of a rewritten log
 table      the columns: what is known of every row      filters    rows by labels, conditions and time
 lookups    rows by id and by label                      visible    rows that one caller may see

@@ -32,9 +32,9 @@ from chatbot.stores.log import Log
 from chatbot.stores.moment import Moment, may_wait, present_moment, present_moments
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations import filters, log, search
-from chatbot.stores.observations.feed import LogFeed
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.log import FileLog
+from chatbot.stores.observations.log_changes import LogChanges
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.snapshot import CachedSnapshots, Snapshots
@@ -110,7 +110,7 @@ class LoggedObservations(ObservationStore):
         self._cache = Cache(home, root)
         self._replica = Replica(self.open_log(home), self.open_snapshots(), self.open_shelf)
         self._writer = Writer(self._replica, max_observations=max_observations, ttl_days=ttl_days)
-        self._feed = LogFeed(self._replica)
+        self._feed = LogChanges(self._replica)
         self._commits: GroupCommit[Request] = GroupCommit(self._writer.commit, self._writer.compact)
         self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._replica.index())
 

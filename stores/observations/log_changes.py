@@ -10,8 +10,8 @@ from chatbot.stores.observations.replica import Replica
 from chatbot.stores.row_changes import BEGINNING, ChangeCursor, History, Key, Line, Position, key_at, shown
 
 
-class LogFeed:
-    """The `ChangeSource` of a replica, whose lock its user holds. It reads no line of a row that the caller cannot see."""
+class LogChanges:
+    """The `ChangeSource` of a replica, whose lock its user holds. It reads only lines of visible rows."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
