@@ -40,20 +40,16 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._folders = OpenFolders()
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """Return the value of a key."""
         entry = (await self._key_values(session)).get(key)
         return None if entry is None else entry.value
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """Set a key, durably."""
         await asyncio.to_thread(self._files(session).key_values.set, entry)
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """Delete a key; return False if it did not exist."""
         return await asyncio.to_thread(self._files(session).key_values.delete, key)
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """Return all entries, oldest first."""
         return list((await self._key_values(session)).values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
@@ -69,7 +65,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """Return all entries, archived ones first."""
         return await asyncio.to_thread(self._files(session).transcript.read_all)
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
@@ -81,7 +76,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return transcript_stamp(session.folder)
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries permanently and return them."""
         return await asyncio.to_thread(self._files(session).transcript.drop_last, n)
 
     async def forget_session(self, session: SessionRef) -> None:

@@ -35,12 +35,10 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """Return the value of a key."""
         entry = self._sessions[session.id].entries.get(key)
         return None if entry is None else entry.value
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """Set a key; drop the oldest entries above the cap."""
         entries = self._sessions[session.id].entries
         entries.pop(entry.key, None)
         entries[entry.key] = entry
@@ -48,27 +46,21 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
             del entries[next(iter(entries))]
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """Delete a key; return False if it did not exist."""
         return self._sessions[session.id].entries.pop(key, None) is not None
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """Return all entries, oldest first."""
         return list(self._sessions[session.id].entries.values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        """Append the entries."""
         self._sessions[session.id].transcript.extend(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Return the last `n` entries."""
         return self._sessions[session.id].transcript[-n:] if n > 0 else []
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """Return all entries."""
         return list(self._sessions[session.id].transcript)
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries and return them."""
         transcript = self._sessions[session.id].transcript
         keep = len(transcript) - max(0, n)
         dropped = transcript[max(0, keep) :]
@@ -76,7 +68,6 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
         return dropped
 
     async def forget_session(self, session: SessionRef) -> None:
-        """Drop everything of the session."""
         self._sessions.pop(session.id, None)
 
     async def aclose(self) -> None:

@@ -90,7 +90,6 @@ class InMemoryObservations(ObservationStore):
         return alone
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Apply the events to the rows in memory, one after the other."""
         outcomes = []
         for event in events:
             kept, outcome = decide(with_time_to_live(event, self.ttl_days), view, self)
@@ -103,7 +102,6 @@ class InMemoryObservations(ObservationStore):
         return outcomes
 
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """Return the visible rows with these ids, in the order asked."""
         current = {row.id: row for row in self._current(view)}
         return self._shown([current[each] for each in ids if each in current], view)
 
@@ -117,7 +115,6 @@ class InMemoryObservations(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> Page:
-        """Filter and sort all rows, and return one page."""
         limit = page_limit(limit)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
@@ -130,7 +127,6 @@ class InMemoryObservations(ObservationStore):
         return Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """Rank the rows by the terms, scoring every row anew."""
         rows = self._current(view)
         scores = rank({self._numbers[row.id]: document_of(row) for row in rows}, terms)
         found = [
@@ -143,7 +139,6 @@ class InMemoryObservations(ObservationStore):
         return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
 
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """Count the visible rows that hold each term."""
         held = Counter(
             word
             for row in self._current(view)
@@ -152,19 +147,16 @@ class InMemoryObservations(ObservationStore):
         return {term: held[term] for term in terms if held[term]}
 
     async def corpus(self, view: View) -> Corpus:
-        """Return the number and average length of the visible rows."""
         lengths = [quantized(document_of(row)) for row in self._current(view)]
         totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
         return Corpus(len(lengths), average_length(totals, len(lengths)))
 
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score the sessions whose rows hold the terms."""
         rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]
         held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
         return about([Counter(session for session, words in held if term in words) for term in dict.fromkeys(terms)])
 
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """Return the rows next to each of these in their session, with their distance."""
         sessions: defaultdict[str, list[str]] = defaultdict(list)
         for row in self._current(view):
             if row.session_id:
@@ -184,7 +176,6 @@ class InMemoryObservations(ObservationStore):
     async def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        """Compare the vector with that of every row that fits."""
         check_model(self._model, model)
         limit = check_limit(limit)
         if len(vector) != self._model[1]:
@@ -197,7 +188,6 @@ class InMemoryObservations(ObservationStore):
     async def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[Match]]:
-        """Compare the vector of each row with those of the rows after it."""
         check_model(self._model, model)
         own = [row for row in self._current(view) if row.id in ids and self._has_vector(row)]
         found = {}
@@ -208,14 +198,12 @@ class InMemoryObservations(ObservationStore):
         return found
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """Return the visible rows without a current vector, newest first."""
         check_model(self._model, model)
         missing = [row for row in self._current(view) if not self._has_vector(row)]
         missing.sort(key=lambda row: self._numbers[row.id], reverse=True)
         return missing[: check_limit(limit)]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """Store vectors of rows whose text is unchanged, and return how many."""
         dimension = one_dimension(each for _, each in vectors)
         check_model(self._model, model, dimension)
         kept = {
@@ -231,22 +219,18 @@ class InMemoryObservations(ObservationStore):
         return len(kept)
 
     async def forget_vectors(self) -> None:
-        """Drop all vectors and the name of their model."""
         self._model = ("", 0)
         self._vectors.clear()
 
     async def vector_stats(self, view: View) -> VectorStats:
-        """Count the visible rows with and without a vector."""
         rows = self._current(view)
         embedded = sum(map(self._has_vector, rows))
         return VectorStats(*self._model, embedded, len(rows) - embedded)
 
     async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """Return a match with a score of 0 for each of these rows that fits."""
         return [Match.of(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
-        """Return the versions of a row and of the rows it replaced."""
         rows = self._rows
 
         def before(each: str) -> list[str]:
@@ -259,11 +243,9 @@ class InMemoryObservations(ObservationStore):
         return [version(rows[each], self._events[each], view, sees) for each in line]
 
     async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
-        """Look at the events of every visible row."""
         return changes_behind(self, view, after, limit=page_limit(limit))
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
-        """Count the visible rows by each value of a label."""
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
         for row in self._current(view):
             for value in dict.fromkeys(key_of(name, value) for value in values_of(row, name)):
@@ -276,7 +258,6 @@ class InMemoryObservations(ObservationStore):
         return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
 
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """Return the facts that fit and whose source the caller may see."""
         sources = self._current(view)
         if view.erasing:  # what hangs on a row that is not current goes too
             sources = [row for row in self._rows.values() if may_see(row, view)]
@@ -292,7 +273,6 @@ class InMemoryObservations(ObservationStore):
         return found[::-1][: check_limit(limit)]
 
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
-        """Return the ids of visible rows that begin with the prefix, sorted."""
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
         return found[: check_limit(limit)]
 
@@ -317,7 +297,6 @@ class InMemoryObservations(ObservationStore):
         return seen + facts
 
     async def stats(self, view: View) -> Stats:
-        """Count the visible rows by status, type and visibility, and the facts."""
         seen = [row for row in self._rows.values() if may_see(row, view)]
         return Stats(
             by_status=Counter(status_now(row, view.now) for row in seen),
@@ -327,22 +306,18 @@ class InMemoryObservations(ObservationStore):
         )
 
     def observation(self, observation_id: str) -> Observation | None:
-        """Return a row, whatever its status."""
         return self._rows.get(observation_id)
 
     def state(self, observation_id: str) -> RowState | None:
-        """Return the state of a row, without its text."""
         row = self._rows.get(observation_id)
         return None if row is None else RowState.of(row)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """Return the strength and touches of a row after consolidation."""
         row = self._rows[observation_id]
         strength = consolidated(row, at, decay_per_day)
         return None if strength is None else (strength, row.touches)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """Return a current row with the same content, audience and namespace."""
         everything = view.asking_all()
         for other in self._rows.values():
             same = (other.hash, other.agent_id, other.namespace, other.visibility, other.principal)
@@ -355,11 +330,9 @@ class InMemoryObservations(ObservationStore):
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """Return a fact by its id, unless it was taken back."""
         return None if triple_id in self._retracted else self._triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
-        """Return the ids of the rows that were derived from this one."""
         return [row.id for row in self._rows.values() if observation_id in row.derived_from]
 
     def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
@@ -372,33 +345,26 @@ class InMemoryObservations(ObservationStore):
         return None if row is None else Guard.of(row)
 
     def end(self) -> Key:
-        """Return the number of the last event."""
         return (self._written, 0)
 
     def lines_behind(self, begin: Key, view: View) -> list[Line]:
-        """Return the events of visible rows after a place, in order."""
         seen = [row.id for row in self._rows.values() if may_see(row, view)]
         return sorted((key, each) for each in seen for key in self._lines[each] if key > begin)
 
     def dated(self, observation_id: str) -> History:
-        """Return the events of a row with their places."""
         return list(zip(self._lines[observation_id], self._events[observation_id], strict=True))
 
     def shown_to(self, view: View) -> Callable[[str], Observation]:
-        """Return a function from an id to the row, for a caller who may see it."""
         sees = naming(view, self._guard_of)
         return lambda each: shown(self._rows[each], sees)
 
     def is_seen(self, observation_id: str, view: View) -> bool:
-        """Return whether the caller may see the row."""
         return observation_id in self._rows and may_see(self._rows[observation_id], view)
 
     def resumed(self, cursor: ChangeCursor, view: View) -> Key:  # noqa: ARG002 - no log is rewritten here
-        """Return the place of a cursor."""
         return cursor.key
 
     def cursor(self, key: Key, position: Position) -> ChangeCursor:
-        """Return a cursor at a place."""
         return ChangeCursor(None, key, 0, position)
 
     def _keep_event(self, observation_id: str, event: Event) -> None:

@@ -52,29 +52,24 @@ class FolderShelf(Shelf):
             raise ReadOnlyFolder(f"{self.folder} cannot be written")
 
     def stamp(self) -> Stamp | None:
-        """Return the stamp of the list's file; None if there is none."""
         return stamp(self.folder / NAME)
 
     def listed(self) -> Any:
-        """Read the list; None if it is missing or damaged."""
         with suppress(OSError, ValueError, RecursionError), file_piece(self.folder / NAME) as piece:
             return json.loads(piece.read(0, piece.size))
         return None
 
     def names(self) -> Collection[str]:
-        """Return the names of all piece files."""
         with opened(self.folder) as folder:
             return [name for name in folder.names() if name not in _OURS]
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Piece]:
-        """Open the file of a piece for reading."""
         with file_piece(self.folder / name) as piece:
             yield piece
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
-        """Lock the folder while names are changed."""
         with locked(self.folder, timeout_s=_LOCK_S) as folder:
             yield _FolderHands(folder)
 
@@ -88,7 +83,6 @@ class FolderShelf(Shelf):
                 return self._queued() if wait else None
 
     def clear(self) -> None:
-        """Delete the folder with everything in it."""
         with translated(self.folder.parent):
             while self.folder.is_symlink() or self.folder.exists():
                 with suppress(FileNotFoundError):  # another process removes it too
@@ -115,7 +109,6 @@ class _FolderHands:
         self._folder.replace(name, data, durable=durable)
 
     def publish(self, value: Any, *, durable: bool = True) -> Stamp | None:
-        """Replace the file of the list and return its stamp."""
         self._folder.replace(NAME, json.dumps(value).encode(), durable=durable)
         return self._folder.stamp(NAME)
 
@@ -126,7 +119,6 @@ class _FolderHands:
                 _remove(self._folder.path / name)
 
     def sync(self) -> None:
-        """Flush the folder to disk."""
         self._folder.sync()
 
 
@@ -138,7 +130,6 @@ class _FilePiece:
         self._descriptor = descriptor
 
     def read(self, begin: int, end: int) -> bytes:
-        """Read these bytes from the open file."""
         return read_between(self._descriptor, begin, end)
 
 

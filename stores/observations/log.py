@@ -52,7 +52,6 @@ class FileLog(Log):
 
     @property
     def position(self) -> int:
-        """Number of bytes of the file that were read or written."""
         return self._position
 
     def mark(self) -> Mark:
@@ -70,7 +69,6 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        """Return whether the file was replaced or became shorter."""
         if self._resting is not None:
             return not self._resumed(self._resting)
         if self._file is None:
@@ -79,12 +77,10 @@ class FileLog(Log):
         return now is None or now.inode != self._inode or now.size < self._position
 
     def start_again(self) -> None:
-        """Close the file and return to its beginning."""
         self._forget_file()
         self._position = 0
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """Read the whole lines after the position."""
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
@@ -109,7 +105,6 @@ class FileLog(Log):
             yield FileWriting(self, folder, opened)
 
     def event_at(self, place: Place) -> Event:
-        """Read and decode one line of the file."""
         file = self._opened()
         line = b"" if file is None else read_between(file, place[0], sum(place))
         return parse_event(record_of(line))
@@ -124,7 +119,6 @@ class FileLog(Log):
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def close(self) -> None:
-        """Close the file and all folders."""
         self._folders.close_all()
         self._forget_file()
 
@@ -193,17 +187,14 @@ class FileWriting:
         self._appender()
 
     def append(self, event: Event) -> Place:
-        """Write the line of the event and return its place."""
         line = encode(event.as_json())
         self._appender().write(line)
         return self._log.grow(len(line))
 
     def release(self) -> None:
-        """Unlock the folder; others may write."""
         self._folder.unlock()
 
     def sync(self) -> None:
-        """Flush the file to disk."""
         if self._file is not None:
             self._file.sync()
 

@@ -17,11 +17,9 @@ class LogChanges:
         self._replica = replica
 
     def end(self) -> Key:
-        """Return a place after the last line."""
         return (self._replica.log.position - 1, len(self._replica.table.starts))
 
     def lines_behind(self, begin: Key, view: View) -> list[Line]:
-        """Return the lines about visible rows after a place, in order."""
         table = self._replica.table
         seen = table.visible(view, STATUSES).flags
         found = {
@@ -36,19 +34,16 @@ class LogChanges:
         return [(key, table.ids[key[1]]) for key in sorted(found) if key > begin and seen[key[1]]]
 
     def dated(self, observation_id: str) -> History:
-        """Return the events of a row with their places."""
         table = self._replica.table
         number = table.numbers[observation_id]
         places = ((start, number) for start, _ in table.places(number))
         return list(zip(places, self._replica.events(number), strict=True))
 
     def shown_to(self, view: View) -> Callable[[str], Observation]:
-        """Return a function from an id to the row, for a caller who may see it."""
         replica, sees = self._replica, self._replica.naming(view)
         return lambda each: shown(replica.row(replica.table.numbers[each]), sees)
 
     def is_seen(self, observation_id: str, view: View) -> bool:
-        """Return whether the caller may see the row."""
         return self._replica.table.number_seen(observation_id, view) is not None
 
     def resumed(self, cursor: ChangeCursor, view: View) -> Key:

@@ -76,7 +76,6 @@ class CachedSnapshots:
         self._cache = cache
 
     def load(self) -> tuple[Table, Mark] | None:
-        """Read the file."""
         path = self._cache.folder / NAME
         try:
             self._cache.check()
@@ -90,11 +89,9 @@ class CachedSnapshots:
             raise BadSnapshot(str(error)) from error
 
     def write(self, made: Dump) -> None:
-        """Replace the file."""
         self._cache.write(NAME, made.data)
 
     def remove(self) -> None:
-        """Delete the file permanently."""
         self._cache.remove(NAME)
 
 
@@ -129,7 +126,6 @@ class SharedSnapshots:
             hands.remove({*self._shelf.names()} - {name})
 
     def remove(self) -> None:
-        """Clear the shelf."""
         self._shelf.clear()
 
     def _opened(self, listed: object) -> Arrays:

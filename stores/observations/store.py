@@ -164,7 +164,6 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """Return the visible rows with these ids from the table, in the order asked."""
         return self._replica.rows(self._seen_among(view, ids), view)
 
     @reading
@@ -178,7 +177,6 @@ class LoggedObservations(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> Page:
-        """Return one page of the rows that match, in the given order."""
         limit = page_limit(limit)
         found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
         rows = tuple(self._replica.rows(found[:limit], view))
@@ -186,13 +184,11 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        """Return the states of the rows that match, oldest first."""
         found = self._found(view, wanted, "created", limit=check_limit(limit), ascending=True, after=after)
         return list(map(self._table.state, found))
 
     @reading
     def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """Return the rows that hold the terms, ranked by the text index."""
         table, limit = self._table, check_limit(limit)
         if "active" not in wanted.statuses or not terms:
             return []
@@ -209,19 +205,16 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """Count the visible rows that hold each term, from the text index."""
         terms = list(dict.fromkeys(terms))
         found = self._search.holders(terms, self._table.visible(view))
         return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
 
     @reading
     def corpus(self, view: View) -> Corpus:
-        """Return the number and average length of the visible rows."""
         return self._search.corpus(self._table.visible(view))
 
     @reading
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score the sessions whose rows hold the terms."""
         from chatbot.stores.observations.columns import sessions_about
 
         held = self._search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
@@ -229,7 +222,6 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """Return the rows next to each of these in their session, with their distance."""
         table = self._table
         visible = table.visible(view)
         return {
@@ -242,7 +234,6 @@ class LoggedObservations(ObservationStore):
     def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        """Return the rows whose vectors are closest to this one."""
         vectors, table, limit = self._replica.vectors(), self._table, check_limit(limit)
         vectors.check(model)
         if "active" not in wanted.statuses:
@@ -257,7 +248,6 @@ class LoggedObservations(ObservationStore):
     def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[Match]]:
-        """Return for each of these rows the later ones whose vectors are closest to its own."""
         vectors, table, limit = self._replica.vectors(), self._table, check_limit(limit)
         vectors.check(model)
         if "active" not in wanted.statuses:
@@ -273,7 +263,6 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """Return the visible rows without a current vector, newest first."""
         vectors, flags, limit = self._replica.vectors(), self._table.visible(view).flags, check_limit(limit)
         vectors.check(model)
         present = vectors.present(self._table.texts).tobytes()
@@ -282,24 +271,20 @@ class LoggedObservations(ObservationStore):
 
     @in_thread
     def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """Write vectors to the cache."""
         return self._writer.put_vectors(model, vectors)
 
     @in_thread
     def forget_vectors(self) -> None:
-        """Delete all vectors from the cache."""
         self._writer.forget_vectors()
 
     @reading
     def vector_stats(self, view: View) -> VectorStats:
-        """Count the visible rows with and without a vector."""
         flags, vectors = self._table.visible(view).flags, self._replica.vectors()
         embedded = sum(map(and_, flags, vectors.present(self._table.texts).tobytes()))
         return VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
 
     @reading
     def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """Return a match with a score of 0 for each of these rows that fits."""
         table = self._table
         if "active" not in wanted.statuses:
             return []
@@ -310,7 +295,6 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def history(self, view: View, observation_id: str) -> list[Version]:
-        """Return the versions of a row and of the rows it replaced, replayed from the log."""
         replica, table = self._replica, self._table
 
         def is_seen(each: str) -> bool:
@@ -325,12 +309,10 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
-        """Return the changes of visible rows, from the places of their lines in the log."""
         return changes_behind(self._feed, view, after, limit=page_limit(limit))
 
     @reading
     def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
-        """Count the visible rows by each value of a label, most frequent first."""
         created, flags = self._table.created_at, self._table.visible(view).flags
         found = sorted(
             ((-len(numbers), value, numbers) for value, numbers in filters.holders(self._table, name, flags)),
@@ -345,23 +327,19 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """Return the facts that match, newest first."""
         return self._facts(view, wanted)[::-1][: check_limit(limit)]
 
     @reading
     def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
-        """Return the ids of visible rows that begin with the prefix, sorted."""
         found = sorted(each for each in self._table.numbers if each.startswith(prefix))
         return [each for each in found if self._table.number_seen(each, view) is not None][: check_limit(limit)]
 
     @in_thread
     def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
-        """Erase rows from the log and all caches."""
         return self._writer.purge(view, ids, who=who, why=why, alone=alone)
 
     @reading
     def stats(self, view: View) -> Stats:
-        """Count the visible rows by status, type and visibility, and the facts."""
         table = self._table
         by_status: Counter[str] = Counter()
         by_type: Counter[str] = Counter()
@@ -387,7 +365,6 @@ class LoggedObservations(ObservationStore):
 
     @in_thread
     def reindex(self, progress: Progress | None = None) -> int:
-        """Delete all caches and build them again; return the number of rows."""
         return self._replica.reindex(progress)
 
     async def aclose(self) -> None:
@@ -472,7 +449,6 @@ class ObservationFileStore(LoggedObservations):
         return FileLog(home)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
-        """Check the journal and the index for damage."""
         return await asyncio.to_thread(examine, self.home, self._cache, self._replica.reindex, verify=verify)
 
 

@@ -122,22 +122,18 @@ class Writer:
             self._replica.vectors().remove()
 
     def observation(self, observation_id: str) -> Observation | None:
-        """Return a row, whatever its status."""
         number = self._replica.table.ids.number(observation_id)
         return None if number is None else self._replica.row(number)
 
     def state(self, observation_id: str) -> RowState | None:
-        """Return the state of a row, without its text."""
         number = self._replica.table.ids.number(observation_id)
         return None if number is None else self._replica.table.state(number)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """Return the strength and touches of a row after consolidation."""
         table = self._replica.table
         return table.settled(table.numbers[observation_id], micros(at), decay_per_day)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """Return a current row with the same content, audience and namespace."""
         everything, table = view.asking_all(), self._replica.table
         for number in table.twins(row):
             if table.is_current(number, view.now) and may_see(table.guard(number)[1], everything):
@@ -145,12 +141,10 @@ class Writer:
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """Return a fact by its id, unless it was retracted."""
         table = self._replica.table
         return None if triple_id in table.retracted else table.triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
-        """Return the ids of the rows that were derived from this one."""
         table = self._replica.table
         return [table.ids[number] for number in table.derived_from(observation_id)]
 

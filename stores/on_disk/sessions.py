@@ -81,12 +81,10 @@ class FolderSessions(Sessions):
         sync_folder(self._sessions)
 
     def abandon(self, session_id: str) -> None:
-        """Delete the draft folder."""
         if (draft := self._begun.pop(session_id, None)) is not None:
             shutil.rmtree(draft, ignore_errors=True)
 
     def ref(self, session_id: str) -> SessionRef:
-        """Return a reference to the folder of the session."""
         return SessionRef(session_id, self._folder(session_id))
 
     def glance(self, session_id: str) -> SessionRecord | None:
@@ -111,7 +109,6 @@ class FolderSessions(Sessions):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Search the index of sessions, the one used last first."""
         return self.index.find(wanted, limit, behind=behind) if self._sessions.is_dir() else []
 
     def ids(self) -> list[str]:
@@ -201,7 +198,6 @@ class FolderSessions(Sessions):
             logger.warning("the index of sessions stays as it is: %s", error)
 
     def files(self, session: SessionRef) -> list[SessionFile]:
-        """List the regular, visible files of the session's folder."""
         with translated(session.folder):
             found = [
                 SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
