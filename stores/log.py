@@ -32,18 +32,8 @@ class Mark:
     """Digest of the part before the position."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErasedLine:
-    """Remains of the line that added a row: its number and its id."""
-
-    number: int
-    id: str
-    purge: Event
-    """The event that erases it, and others with it."""
-
-
-Change = Callable[[bytes, int], "bytes | ErasedLine | None"]
-"""Function from a line, and the first number of its place, to what is left of it."""
+Change = Callable[[bytes, int], bytes | None]
+"""Function from a line, without its end, and the first number of its place, to what is left of it."""
 
 
 class Writing(Protocol):

@@ -101,36 +101,17 @@ _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at"
 _MERGED = having(FIELDS, MERGED)
 
 
-def _check_times(times: object, _: str) -> Any:
-    if not _is_count(times) or not times:
-        raise InvalidValue(f"times is {times!r:.40}: it must be a whole number above 0")
-    return times
-
-
 def _check_list(items: object, _: str) -> tuple[Any, ...]:
     if not isinstance(items, list):
         raise InvalidValue("the event's ids or fields have the wrong form")
     return tuple(items)
 
 
-def _check_gaps(gaps: object, _: str) -> tuple[int, ...]:
-    """The gaps, if each is more than the one before, from 0 on."""
-    if not isinstance(gaps, list) or not all(map(_is_count, gaps)) or gaps != sorted({0, *gaps} if gaps else ()):
-        raise InvalidValue("the event's gaps have the wrong form")
-    return tuple(gaps)
-
-
 def _check_ids(ids: object, name: str) -> tuple[str, ...]:
     return tuple(map(check_id, _check_list(ids, name)))
 
 
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_COUNTED
-
-
 _IdList: TypeAlias = Annotated[tuple[str, ...], Form(read=_check_ids, write=list)]
-_Gaps: TypeAlias = Annotated[tuple[int, ...], Form(read=_check_gaps, write=list)]
-_Times: TypeAlias = Annotated[int, Form(read=_check_times)]
 _Note: TypeAlias = Annotated[str, Form(read=lambda value, _: str(value))]
 
 
@@ -152,10 +133,6 @@ class Event:
     compresses: _IdList = ()
     """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
-    times: _Times = 1
-    """Of mention: how often it was said again by then, since the last event that tells."""
-    gaps: _Gaps = ()
-    """Of purge: how many rows behind the first of `ids` each stood, where others stood between them that are left."""
     who: _Note = ""
     """Principal who made the change."""
     why: _Note = ""
@@ -266,8 +243,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
         asked = changed(observation, {name: event.fields[name] for name in GUARDED if name in event.fields})
         return replace(observation, **strictest([observation, asked])._asdict())
     if kind == "mention":
-        times = observation.mention_count + event.times
-        return replace(observation, updated_at=at, mention_count=times, last_mentioned_at=at)
+        return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
     if kind == "use":
         return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
     if kind == "counts":
@@ -843,5 +819,3 @@ def _check_whole(event: Event) -> None:
         raise InvalidValue(f"event {event.kind!r}: missing field {field!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"event {event.kind!r}: missing ids")
-    if event.gaps and len(event.gaps) != len(event.ids):
-        raise InvalidValue("the event's gaps have the wrong form")

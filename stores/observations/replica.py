@@ -253,7 +253,7 @@ class Replica:
         if event.row is not None:
             self._fold_new(event, event.row, place)
         elif event.kind == "purge":
-            table.add_erased(event.ids, event.gaps)
+            table.add_erased(event.ids)
             for along in implied(event):
                 self._fold_change(along, place)
         elif event.kind in {"triple", "retract"}:

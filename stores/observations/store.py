@@ -30,7 +30,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.moment import Moment, may_wait, present_moment, present_moments
-from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.log import FileLog
@@ -163,8 +163,8 @@ class LoggedObservations(ObservationStore):
                 failed(error)
 
     @reading
-    def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        return self._replica.rows(self._seen_among(view, ids), view)
+    def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
+        return self._replica.rows(self._seen_among(view, ids, ("active",) if current else STATUSES), view)
 
     @reading
     def find(
@@ -387,9 +387,9 @@ class LoggedObservations(ObservationStore):
         self._replica.search.progress = self.progress
         return self._replica.search
 
-    def _seen_among(self, view: View, ids: Iterable[str]) -> list[int]:
+    def _seen_among(self, view: View, ids: Iterable[str], statuses: Sequence[Status] = ("active",)) -> list[int]:
         """Return the numbers of the visible rows with these ids."""
-        flags, number_of = self._table.visible(view).flags, self._table.ids.number
+        flags, number_of = self._table.visible(view, statuses).flags, self._table.ids.number
         return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
 
     def _found(

@@ -137,7 +137,6 @@ class Table:
         """Number of lines that only count uses."""
         self.retracted: set[str] = set()
         """The ids of the facts that were taken back."""
-        self._awaited: dict[int, str] = {}
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
@@ -243,28 +242,17 @@ class Table:
             self.labels.add(label, number)
         self._link(row.id, row.superseded_by)
         self._note_added(number)
-        self._take_awaited()
         return number
 
-    def add_erased(self, ids: Sequence[str], gaps: Sequence[int] = ()) -> None:
-        """Numbers whose rows are gone: the next ones, or, by `gaps`, some that come when others were added."""
-        first = len(self.ids)
-        self.ids.erased.update(ids)
-        for gap, each in zip(gaps or range(len(ids)), ids, strict=True):
-            self._awaited[first + gap] = each
-        self._take_awaited()
-
-    def _take_awaited(self) -> None:
-        while (each := self._awaited.pop(len(self.ids), None)) is not None:
-            self._append_erased(each)
-
-    def _append_erased(self, observation_id: str) -> None:
-        number = self.ids.add_erased(observation_id)
-        for name, column in COLUMNS.items():
-            blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
-            getattr(self, name).append(blank)
-        self.twin_keys += bytes(16)
-        self._note_added(number)
+    def add_erased(self, ids: Sequence[str]) -> None:
+        """Add rows that are gone already, so that those after them keep their numbers."""
+        for each in ids:
+            self.ids.add_erased(each)
+            for name, column in COLUMNS.items():
+                blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
+                getattr(self, name).append(blank)
+            self.twin_keys += bytes(16)
+            self._note_added(len(self.ids) - 1)
 
     def change(self, before: Observation, after: Observation) -> None:
         """A row became another one, still of the same id."""

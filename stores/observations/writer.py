@@ -91,7 +91,7 @@ class Writer:
             numbers = {table.numbers[each] for each in gone}
             replica.search.erase(numbers)
             replica.vectors().erase(numbers)
-            begun = {table.starts[number]: (number, table.ids[number]) for number in numbers}
+            begun = {table.starts[number]: table.ids[number] for number in numbers}
             change = erasing(begun, view.now, who=who, why=why, facts=facts, before=table.ids.erased)
             self._rewrite(writing, change, besides=numbers)
             replica.erase(numbers)
