@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chatbot.stores.observations.folder_shelf import FolderShelf
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.observations.index import TextIndex, Visible
 from chatbot.stores.text.analysis import terms
 

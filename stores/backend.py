@@ -12,6 +12,7 @@ All methods block: async callers hop into a thread once for each operation.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -20,13 +21,27 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from chatbot.stores.errors import DamagedFile, UnsafePath, UnsupportedOperation
-from chatbot.stores.flaws import Flaw
-from chatbot.stores.hints import Hint
 from chatbot.stores.records import SessionRef
 from chatbot.stores.session_record import SessionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that was looked at: it is well, or a note on it, or bad."""
+
+    subject: str
+    state: Literal["ok", "note", "bad"]
+    message: str
+    command: str = ""
+    """The command of a shell that mends it, or that shows it."""
+    mend: Callable[[], str] | None = None
+    """Mends it, and says what was done; what is damaged is set aside first, whole. Blocking."""
+    is_later: bool = False
+    """True if it was written by a later release."""
+
 
 Record = dict[str, Any]
 """One JSON object."""
@@ -366,3 +381,15 @@ class Backend(Place):
     @abstractmethod
     def close(self) -> None:
         """Close descriptors and connections. May be called twice."""
+
+
+MEMORIES = "memories"
+"""The topic of the log of observations; that of lines is their name."""
+
+
+class Hint:
+    """A wait between two looks, which a hint may cut short. This one has no hints."""
+
+    async def wait(self, poll_s: float, longest_s: float) -> None:  # noqa: ARG002 - for those that have hints
+        """Wait until a hint comes, at most `longest_s` seconds; `poll_s` while none can come."""
+        await asyncio.sleep(poll_s)

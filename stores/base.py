@@ -18,12 +18,12 @@ from inspect import iscoroutinefunction
 from typing import Any, ClassVar
 
 from chatbot.stores.access import View
+from chatbot.stores.backend import Flaw
 from chatbot.stores.candidates import Candidates, Question, gathered
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import Closable, Operation
-from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
     Corpus,
     Facet,
@@ -41,7 +41,6 @@ from chatbot.stores.query import (
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.row_state import RowState
 from chatbot.stores.span import NOTHING, Observer, Span
 
 

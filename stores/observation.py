@@ -5,6 +5,8 @@ kept as they are, with two exceptions: control characters are removed, and names
 folded to one line. What is too long is refused, never cut.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -13,7 +15,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, get_args
 
-from chatbot.stores.access import OWNER, Clearance, Sensitivity, Visibility
+from chatbot.stores.access import OWNER, Clearance, Guard, Sensitivity, Visibility
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import (
     MERGED,
@@ -372,3 +374,32 @@ def estimate_tokens(text: str) -> int:
 
 def _set(owner: object, name: str, value: object) -> None:
     object.__setattr__(owner, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """Enough to decide whether a row is kept, and who may change that."""
+
+    id: str
+    type: Type
+    guard: Guard
+    status: Status
+    superseded_by: str | None
+    quiet_since: datetime
+    """Time of the last sign of life, as in `Observation.quiet_since`."""
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Observation) -> RowState:
+        """The state of a row that was read."""
+        guard = Guard.of(row)
+        return cls(row.id, row.type, guard, row.status, row.superseded_by, row.quiet_since, row.expires_at)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the row is in."""
+        return self.guard.namespace
+
+    def is_current(self, now: datetime) -> bool:
+        """Return True for an active row that has not expired."""
+        return self.status == "active" and (self.expires_at is None or self.expires_at > now)

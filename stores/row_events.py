@@ -46,6 +46,7 @@ from chatbot.stores.observation import (
     WRITTEN_DEFAULTS,
     NothingSaid,
     Observation,
+    RowState,
     Status,
     Triple,
     changed,
@@ -58,7 +59,6 @@ from chatbot.stores.observation import (
     version_of,
 )
 from chatbot.stores.records import check_text, check_time, format_time, parse_time
-from chatbot.stores.row_state import RowState
 
 VERSION = 1
 

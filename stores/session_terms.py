@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from chatbot.stores.cache import Cache
+from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.home import Home
 
@@ -98,7 +98,6 @@ class SessionTerms:
             return None
 
     def _opened(self) -> SpokenTerms:
-        from chatbot.stores.observations.folder_shelf import FolderShelf
         from chatbot.stores.observations.spoken import SpokenTerms
 
         assert self._cache is not None  # noqa: S101 - who has none does not ask

@@ -293,7 +293,7 @@ ONE_THING = {
     "a list by parts, in the stores and over HTTP": {"Page"},
     "an exchange, and as the page shows it": {"Exchange"},
     "a contract, and its engines": {
-        "backend.py", "embedding.py", "examination.py", "hints.py", "log.py", "place.py", "sessions.py", "shelf.py",
+        "backend.py", "embedding.py", "examination.py", "log.py", "place.py", "sessions.py", "shelf.py",
     },
     "a part of the core, and the doors' files about it": {
         "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "models.py",

@@ -20,11 +20,10 @@ from typing import Any
 
 from chatbot.chat.usage import Bill, Call, bill_of, merged, parse_calls
 from chatbot.memory.record import utc_now
-from chatbot.stores.backend import Mark, Place
+from chatbot.stores.backend import Flaw, Mark, Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count

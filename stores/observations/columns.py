@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from chatbot.stores.observations.filters import always, fitting, predicate
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.segments import Ints
 from chatbot.stores.observations.table import Table
-from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Filter
 from chatbot.stores.records import micros
 from chatbot.stores.text.bm25 import K1, inverse_frequency

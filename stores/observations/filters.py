@@ -7,10 +7,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from chatbot.stores.conditions import passes, takes_missing, tests_of, written
 from chatbot.stores.observations.lookups import label_of
 from chatbot.stores.observations.table import Table
-from chatbot.stores.query import EMPTY, FILTERED, Filter, Labelled, Order
+from chatbot.stores.query import EMPTY, FILTERED, Filter, Labelled, Order, passes, takes_missing, tests_of, written
 from chatbot.stores.records import micros
 
 _EMPTY = frozenset(label_of(name, "") for name in EMPTY)

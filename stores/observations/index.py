@@ -20,14 +20,23 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observations import manifest as manifests
 from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import DamagedArrays
-from chatbot.stores.observations.manifest import Manifest
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
-from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Ints, Segment, SegmentEntry
-from chatbot.stores.observations.visible import Visible
+from chatbot.stores.observations.segments import (
+    MAX_ROWS,
+    DamagedSegment,
+    Ints,
+    Manifest,
+    Segment,
+    SegmentEntry,
+    read_manifest,
+    sweep,
+    try_sweep,
+    write_manifest,
+)
 from chatbot.stores.query import Corpus
 from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.text.bm25 import Document, average_length
@@ -105,7 +114,7 @@ class TextIndex:
         try:
             self._kept.prepare()
             self._load()
-            manifests.try_sweep(self._kept, self._manifest)
+            try_sweep(self._kept, self._manifest)
         except (StoreError, OSError) as error:
             raise IndexUnusable(f"no text index can be kept in {self._kept.name}: {error}") from error
 
@@ -213,11 +222,11 @@ class TextIndex:
         if right is None:
             return None
         with right:
-            if manifests.read(shelf).generation != plan.generation:
+            if read_manifest(shelf).generation != plan.generation:
                 return None
             draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
             with shelf.alone() as hands:
-                if manifests.read(shelf).generation != plan.generation or not is_current():
+                if read_manifest(shelf).generation != plan.generation or not is_current():
                     return None
                 segment = draft.save(shelf, hands)
             return UnpublishedSegment(segment, plan, right.pop_all())
@@ -230,14 +239,14 @@ class TextIndex:
         """Publish the segment for others; may run beside everything else, and `adopt` must follow."""
         segment = written.segment
         with written.right, self._kept.alone() as hands:
-            disk = manifests.read(self._kept)
+            disk = read_manifest(self._kept)
             if disk.erasures != written.plan.erasures or segment.entry.name not in self._kept.names():
-                manifests.sweep(self._kept, hands, disk)
+                sweep(self._kept, hands, disk)
                 return None
             kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
             after = disk.replaced([*kept, segment.entry])
-            stamp = manifests.write(hands, after)
-            manifests.sweep(self._kept, hands, after)
+            stamp = write_manifest(hands, after)
+            sweep(self._kept, hands, after)
         return PublishedSegment(segment, after, stamp)
 
     def adopt(self, released: PublishedSegment | None) -> None:
@@ -259,14 +268,14 @@ class TextIndex:
         self._shelf.prepare()
         made: dict[SegmentEntry, Segment] = {}
         with self._shelf.alone() as hands:
-            disk = manifests.read(self._shelf)
+            disk = read_manifest(self._shelf)
             kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
             for entry in {*disk.entries} - {*kept}:
                 if rest := self._without(known.get(entry), rows, hands):
                     made[rest.entry] = rest
             after = disk.replaced([*kept, *made], erased=True)
-            stamp = manifests.write(hands, after)
-            manifests.sweep(self._shelf, hands, after)
+            stamp = write_manifest(hands, after)
+            sweep(self._shelf, hands, after)
             hands.sync()
         self._take(after, stamp, made)
 
@@ -292,7 +301,7 @@ class TextIndex:
 
     def _load(self) -> None:
         for _ in range(_ATTEMPTS):
-            stamp, found = self._kept.stamp(), manifests.read(self._kept)
+            stamp, found = self._kept.stamp(), read_manifest(self._kept)
             if self._take(found, stamp, {}) or self._kept.stamp() == stamp:
                 break
         if len(self._segments) < len(self._manifest.entries):
@@ -308,10 +317,10 @@ class TextIndex:
         good = {segment.entry for segment in self._segments}
         bad = {entry for entry in self._manifest.entries if entry not in good}
         with self._kept.alone() as hands:
-            disk = manifests.read(self._kept)
+            disk = read_manifest(self._kept)
             gone = [entry for entry in disk.entries if entry in bad]
             after = disk.replaced(entry for entry in disk.entries if entry not in gone)
-            stamp = manifests.write(hands, after)
+            stamp = write_manifest(hands, after)
             hands.remove([entry.name for entry in gone])
         self._take(after, stamp, {})
 

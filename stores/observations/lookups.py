@@ -1,4 +1,7 @@
-"""Rows by id and by label. Those of a snapshot are read one by one, or all at once if many are asked for."""
+"""Rows by id, by label, and by who may see them.
+
+Ids and labels of a snapshot are read one by one, or all at once if many are asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from chatbot.stores.conditions import written
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import LABELS, key_of
+from chatbot.stores.query import LABELS, key_of, written
 
 ID_LENGTH = 36
 _MANY_IDS = 2_000
@@ -232,3 +234,39 @@ _labelled = attrgetter(*(each.name for held in LABELS.values() for each in held)
 def label_of(name: str, value: str) -> str:
     """Return the label of a value in a field."""
     return f"{name}\0{value if name.startswith('metadata.') else key_of(name, value)}"
+
+
+class Visible:
+    """One flag a row: 1 if it may be seen. A row without a flag may not.
+
+    `version` changes whenever the flag of an existing row does; rows are appended without changing it. Whatever is
+    computed from one of these is kept with it, so keep the object and let it grow.
+    """
+
+    __slots__ = ("__weakref__", "_lines", "_lines_version", "flags", "version")
+
+    def __init__(self, flags: bytearray, version: int = 0) -> None:
+        self.flags = flags
+        self.version = version
+        self._lines: dict[str, tuple[array[int], int, int]] = {}
+        self._lines_version = version
+
+    def sees(self, row: int) -> bool:
+        """Return whether the row may be seen."""
+        return row < len(self.flags) and bool(self.flags[row])
+
+    def of_session(self, session: str, rows: Sequence[int]) -> array[int]:
+        """Return the visible ones of `rows`, which are all rows of that session, in order.
+
+        They are kept until a flag changes; new rows are appended.
+        """
+        if self.version != self._lines_version:
+            self._lines_version = self.version
+            self._lines.clear()
+        line, known, last = self._lines.get(session, (array("I"), 0, -1))
+        if known > len(rows) or (known and rows[known - 1] != last):
+            line, known = array("I"), 0
+        if known < len(rows):
+            line.extend(row for row in rows[known:] if self.flags[row])
+            self._lines[session] = (line, len(rows), rows[-1])
+        return line

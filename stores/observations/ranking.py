@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from chatbot.stores.observations import overlay as packing
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
-from chatbot.stores.observations.visible import Visible
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 
 _BOOSTS = np.array(BOOSTS)

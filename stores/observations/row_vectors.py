@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.observations.parts import PackedPart, Part, Parts
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, PackedPart, Part, Parts, packed
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import Vector, check_model, cosines, likely, rough_cosines
 

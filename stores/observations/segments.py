@@ -1,5 +1,7 @@
 """Segments: the postings of up to 16,384 neighbouring rows in one file of flat arrays, which never changes.
 
+A manifest lists the segments that count, in the order of their rows; what it does not list is removed.
+
 Document `d` of a segment is row `start + d`. Terms are in the order of their bytes; each has one entry for every field
 that holds it, and each entry one run of postings:
 
@@ -19,15 +21,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chatbot.stores.errors import StoreError
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.text.analysis import VERSION
@@ -294,3 +298,62 @@ def _total(codes: Ints | None) -> int:
 
 def _text(key: bytes, rest: bytes) -> bytes:
     return key + rest if rest else key.rstrip(b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The segments in the order of their rows; `erasures` counts how often texts were purged."""
+
+    generation: int = 0
+    erasures: int = 0
+    entries: tuple[SegmentEntry, ...] = ()
+
+    def replaced(self, entries: Iterable[SegmentEntry], *, erased: bool = False) -> Manifest:
+        """The next manifest."""
+        ordered = tuple(sorted(entries, key=lambda entry: entry.start))
+        return Manifest(self.generation + 1, self.erasures + erased, ordered)
+
+
+def read_manifest(shelf: Shelf) -> Manifest:
+    """The manifest; an empty one where there is none, or none that we could have written."""
+    value = shelf.listed()
+    try:
+        entries = tuple(map(SegmentEntry.parse, value["segments"]))
+        ordered = all(a.end <= b.start for a, b in pairwise(entries))
+        if value["format"] == FORMAT and ordered:
+            return Manifest(int(value["generation"]), int(value["erasures"]), entries)
+    except (ValueError, TypeError, KeyError):
+        pass
+    return Manifest()
+
+
+def write_manifest(hands: Hands, manifest: Manifest) -> Hashable:
+    """Publish the manifest; returns the stamp of the shelf now."""
+    return hands.publish(
+        {
+            "format": FORMAT,
+            "generation": manifest.generation,
+            "erasures": manifest.erasures,
+            "segments": [entry.to_json() for entry in manifest.entries],
+        }
+    )
+
+
+def sweep(shelf: Shelf, hands: Hands, manifest: Manifest) -> None:
+    """Remove whatever the manifest does not list."""
+    hands.remove(_unlisted(shelf, manifest))
+
+
+def try_sweep(shelf: Shelf, known: Manifest) -> None:
+    """Remove unlisted pieces, if any are not `known`, unless another process is writing."""
+    try:
+        if _unlisted(shelf, known) and (right := shelf.making(wait=False)):
+            with right, shelf.alone() as hands:
+                sweep(shelf, hands, read_manifest(shelf))
+    except StoreError:
+        return
+
+
+def _unlisted(shelf: Shelf, manifest: Manifest) -> Collection[str]:
+    listed = {entry.name for entry in manifest.entries}
+    return [name for name in shelf.names() if name not in listed]

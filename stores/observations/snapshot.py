@@ -10,11 +10,10 @@ import secrets
 from functools import partial
 from typing import ClassVar, NamedTuple, Protocol
 
-from chatbot.stores.cache import Cache
+from chatbot.stores.cache import Cache, file_piece
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Mark
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.observations.folder_shelf import file_piece
 from chatbot.stores.observations.table import Table
 from chatbot.stores.shelf import Shelf
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays
-from chatbot.stores.observations.parts import PackedPart, Part, Parts
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, PackedPart, Part, Parts
 from chatbot.stores.observations.segments import FORMAT, MANY, DamagedSegment, Ints, Segment, SegmentDraft, SegmentEntry
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.text.bm25 import FIELDS

@@ -19,20 +19,19 @@ from shlex import quote
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from chatbot.stores.access import View, may_see
+from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.cache import Cache
+from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.errors import StoreError, UnknownObservation, UnsafePath
 from chatbot.stores.fields import fold, how_many
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.moment import Moment, may_wait, present_moment, present_moments
-from chatbot.stores.observation import STATUSES, Observation, Status, Triple
+from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
-from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.log_changes import LogChanges
 from chatbot.stores.observations.replica import Replica
@@ -62,7 +61,6 @@ from chatbot.stores.query import (
 from chatbot.stores.records import moment
 from chatbot.stores.row_changes import ChangeCursor, Changes, Position, changes_behind, version
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
-from chatbot.stores.row_state import RowState
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import unit
 
@@ -488,9 +486,9 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {quote(str(cache.folder))} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if is_there else None)
-    from chatbot.stores.observations import manifest  # it loads NumPy
+    from chatbot.stores.observations.segments import read_manifest  # it loads NumPy
 
-    known = manifest.read(FolderShelf.of(cache, search.NAME)).entries
+    known = read_manifest(FolderShelf.of(cache, search.NAME)).entries
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"

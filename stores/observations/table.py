@@ -30,6 +30,7 @@ from chatbot.stores.observation import (
     NEVER,
     TYPES,
     Observation,
+    RowState,
     Status,
     Triple,
     Type,
@@ -37,12 +38,10 @@ from chatbot.stores.observation import (
     parse_triple,
     rank,
 )
-from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, label_of, labels_of
-from chatbot.stores.observations.visible import Visible
+from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, Visible, label_of, labels_of
 from chatbot.stores.query import Match, Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
-from chatbot.stores.row_state import RowState
 
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8

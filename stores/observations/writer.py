@@ -14,13 +14,12 @@ from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_li
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers
 from chatbot.stores.moment import Moment, carrying
-from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.table import text_digest
 from chatbot.stores.records import micros
 from chatbot.stores.row_events import Event, Outcome, decide, erased_by
-from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)

@@ -19,12 +19,12 @@ from pathlib import Path
 from shlex import quote
 from uuid import UUID
 
-from chatbot.stores import key_value_file, transcript, transcript_file
-from chatbot.stores.backend import ATTACHMENTS, Examination, blob_name, is_blob_name
+from chatbot.stores import transcript, transcript_file
+from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name
+from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
@@ -276,7 +276,7 @@ def _record(path: Path, recover: Callable[[], str]) -> Iterator[Flaw]:
 
 
 def _key_values(path: Path) -> Iterator[Flaw]:
-    name = key_value_file.NAME
+    name = KEY_VALUES_NAME
 
     def set_aside() -> str:
         with locked(path) as folder:
@@ -284,7 +284,7 @@ def _key_values(path: Path) -> Iterator[Flaw]:
 
     try:
         with opened(path) as folder:
-            key_value_file.parse(folder.read(name))
+            parse_key_values(folder.read(name))
     except FileNotFoundError:
         return
     except (KeyError, TypeError, ValueError, RecursionError) as error:

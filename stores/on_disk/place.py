@@ -20,6 +20,7 @@ from chatbot.stores.backend import (
     Blobs,
     Document,
     Examination,
+    Flaw,
     Lease,
     Lines,
     Mark,
@@ -34,7 +35,6 @@ from chatbot.stores.backend import (
 )
 from chatbot.stores.errors import InvalidValue, StoreBusy, UnsafePath
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, below, contained, locked, make_folder, opened, stamp
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef

@@ -5,10 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping
 
-from chatbot.stores.backend import Backend, Examination
+from chatbot.stores.backend import Backend, Examination, Flaw, Hint
 from chatbot.stores.errors import StoreError, StoreFailed
-from chatbot.stores.flaws import Flaw
-from chatbot.stores.hints import Hint
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database

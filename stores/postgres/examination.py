@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from chatbot.stores.backend import Examination
+from chatbot.stores.backend import Examination, Flaw
 from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
 from chatbot.stores.row_events import parse_event

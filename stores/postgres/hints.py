@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from chatbot.stores.backend import Hint
 from chatbot.stores.errors import StoreError
-from chatbot.stores.hints import Hint
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import PatientConnection, is_direct, settings_of
 

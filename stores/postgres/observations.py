@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Sequence
 
-from chatbot.stores.flaws import Flaw
+from chatbot.stores.backend import Flaw
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log
 from chatbot.stores.observations.snapshot import NAME as SNAPSHOTS

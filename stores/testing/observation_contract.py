@@ -25,11 +25,10 @@ from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIB
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
-from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
+from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.row_changes import Change, Position
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.row_state import RowState
 from chatbot.stores.testing.observation_rows import (
     COSINE_OFF,
     EVERY_SENSITIVITY,

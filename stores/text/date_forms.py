@@ -11,22 +11,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 
-from chatbot.stores.text.date_spans import (
-    Part,
-    Resolver,
-    Rule,
-    any_years,
-    both_readings,
-    day_of_month,
-    day_of_year,
-    day_terms,
-    days_between,
-    month_terms,
-    months_from,
-    part_of_month,
-    shifted,
-    weekday_before,
-)
 from chatbot.stores.text.date_words import (
     AFTER,
     BEFORE,
@@ -43,7 +27,21 @@ from chatbot.stores.text.date_words import (
     SHIFTS,
     UNITS,
     WEEKDAYS,
+    Part,
+    Resolver,
+    Rule,
+    any_years,
+    both_readings,
+    day_of_month,
+    day_of_year,
+    day_terms,
+    days_between,
     either,
+    month_terms,
+    months_from,
+    part_of_month,
+    shifted,
+    weekday_before,
 )
 
 _WORD = re.compile(r"[a-z]+")

@@ -15,9 +15,9 @@ from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
-from chatbot.stores.observations.visible import Visible
 from tests.clock import Clock
 from tests.effort import rounds
 

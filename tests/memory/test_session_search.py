@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.session_search import snippet
 from chatbot.stores.access import CLEARANCES, Clearance
-from chatbot.stores.cache import Cache
+from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observations.folder_shelf import FolderShelf
-from chatbot.stores.observations.parts import Parts
+from chatbot.stores.observations.arrays import Parts
 from chatbot.stores.observations.spoken import LAYOUT, MOST_SESSIONS, SessionPart
 from chatbot.stores.session_terms import SessionTerms, version_of
 from chatbot.stores.text.analysis import terms

@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations import arrays
 from chatbot.stores.observations import index as text_index
-from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import DamagedSegment, TextIndex, Visible
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, Document, rank
@@ -443,7 +443,7 @@ import random, sys
 from array import array
 from pathlib import Path
 from chatbot.stores.observations import index as text_index
-from chatbot.stores.observations.folder_shelf import FolderShelf
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.observations.index import TextIndex
 text_index.MAX_ROWS, text_index.FLUSH_ROWS = 64, 16
 index = TextIndex(FolderShelf(Path(sys.argv[1])))

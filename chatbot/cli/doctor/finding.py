@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
-from chatbot.stores.flaws import Flaw
+from chatbot.stores.backend import Flaw
 
 State = Literal["ok", "note", "bad", "fixed"]
 """`note` needs no action; `fixed` was bad before `--fix`."""
