@@ -85,7 +85,7 @@ class Ours:
     def reopen(self) -> None:
         self.index = TextIndex(FolderShelf(self.folder))
         self.index.open()
-        self.index.match(self.usual, self.visible)  # so that all but the question's own postings is ready
+        self.index.ranked(self.usual, self.visible)  # so that all but the question's own postings is ready
 
     def search(self, question: str) -> object:
         return self.index.ranked(terms(question), self.visible, limit=10)

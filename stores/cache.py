@@ -76,23 +76,13 @@ class Cache:
         """A descriptor of a file in the folder, or None where there is none that is ours alone."""
         try:
             file = self._open(name, os.O_RDONLY)
-        except (FileNotFoundError, StoreError):
+        except (FileNotFoundError, NotADirectoryError, StoreError):
             yield None
             return
         try:
             yield file
         finally:
             os.close(file)
-
-    @contextmanager
-    def changing(self, name: str) -> Iterator[int]:
-        """A descriptor to change a file in the folder in place."""
-        with translated(self.folder):
-            file = self._open(name, os.O_RDWR)
-            try:
-                yield file
-            finally:
-                os.close(file)
 
     def write(self, name: str, data: bytes) -> None:
         """Put a file in the folder, whole or not at all; it need not survive a power cut."""

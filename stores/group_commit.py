@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from typing import Generic, TypeVar
 
 from chatbot.stores.loops import Waiter, new_waiter, wake
@@ -114,35 +112,15 @@ class GroupCommit(Generic[T]):
 
 
 Work = Callable[[], None]
-_Inbox = SimpleQueue[Work]
 _MOST_THREADS = 16
 
 
 def begin(work: Work) -> None:
-    """Do `work` in a thread, and return at once. It is done unless the process ends before; it should not raise.
+    """Do `work` in a thread, and return at once. It should not raise.
 
-    One thread, kept for this, wakes up faster than those of an executor. If it is busy, work goes to a pool of the
-    process, so long work or a wait for a lock delays nothing else. Neither belongs to an event loop: work is completed
-    even if its loop ends. A forked child starts its own.
+    The threads belong to no event loop, so work is completed even if its loop ends. A forked child starts its own.
     """
-    try:
-        inbox = _vacant.pop()
-    except IndexError:
-        _pool[0].submit(_do, work)
-        return
-    (inbox or _start()).put(work)
-
-
-def _start() -> _Inbox:
-    inbox: _Inbox = SimpleQueue()
-    Thread(target=_serve, args=(inbox,), name="fast thread", daemon=True).start()
-    return inbox
-
-
-def _serve(inbox: _Inbox) -> None:
-    while True:
-        _do(inbox.get())
-        _vacant.append(inbox)
+    _pool[0].submit(_do, work)
 
 
 def _do(work: Work) -> None:
@@ -157,11 +135,8 @@ def _new_pool() -> ThreadPoolExecutor:
 
 
 def _begin_anew() -> None:
-    _vacant[:] = [None]
     _pool[:] = [_new_pool()]
 
 
-_vacant: list[_Inbox | None] = [None]
-"""Queue of the idle thread; None before its start, empty while it is busy."""
 _pool = [_new_pool()]
 os.register_at_fork(after_in_child=_begin_anew)

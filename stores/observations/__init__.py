@@ -9,7 +9,7 @@ search      rows by their words: what is indexed when        index      segments
 ranking     scores over segments and overlay                 overlay    rows that no segment holds yet
 segments    arrays of postings, and which of them count      codec      Whoosh, which writes segments
 arrays      the format of every cache, with checksums        snapshot   the table as a file in the cache
-row_vectors vectors of meaning                               spoken     the terms of sessions
+row_vectors vectors of meaning
 
 To follow a search: store, search, index, ranking, segments.
 """

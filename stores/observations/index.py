@@ -159,10 +159,6 @@ class TextIndex:
         totals = self._totals_of(visible)
         return ranking.ranked(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
 
-    def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
-        """The scores of all visible rows that have any of the terms, in no particular order."""
-        return self.ranked(query, visible).scores_by_row()
-
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""
         return ranking.holders(terms, self._totals_of(visible), self._overlay, visible)

@@ -30,10 +30,6 @@ class RankedRows(NamedTuple):
     rows: Ints
     scores: Ints
 
-    def scores_by_row(self) -> dict[int, float]:
-        """The scores by row."""
-        return dict(zip(self.rows.tolist(), self.scores.tolist(), strict=True))
-
 
 @dataclass(slots=True)
 class _VisiblePart:

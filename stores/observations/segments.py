@@ -160,7 +160,7 @@ class Segment:
     @cached_property
     def texts(self) -> Ints:
         """For each row, the version of the text that was indexed, or `UNKNOWN`."""
-        return self._whole("texts", "<i8")
+        return self.whole("texts", "<i8")
 
     @cached_property
     def codes(self) -> Ints:
@@ -168,7 +168,7 @@ class Segment:
         found = np.zeros((len(FIELDS), len(self)), "u1")
         for number, total in enumerate(self.entry.totals):
             if total:
-                found[number] = self._whole(f"codes{number}", "u1")
+                found[number] = self.whole(f"codes{number}", "u1")
         return found
 
     def covers(self, row: int) -> bool:
@@ -203,23 +203,19 @@ class Segment:
 
     def many(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """The postings from `begin` to `end` of more than 126 occurrences: their places, and how many."""
-        packed_ = self._whole("many", "<u8")
+        packed_ = self.whole("many", "<u8")
         first, last = np.searchsorted(packed_ >> np.uint64(16), [begin, end]).tolist()
         for each in packed_[first:last].tolist():
             yield each >> 16, each & 0xFFFF
 
     def terms(self) -> list[bytes]:
         """Return all terms, in order."""
-        rest, rests = bytes(self._arrays.whole("rest")), self._whole("rests", "<u4").tolist()
-        keys = self._whole("keys", ">u8").tobytes()
+        rest, rests = bytes(self._arrays.whole("rest")), self.whole("rests", "<u4").tolist()
+        keys = self.whole("keys", ">u8").tobytes()
         return [
             _text(keys[KEY_BYTES * at : KEY_BYTES * (at + 1)], rest[rests[at] : rests[at + 1]])
             for at in range(len(rests) - 1)
         ]
-
-    def whole(self, name: str, kind: str) -> Ints:
-        """A whole array, checked; for who goes over all of it."""
-        return self._whole(name, kind)
 
     def check(self) -> None:
         """Read everything. Raises `DamagedSegment`."""
@@ -251,25 +247,26 @@ class Segment:
 
     @cached_property
     def _keys(self) -> Ints:
-        return self._whole("keys", ">u8").astype("u8")
+        return self.whole("keys", ">u8").astype("u8")
 
     @cached_property
     def _rests(self) -> Ints:
-        return self._whole("rests", "<u4")
+        return self.whole("rests", "<u4")
 
     @cached_property
     def _firsts(self) -> Ints:
-        return self._whole("firsts", "<u4")
+        return self.whole("firsts", "<u4")
 
     @cached_property
     def _fields(self) -> Ints:
-        return self._whole("fields", "u1")
+        return self.whole("fields", "u1")
 
     @cached_property
     def _offsets(self) -> Ints:
-        return self._whole("runs", "<u4")
+        return self.whole("runs", "<u4")
 
-    def _whole(self, name: str, kind: str) -> Ints:
+    def whole(self, name: str, kind: str) -> Ints:
+        """Return a whole array, checked."""
         with _naming(self.entry):
             self._arrays.load(name)
         return self._view(name, kind)
