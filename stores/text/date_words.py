@@ -79,10 +79,6 @@ ORDINALS = _numbered(
 ORDINALS |= {f"twenty{dash}{word}": 20 + number for dash in "- " for word, number in [*ORDINALS.items()][:9]}
 ORDINALS |= {"thirtieth": 30, "thirty-first": 31, "thirty first": 31}
 
-CARDINALS = dict(
-    zip(_each("one two three four five six seven eight nine ten eleven twelve"), range(1, 13), strict=True)
-)
-
 UNITS = dict.fromkeys(_each("day days tag tage tagen jour jours dia dias"), "day")
 UNITS |= dict.fromkeys(_each("week weeks woche wochen semaine semaines semana semanas"), "week")
 UNITS |= dict.fromkeys(_each("month months monat monate monaten mois mes meses"), "month")

@@ -1,9 +1,9 @@
 """Dates in texts as search terms: an event of "yesterday" is found by its date.
 
 A term shows its precision: `day:2026-03-04`, `week:2026-10`, `month:2026-03`, `year:2026`, and `in:03` for a month of
-any year. A day is also found by its month and year, a month by its year. `time:17:30` is a time of any day, and
-`session:3` a session by its number. Relative dates are resolved from a moment that the caller gives: for stored texts
-when they were written, for a question now. An ambiguous date has the terms of both readings.
+any year. A day is also found by its month and year, a month by its year. `time:17:30` is a time of any day. Relative
+dates are resolved from a moment that the caller gives: for stored texts when they were written, for a question now. An
+ambiguous date has the terms of both readings.
 
 English, German, French, Spanish and Chinese are understood; numeric dates are in any language. A Chinese weekday with
 "last", "this" or "next" is one of that week, Monday to Sunday; without, it is the last one before today.
