@@ -52,20 +52,20 @@ class Cache:
         self.folder = self._root / name
 
     def prepare(self) -> Path:
-        """The folder, made if need be. Raises a `StoreError` where it is not, or cannot be, ours alone."""
+        """Return the folder, created if needed. Raises a `StoreError` if it is not private or cannot be made."""
         for folder in (self._root, self.folder):
             make_folder(folder)
             _check_ours(folder)
         return self.folder
 
     def check(self) -> None:
-        """Raise `UnsafePath` where there is such a folder and it is not ours alone. Makes and changes nothing."""
+        """Raise `UnsafePath` if the folder exists and is not private. Creates and changes nothing."""
         for folder in (self._root, self.folder):
             if folder.is_symlink() or folder.exists():
                 _check_ours(folder)
 
     def move_away(self) -> Path:
-        """Rename the folder, which is not ours alone, so that a new one can be made; returns its new name."""
+        """Rename the folder, which is not private, so that a new one can be made; return its new name."""
         aside = self.folder.with_name(f"{self.folder.name}.foreign")
         while _is_there(aside):
             aside = aside.with_name(f"{aside.name}+")
@@ -73,7 +73,7 @@ class Cache:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[int | None]:
-        """A descriptor of a file in the folder, or None where there is none that is ours alone."""
+        """Open a file of the folder; yields None if there is none, or if it is not private."""
         try:
             file = self._open(name, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError, StoreError):
@@ -135,7 +135,7 @@ _LOCK_S = 10.0
 
 
 class FolderShelf(Shelf):
-    """The folder `folder`, in the folder of `cache` where that is given."""
+    """The folder `folder`, in the folder of `cache` if that is given."""
 
     def __init__(self, folder: Path, cache: Cache | None = None) -> None:
         self.folder = folder
@@ -240,7 +240,7 @@ class _FilePiece:
 
 @contextmanager
 def file_piece(path: Path) -> Iterator[Piece]:
-    """Open a file for reading that is ours alone: no link, no pipe. Raises `OSError` for any other."""
+    """Open a private file for reading: no link, no pipe. Raises `OSError` for any other."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)

@@ -1,7 +1,7 @@
-"""From a question to the rows that may answer it: what matches its words or its meaning, and what stands beside that.
+"""From a question to the rows that may answer it: matches by words or meaning, and the rows next to those.
 
-Written once for every engine, over the operations of a store. One that answers these without waiting gathers all of it
-in one hop into a thread: see `without_waiting`.
+Written once for every engine, over the operations of a store. A store that answers these without waiting gathers all of
+it in one hop into a thread: see `without_waiting`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Question:
     limit: int = 300
     """Number of hits of each kind that are considered."""
     spilling: int = 100
-    """Number of the best hits, and of the most similar ones, whose neighbours are added."""
+    """Number of best hits, and of most similar ones, whose neighbours are added."""
     most_beside: int = 100
     """Most rows that may be added in that way."""
     apart: frozenset[str] = frozenset()
-    """Types that stand beside nothing."""
+    """Types that are no neighbours of other rows."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Candidates:
     dated: Mapping[str, float] = field(default_factory=dict)
     """How much of the dates that were asked for a row names, from 0 to 1."""
     weight: float = 0.0
-    """The sum of the inverse frequencies of the terms, those of earlier texts for their part: what words can say."""
+    """Sum of the inverse frequencies of the terms; those of earlier texts count their share."""
     average_length: float = 0.0
     """Mean length in terms of the rows that the caller sees; 0 if the store does not know it."""
 
@@ -129,14 +129,14 @@ async def _weighed(
 
 
 def _add_dated(found: Candidates, matches: Sequence[Match], dates: Mapping[str, float]) -> None:
-    """Rows that name the dates which were asked for, or were written on them."""
+    """Add rows that name the dates of the question, or were written on them."""
     whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
     found.dated = {match.id: min(1.0, match.score / whole) for match in matches}
     _add_unscored(found, matches)
 
 
 def _add_unscored(found: Candidates, matches: Iterable[Match]) -> None:
-    """Rows that hold none of the words, where they are not found already."""
+    """Add rows that hold none of the words, unless they were found already."""
     for match in matches:
         if match.id not in found.rows:
             found.rows[match.id] = match._replace(score=0.0)
@@ -145,7 +145,7 @@ def _add_unscored(found: Candidates, matches: Iterable[Match]) -> None:
 async def _add_beside(
     store: ObservationStore, view: View, wanted: Filter, question: Question, found: Candidates
 ) -> None:
-    """Rows that hold none of the words, and stand next to those that do."""
+    """Add rows that hold none of the words and are next to rows that do."""
     best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
     alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
     asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))

@@ -25,7 +25,7 @@ Batch = list[tuple[T, Waiter | None]]
 class GroupCommit(Generic[T]):
     """Runs `commit(items)` in a thread, one at a time, for items from any number of tasks.
 
-    Where `commit` returns true, `tidy()` is run before the next one, once the callers have been told that all is well.
+    If `commit` returns true, `tidy()` runs before the next one, after the callers were answered.
     """
 
     def __init__(self, commit: Callable[[list[T]], object], tidy: Callable[[], None] | None = None) -> None:
@@ -73,7 +73,7 @@ class GroupCommit(Generic[T]):
         begin(partial(self._work, batch))
 
     def _next(self) -> tuple[Batch[T], list[Waiter]]:
-        """The items to commit next, and who waits for there to be none. Needs our lock."""
+        """Return the items to commit next, and who waits for the queue to be empty. Needs our lock."""
         batch, self._waiting = self._waiting, []
         self._is_busy = bool(batch)
         finished: list[Waiter] = []
@@ -82,7 +82,7 @@ class GroupCommit(Generic[T]):
         return batch, finished
 
     def _work(self, batch: Batch[T]) -> None:
-        """Commit until nothing is left. Callers are told when all is settled that they may ask for next."""
+        """Commit until nothing is left. Callers are answered once their next call would find everything settled."""
         while batch:
             error, is_untidy = self._committed(batch)
             told = [done for _, done in batch if done is not None]

@@ -70,7 +70,7 @@ class InMemoryObservations(ObservationStore):
         self._rows: dict[str, Observation] = {}
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
         self._lines: dict[str, list[Key]] = defaultdict(list)
-        """Places of the events of each row among all there ever were."""
+        """Places of the events of each row among all events."""
         self._written = 0
         self._triples: dict[str, Triple] = {}
         self._retracted: set[str] = set()
@@ -337,7 +337,7 @@ class InMemoryObservations(ObservationStore):
         return [row.id for row in self._rows.values() if observation_id in row.derived_from]
 
     def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
-        """The observations, for a caller who may see them."""
+        """Return the observations, without ids that the caller may not know."""
         sees = naming(view, self._guard_of)
         return [shown(row, sees) for row in rows]
 

@@ -82,14 +82,14 @@ def read_since(folder: Folder, name: str, start: int, end: int) -> tuple[list[di
 
 
 def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
-    """Yield every record in the file, newest first, reading no more of it than is asked for."""
+    """Yield every record in the file, newest first; reads no more of it than needed."""
     for line in lines_backwards(folder, name):
         if (record := _decode(line, folder, name)) is not None:
             yield record
 
 
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
-    """Yield every line of the file, last first, reading no more of it than is asked for; none if there is no file."""
+    """Yield every line of the file, last first; reads no more of it than needed. Yields nothing if there is no file."""
     rest: bytes | None = None  # the first line of a chunk, whose beginning is in the chunk before it
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
         rest, *lines = (chunk + (rest or b"")).split(b"\n")

@@ -52,7 +52,7 @@ class PluginPoint:
         return dict(sorted(found.items()))
 
     def load(self, name: str, *, beside: Path | None = None) -> object:
-        """Load the plug-in of that name; the folder `beside` is searched for modules that are not installed."""
+        """Load the plug-in of that name; `beside` is a folder to search for modules that are not installed."""
         if ":" in name:
             return self._import(name, beside)
         where = self.own.get(name) or self._entry_point(name).value

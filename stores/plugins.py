@@ -38,9 +38,9 @@ _IN_A_DATABASE = {
 
 
 def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> type[Store]:
-    """Load the store class of that name; the folder `beside` is searched for modules that are not installed.
+    """Load the store class of that name; `beside` is a folder to search for modules that are not installed.
 
-    Where `home` is an address, it is the class for a database. Raises `UnknownStore` or `BrokenStore`.
+    If `home` is an address, it is the class for a database. Raises `UnknownStore` or `BrokenStore`.
     """
     is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
     store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)

@@ -178,7 +178,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """A value of a field: in how many rows it stands, when it was last written, and how the newest row spells it."""
+    """A value of a field: in how many rows it is, when it was last written, and how the newest row spells it."""
 
     value: str
     count: int
@@ -344,7 +344,7 @@ def written(value: object) -> str:
 
 
 def tests_of(asked: object) -> Mapping[str, Any] | None:
-    """The comparisons that a field is asked for; None where it is asked for a value."""
+    """Return the comparisons that a field is asked for; None if it is asked for a value."""
     if isinstance(asked, Mapping) and asked and all(str(name).startswith("$") for name in asked):
         return asked
     return None

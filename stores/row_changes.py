@@ -62,7 +62,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCursor:
-    """How far a reader is in an open store. Not for callers: it tells of rows that they may not know."""
+    """How far a reader is in an open store. Not for callers: it contains places of hidden rows."""
 
     log: object
     """Identity of the log, which a rewrite changes."""
@@ -80,7 +80,7 @@ class Change:
     kind: Kind
     at: datetime
     row: Observation
-    """The row as it is now, so that a reader who is late does not write old values."""
+    """The row as it is now, so that a late reader does not write old values."""
     position: Position
 
 
@@ -127,7 +127,7 @@ def shown(row: Observation, sees: Sees) -> Observation:
 
 
 def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -> Version:
-    """A row that the caller may see, with those of its events that they may see, the first of which added it."""
+    """Return a visible row with those of its events that are visible, the first of which added it."""
     seen: list[Event] = []
     changes: list[Mapping[str, tuple[Any, Any]]] = []
     for event, before, after in _steps(events):

@@ -143,7 +143,7 @@ class TextIndex:
         return [row for row in rows if self._overlay.version(row) != versions[row]]
 
     def put(self, row: int, version: int, document: Document) -> None:
-        """From now on the row is found by this text and by no other."""
+        """Find the row by this text and by no other from now on."""
         self._overlay.put(row, Text.of(version, document))
         self._log.append(row)
         if len(self._log) > _LOG_ROWS:
@@ -152,7 +152,7 @@ class TextIndex:
     def ranked(
         self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
     ) -> RankedRows:
-        """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given.
+        """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given.
 
         Raises `DamagedSegment`, as `holders` does: `drop` it, put the rows that are `uncovered` then, and ask again.
         """
@@ -204,11 +204,11 @@ class TextIndex:
         is_current: Callable[[], bool] = lambda: True,
         pause: Callable[[], object] = lambda: None,
     ) -> UnpublishedSegment | None:
-        """Make the segment of the plan on the disk, in any thread; None if it is not wanted any more, or not now.
+        """Write the segment of the plan, in any thread; None if it is outdated or another process is writing.
 
-        `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that nobody gives
-        stays uncovered. Nothing is written once `is_current` denies that they are still to be had: whoever makes that
-        so and then calls `erase` can be sure. `pause` is called between rows.
+        `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that is not given
+        stays uncovered. Nothing is written once `is_current` returns false, so a caller that erases rows makes it false
+        first and then calls `erase`. `pause` is called between rows.
         """
         from chatbot.stores.observations.codec import build
 
@@ -228,11 +228,11 @@ class TextIndex:
             return UnpublishedSegment(segment, plan, right.pop_all())
 
     def publish(self, written: UnpublishedSegment) -> None:
-        """Publish the segment, here and for others, instead of those that it replaces. If too late, it is dropped."""
+        """Publish the segment, here and for others, in place of those that it replaces. A late one is dropped."""
         self.adopt(self.release(written))
 
     def release(self, written: UnpublishedSegment) -> PublishedSegment | None:
-        """Publish the segment for others; may run beside everything else, and `adopt` must follow."""
+        """Publish the segment for others; may run in parallel with everything else, and `adopt` must follow."""
         segment = written.segment
         with written.right, self._kept.alone() as hands:
             disk = read_manifest(self._kept)
@@ -253,8 +253,8 @@ class TextIndex:
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts.
 
-        Segments that held one are written again without it, or dropped where that cannot be: what was in them becomes
-        uncovered then. A segment that was written when nothing of them was searched any more stays.
+        Segments with such a text are written again without it, or dropped if that fails: their rows become uncovered
+        then. A segment that was written when these rows were not searched any more stays.
         """
         self._overlay.drop(rows)
         self._totals.clear()
@@ -276,7 +276,7 @@ class TextIndex:
         self._take(after, stamp, made)
 
     def _without(self, segment: Segment | None, rows: Collection[int], hands: Hands) -> Segment | None:
-        """The segment without anything of these rows, on the disk; None where that is not worth it, or not possible."""
+        """Write the segment again without these rows; None if that is not worth it, or not possible."""
         from chatbot.stores.observations.codec import build
 
         inside = [row for row in rows if segment is not None and segment.start <= row < segment.end]

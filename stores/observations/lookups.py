@@ -18,14 +18,14 @@ from chatbot.stores.query import LABELS, key_of, written
 
 ID_LENGTH = 36
 _MANY_IDS = 2_000
-"""Who asks more often than this is likely to go on."""
+"""After this many questions, all ids are looked up at once."""
 
 
 class Ids:
-    """Rows are numbered as they are added. An id that is erased leaves its number behind, and may be used again.
+    """Rows are numbered as they are added. The number of an erased row is not used again; its id may be.
 
-    `written` are the first ids, one behind the other, `gone` are the numbers of those that were erased, and `order` are
-    the numbers of the others in the order of their ids.
+    `written` are the first ids, joined; `gone` are the numbers of erased ones, and `order` are the numbers of the
+    others in the order of their ids.
     """
 
     def __init__(self, written: bytes | memoryview = b"", gone: Iterable[int] = (), order: Sequence[int] = ()) -> None:
@@ -38,7 +38,7 @@ class Ids:
         self.gone = set(gone)
         """The numbers whose rows were erased."""
         self.erased = {self._cut(number) for number in self.gone}
-        """Their ids, one of which may have been used again."""
+        """Their ids; one may have been used again."""
 
     def __len__(self) -> int:
         return self._begin + len(self._added)
@@ -50,20 +50,20 @@ class Ids:
         return map(self.__getitem__, range(len(self)))
 
     def add(self, each: str) -> int:
-        """A new row; its number."""
+        """Add a row and return its number."""
         self._added.append(each)
         number = self._numbers[each] = len(self) - 1
         return number
 
     def add_erased(self, each: str) -> int:
-        """A number whose row is gone."""
+        """Add a number whose row is gone."""
         self._added.append(each)
         self.erased.add(each)
         self.gone.add(len(self) - 1)
         return len(self) - 1
 
     def erase(self, each: str) -> None:
-        """Forget a row, keeping its number."""
+        """Remove a row; its number stays taken."""
         self.gone.add(self.numbers[each])
         del self._numbers[each]
         self.erased.add(each)
@@ -87,7 +87,7 @@ class Ids:
         return self._numbers
 
     def text(self) -> str:
-        """All of them, one behind the other."""
+        """Return all ids, joined."""
         return str(self._written, "ascii") + "".join(self._added)
 
     def order(self) -> list[int]:
@@ -106,13 +106,13 @@ class Ids:
 
 
 _MANY_LABELS = 1_000
-"""Who asks for more of them is better off with all."""
+"""After this many questions, all labels are read at once."""
 _ROW_BYTES = array("I").itemsize
 _NO_ROWS: Sequence[int] = ()
 
 
 class LabelTexts(NamedTuple):
-    """Labels in their order: the texts and the rows of all, one behind the other, and where those of each end."""
+    """Labels in order: their texts joined, their rows joined, and where those of each end."""
 
     texts: str
     text_ends: array[int]
@@ -160,15 +160,15 @@ class Labels:
         return iter(self._rows.items())
 
     def add(self, label: str, number: int) -> None:
-        """A row carries the label, the last of all."""
+        """Add the label to the last row."""
         self._own(label).append(number)
 
     def insert(self, label: str, number: int) -> None:
-        """A row carries the label."""
+        """Add the label to a row."""
         insort(self._own(label), number)
 
     def remove(self, label: str, number: int) -> None:
-        """A row carries the label no more."""
+        """Remove the label from a row."""
         self._find_all()
         rows = self._rows[label]
         rows.remove(number)
@@ -176,7 +176,7 @@ class Labels:
             del self._rows[label]
 
     def erase(self, numbers: AbstractSet[int]) -> None:
-        """These rows carry no label any more."""
+        """Remove all labels from these rows."""
         self._find_all()
         for label, held in [each for each in self._rows.items() if not numbers.isdisjoint(each[1])]:
             if left := [number for number in held if number not in numbers]:

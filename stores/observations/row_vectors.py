@@ -108,7 +108,7 @@ class Parts:
         return True
 
     def is_all_there_is(self) -> bool:
-        """False where the shelf holds something else: a damaged part, or one that a killed process left."""
+        """False if the shelf holds something else: a damaged part, or one that a killed process left."""
         try:
             return {*self._shelf.names()} == {part.name for part in self.all}
         except MissingFolder:
@@ -130,9 +130,9 @@ class Parts:
             yield hands
 
     def split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
-        """The parts to leave as they are when so many rows are added, and those to take along.
+        """Return the parts to keep when this many rows are added, and those to merge with them.
 
-        `used` says how many rows of each part still count: one that is of little use goes.
+        `used` says how many rows of each part still count: one that is mostly unused is merged.
         """
         count, total = len(self.all), added
         while count and len(self.all[count - 1]) <= 2 * total and total + len(self.all[count - 1]) <= _MOST_ROWS:
@@ -187,7 +187,7 @@ class Parts:
 
 
 class Vectors:
-    """Guarded by its owner's lock. Empty where nothing is kept, or nothing that can be used."""
+    """Guarded by its owner's lock. Empty if nothing is kept, or nothing that can be used."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -202,7 +202,7 @@ class Vectors:
 
     @property
     def dimension(self) -> int:
-        """The length of each; 0 where there are none."""
+        """The length of each; 0 if there are none."""
         return self._known[0].dimension if self._known else 0
 
     def catch_up(self) -> None:
@@ -228,7 +228,7 @@ class Vectors:
         return found
 
     def add(self, model: str, dimension: int, given: Iterable[tuple[int, int, Vector]], digests: array[int]) -> None:
-        """Keep vectors of length 1 with the numbers and digests of their rows, and none of other texts any longer.
+        """Keep vectors of length 1 with the numbers and digests of their rows; drop those of other texts.
 
         `digests` are those of all texts, by number of the row. Needs the journal's lock.
         """
@@ -252,9 +252,9 @@ class Vectors:
         self.catch_up()
 
     def nearest(self, query: Vector, digests: array[int], wanted: Ints, limit: int) -> tuple[Ints, Ints]:
-        """Numbers and cosines of the wanted rows that are most alike, the most alike first, of equals the last row.
+        """Return numbers and cosines of the closest wanted rows, the closest first, of equals the last row.
 
-        `wanted` is a flag for each row, and `query` of length 1. One of another dimension is like none.
+        `wanted` is a flag for each row, and `query` of length 1. One of another dimension matches none.
         """
         self._read_all()
         used = self._used(digests, wanted)
@@ -263,7 +263,7 @@ class Vectors:
     def later_alike(
         self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
     ) -> dict[int, tuple[Ints, Ints]]:
-        """For each of these rows that has a vector, what `nearest` finds for it among the wanted rows after it."""
+        """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
         self._read_all()
         used = self._used(digests, wanted)
         own = [number for number in numbers if digests[number] and self.has(number, digests[number])]
@@ -369,7 +369,7 @@ def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
 
 
 def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
-    """The wanted vectors; None where there are none, or they are damaged and have to be made again."""
+    """Return the wanted vectors; None if there are none, or if they are damaged and have to be made again."""
     with suppress(DamagedArrays):
         return part.rows(wanted) if wanted.any() else None
     return None

@@ -40,12 +40,12 @@ from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 FORMAT = f"4.{VERSION}"
 """Of the files and of the terms in them: an index of another is built again."""
 MAX_ROWS = 1 << 14
-"""More would fit, but a segment is made anew as a whole: the more rows, the longer the interpreter is taken."""
+"""More would fit, but a segment is written again as a whole, and that takes the interpreter for longer."""
 UNKNOWN = -1
 """The text version of a row whose text the segment does not hold."""
 KEY_BYTES = 8
 REPEATED = 128
-"""Set where an earlier field of the row has the term too: such a posting does not count for how many rows have it."""
+"""Set if an earlier field of the row has the term too: then the posting is not counted as another row."""
 MANY = 127
 _KEPT_TERMS = 4_096
 _NAME = re.compile(r"seg-[0-9a-f]{16}")
@@ -132,13 +132,13 @@ class TermRun(NamedTuple):
 
 
 class Segment:
-    """A segment on the disk, of which only what is asked for is read; it never changes.
+    """A segment on the disk, which never changes, and of which only the needed parts are read.
 
-    What reads may raise `DamagedSegment`, which is the end of the segment: its rows have to be indexed again.
+    Reading may raise `DamagedSegment`: then the rows of the segment have to be indexed again.
     """
 
     def __init__(self, arrays: Arrays, entry: SegmentEntry) -> None:
-        """The segment in these arrays. Raises `DamagedArrays` where they are not those that the entry is of."""
+        """Open the segment in these arrays. Raises `DamagedArrays` if they are not those of the entry."""
         self.entry = entry
         self.start, self.end = entry.start, entry.end
         self._arrays = arrays
@@ -150,7 +150,7 @@ class Segment:
 
     @classmethod
     def opened(cls, shelf: Shelf, entry: SegmentEntry) -> Segment:
-        """The segment on a shelf. Raises `DamagedArrays` where it is not the one that the entry is of."""
+        """Open the segment on a shelf. Raises `DamagedArrays` if it is not the one of the entry."""
         source, name = partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}"
         return cls(Arrays(source, name, entry.digest, whole=shelf.is_remote), entry)
 
@@ -188,7 +188,7 @@ class Segment:
         return [(number, run) for number, term in enumerate(terms) for run in self._known[term]]
 
     def find(self, terms: Sequence[str]) -> None:
-        """Look up the terms that were not asked for before, and read their postings."""
+        """Look up the terms that are new, and read their postings."""
         new = [term for term in terms if term not in self._known]
         if not new:
             return
@@ -312,7 +312,7 @@ class Manifest:
 
 
 def read_manifest(shelf: Shelf) -> Manifest:
-    """The manifest; an empty one where there is none, or none that we could have written."""
+    """Return the manifest; an empty one if there is none, or none of this format."""
     value = shelf.listed()
     try:
         entries = tuple(map(SegmentEntry.parse, value["segments"]))

@@ -1,7 +1,7 @@
-"""The table as one file of arrays, so that opening a long journal costs its last lines only.
+"""The table as one file of arrays, so that opening a long journal only reads its last lines.
 
-It says how far it had read which journal. One that does not fit the journal at hand, or that is damaged, is thrown
-away and the journal read from its start.
+It records which journal it was made of, and up to where. One that does not match the journal, or that is damaged, is
+removed, and the journal is read from its start.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Snapshots(Protocol):
         """Replace the snapshot. Needs the journal's lock."""
 
     def remove(self) -> None:
-        """Erase the snapshot, which tells what is remembered. Raises a `StoreError`."""
+        """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
 
 
 class CachedSnapshots:

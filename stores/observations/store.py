@@ -95,8 +95,8 @@ def reading(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, Giv
 class LoggedObservations(ObservationStore):
     """Keeps observations in the log that `open_log` opens, found through an index in the cache folder.
 
-    `cache` is where caches are kept, the user's cache folder where it is empty: they belong to this machine, and can be
-    deleted. `max_observations` and `ttl_days` are explained at `ObservationStore`.
+    `cache` is the folder for caches, the user's cache folder if empty: they belong to this machine, and can be deleted.
+    `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
     saves_trips: ClassVar[bool] = False
@@ -197,7 +197,7 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """Gather all candidates for recall in one thread, under one lock and with one look at the files."""
+        """Gather all candidates for recall in one thread, under one lock, checking files once."""
         with self._search.steady():
             return without_waiting(gathered(cast("Any", _AtOnce(self)), view, question, wanted))
 
@@ -423,7 +423,7 @@ class LoggedObservations(ObservationStore):
 
 
 class _AtOnce:
-    """The operations of a store for who holds its lock in a thread already."""
+    """The operations of a store for a thread that holds its lock already."""
 
     def __init__(self, store: LoggedObservations) -> None:
         self._store = store

@@ -1,7 +1,7 @@
 """Table of all rows without their texts: columns for order and limits, labels for filters, masks for the gate.
 
-Rows are numbered in the order in which the journal adds them, and keep their number for life; an erased row leaves its
-number behind. The table is as small as it can be: a hundred thousand rows take some thirty megabytes.
+Rows are numbered in the order in which the journal adds them, and keep their number for life; the number of an erased
+row stays taken. A hundred thousand rows take some thirty megabytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Column(NamedTuple):
     code: str
     """Its type code in an `array`."""
     of: Callable[[Observation], float] | None = None
-    """From a row to its number, when it is added or changed; None where the table sets it by other means."""
+    """From a row to its number, when it is added or changed; None if the table sets it by other means."""
     blank: float = 0
     """The number of a row that was erased before it was read."""
     value: Callable[[Any], Any] | None = None
@@ -95,9 +95,9 @@ _NO_BYTES = b""
 
 
 class Table:
-    """Columns of the table. Not safe between threads; its holder locks.
+    """Columns of the table. Not safe between threads; its user locks.
 
-    `left` are the parts of a snapshot that few callers want: each is read when it is first asked for.
+    `left` are the parts of a snapshot that are seldom needed: each is parsed when it is first used.
     """
 
     class_of: array[int]
@@ -105,19 +105,19 @@ class Table:
     lengths: array[int]
     session_of: array[int]
     texts: array[int]
-    """Of each row, a digest of what is searched: 0 where that is nothing, for it is not active."""
+    """Digest of the searched text of each row; 0 for a row that is not active."""
     created_at: array[int]
     updated_at: array[int]
     expires_at: array[int]
     last_used_at: array[int]
     quiet: array[int]
-    """When something last happened to each row."""
+    """Time of the last change or use of each row."""
     use_count: array[int]
     mention_count: array[int]
     confirmed_count: array[int]
     importance: array[float]
     strength: array[float]
-    """Importance as time and use have changed it, or below 0 where they have not."""
+    """Importance after consolidation; below 0 before the first one."""
     consolidated_at: array[int]
     consolidated_touches: array[int]
     type: array[int]
@@ -135,14 +135,14 @@ class Table:
         self.use_lines = 0
         """Number of lines that only count uses."""
         self.retracted: set[str] = set()
-        """The ids of the facts that were taken back."""
+        """Ids of retracted facts."""
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
-        """The lines of what happened to a row after it was added, uses aside."""
+        """Lines of changes of each row after it was added, uses aside."""
         return {number: [(start, size) for start, size in places] for number, places in self._read("later", [])}
 
     @cached_property
@@ -153,18 +153,18 @@ class Table:
 
     @cached_property
     def after(self) -> dict[str, str]:
-        """From the id of a row to that of the one that took its place."""
+        """Id of the successor of each replaced row."""
         found: dict[str, str] = self._read("after", {})
         return found
 
     @cached_property
     def triples(self) -> dict[str, Triple]:
-        """The facts, by id, those that were taken back too: erasure has to find them."""
+        """All facts by id, retracted ones too: erasure has to find them."""
         return {fact.id: fact for fact in map(parse_triple, self._read("triples", []))}
 
     @cached_property
     def sessions(self) -> list[str | None]:
-        """The ids of sessions by the numbers in `session_of`; the first stands for none."""
+        """Ids of sessions by the numbers in `session_of`; the first is None."""
         found: list[str | None] = self._read("sessions", [None])
         return found
 
@@ -196,12 +196,12 @@ class Table:
     def about(self) -> dict[str, Any]:
         """Description of the table in a snapshot."""
         classes = [[status, *guard] for status, guard in self.classes]
-        return {"columns": columns_told(), "classes": classes, "lines": [self.lines, self.use_lines]}
+        return {"columns": column_names(), "classes": classes, "lines": [self.lines, self.use_lines]}
 
     @classmethod
     def of(cls, about: Mapping[str, Any], parts: Mapping[str, memoryview]) -> Table:
-        """The table that gave these. Raises `KeyError`, `TypeError` or `ValueError` where another release did."""
-        if about["columns"] != columns_told():
+        """Return the table of a snapshot. Raises `KeyError`, `TypeError` or `ValueError` for one of another release."""
+        if about["columns"] != column_names():
             raise ValueError("it has other columns")
         table = cls(parts)
         table.ids = Ids(parts["ids"], _numbers("I", parts["gone"]), _numbers("I", parts["order"]))
@@ -222,14 +222,14 @@ class Table:
 
     @cached_property
     def before(self) -> dict[str, list[str]]:
-        """From the id of a row to those of the rows that it took the place of."""
+        """Ids of the rows that each row replaced."""
         found: dict[str, list[str]] = {}
         for earlier, later in self.after.items():
             found.setdefault(later, []).append(earlier)
         return found
 
     def add(self, row: Observation, place: Place) -> int:
-        """A new row at the end; its number."""
+        """Add a row at the end and return its number."""
         number = self.ids.add(row.id)
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session(row.session_id))
         for name, value in zip(COLUMNS, fixed, strict=False):
@@ -254,7 +254,7 @@ class Table:
             self._note_added(len(self.ids) - 1)
 
     def change(self, before: Observation, after: Observation) -> None:
-        """A row became another one, still of the same id."""
+        """Replace the content of a row; its id stays."""
         number = self.numbers[after.id]
         self._move(number, "updated", micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
@@ -268,7 +268,7 @@ class Table:
         self._show(number)
 
     def restate(self, number: int, event: Event) -> None:
-        """A row has another status, or stands behind another row; what it says is as it was."""
+        """Set the status of a row, and its successor if it has one; its text is unchanged."""
         self._set_class(number, STATUS_AFTER[event.kind], self.guard(number)[1])
         self.texts[number] = 0
         if event.kind in {"supersede", "compress", "delete"}:
@@ -279,7 +279,7 @@ class Table:
         self._show(number)
 
     def use(self, number: int, at: datetime) -> None:
-        """A row was handed out."""
+        """Count a use of the row."""
         self.use_count[number] += 1
         self.last_used_at[number] = micros(at)
         self.quiet[number] = max(self.quiet[number], self.last_used_at[number])
@@ -313,11 +313,11 @@ class Table:
         return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
 
     def note_line(self, number: int, place: Place) -> None:
-        """Something happened to the row, as the line at `place` tells."""
+        """Add the place of a line about the row."""
         self.later.setdefault(number, []).append(place)
 
     def counted(self, row: Observation, number: int) -> Observation:
-        """The row with the uses and the strength that only the table knows."""
+        """Return the row with the uses and the strength that only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
             return row  # which no count changes alone
@@ -325,7 +325,7 @@ class Table:
         return counted(row, used, self._consolidation(number))
 
     def consolidate(self, number: int, strength: float, at: datetime, touches: int) -> None:
-        """Time and use have changed how important a row is."""
+        """Set the strength of a row after consolidation."""
         self.strength[number] = strength
         self.consolidated_at[number] = micros(at)
         self.consolidated_touches[number] = max(0, touches)
@@ -359,7 +359,7 @@ class Table:
         )
 
     def number_seen(self, observation_id: str, view: View) -> int | None:
-        """The number of a row that the caller may see, whatever its status."""
+        """Return the number of a row that the caller may see, whatever its status."""
         number = self.ids.number(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
@@ -391,7 +391,7 @@ class Table:
         return None if strength is None else (strength, touches)
 
     def matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
-        """The rows as something found, each with its score."""
+        """Return the rows as matches, each with its score."""
         known = [self._values(name, numbers) for name in Match._fields[2:]]
         return list(map(Match, map(self.ids.__getitem__, numbers), scores, *known))
 
@@ -415,7 +415,7 @@ class Table:
         return {other: begin + step - at for step, other in enumerate(line[begin : at + reach + 1]) if other != number}
 
     def twins(self, row: Observation) -> list[int]:
-        """Rows of the same agent, namespace, visibility and principal that say the same, whatever their status."""
+        """Return the rows with the same content, agent, namespace, visibility and principal, whatever their status."""
         if self._twins is None:
             self._twins = {}
             for number in self.numbers.values():
@@ -440,9 +440,9 @@ class Table:
         return list(self.labels.of(label_of("derived_from", observation_id)))
 
     def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
-        """The lines that say how often each row was used and how strong it is; those of `besides` are left out.
+        """Return the events that restore how often each row was used and how strong it is, without the rows `besides`.
 
-        Rows that were used as often, and last at once, have one line together; so have those of one consolidation.
+        Rows with the same count and time share one event, and so do rows of the same consolidation.
         """
         strong: defaultdict[int, dict[str, Any]] = defaultdict(dict)
         counted: defaultdict[tuple[int, tuple[tuple[str, Any], ...]], list[str]] = defaultdict(list)
@@ -478,7 +478,7 @@ class Table:
             getattr(self, name)[number] = _OF_A_ROW[name](row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
-        """The lines of the journal stand elsewhere now; what stands nowhere any more is forgotten."""
+        """Set the new places of the lines; lines without one are gone."""
         for number, start in enumerate(self.starts):
             self.starts[number], self.lengths[number] = moved.get(start, (0, 0))
         self.later = {
@@ -495,7 +495,7 @@ class Table:
         return self.guard(number)[0] == "active" and self.expires_at[number] > micros(now)
 
     def fold_triples(self, event: Event) -> None:
-        """A fact was stated or taken back."""
+        """Add or retract a fact."""
         fact = event.triple
         if fact is not None and (fact.id not in self.triples or fact.id in self.retracted):
             self.triples[fact.id] = fact
@@ -632,13 +632,13 @@ class _Mask:
         self.visible.flags.append(self._is_visible(number))
 
     def refresh(self, number: int) -> None:
-        """A row became another one."""
+        """Update the flag of a row that changed."""
         if self.visible.flags[number] != (seen := self._is_visible(number)):
             self.visible.flags[number] = seen
             self.visible.version += 1
 
     def expire_until(self, now: int) -> None:
-        """Time has passed."""
+        """Update the flags of rows that expired since."""
         if now == self.now:
             return
         expiring = self._table.expiring
@@ -661,7 +661,7 @@ class _Mask:
 
 
 def twin_key(row: Observation) -> bytes:
-    """16 bytes that are the same for rows that say the same, of one agent, namespace, visibility and principal."""
+    """Return 16 bytes that are equal for rows with the same content, agent, namespace, visibility and principal."""
     what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
     if row.principal != OWNER:  # rows of the owner keep the keys of snapshots made before there were others
         what += f"\0{row.principal}"
@@ -669,7 +669,7 @@ def twin_key(row: Observation) -> bytes:
 
 
 def text_digest(row: Observation) -> int:
-    """A number that changes when what is searched does; never 0, which stands for nothing."""
+    """Return a number that changes with the searched text; never 0, which means no text."""
     parts = (getattr(row, name) for name in SEARCHED)
     said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
     said += f"\0{row.created_at.date()}"
@@ -694,6 +694,6 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def columns_told() -> list[list[str]]:
-    """The columns as a snapshot tells them, so that another release's is not taken for ours."""
+def column_names() -> list[list[str]]:
+    """Return the columns as a snapshot names them, to detect one of another release."""
     return [[name, column.code] for name, column in COLUMNS.items()]

@@ -49,9 +49,9 @@ class Writer:
         self._ttl_days = ttl_days
 
     def commit(self, requests: Sequence[Request]) -> bool:
-        """Decide and write; durable on return, which tells whether `compact` is due.
+        """Decide and write; durable on return. Returns whether `compact` is due.
 
-        Nobody waits for our disk: what is written is the truth for all who read, and is reported once it is durable.
+        Nobody waits for our disk: lines are visible to all readers once written, and reported once durable.
         """
         with carrying([each.moment for each in requests if each.moment is not None]):
             try:

@@ -45,7 +45,7 @@ _AT_A_TIME = 4 * 1024 * 1024
 
 
 class FilePlace(Place):
-    """A folder. It is made when something is first written, where `makes_folder` says so."""
+    """A folder. It is made when something is first written, if `makes_folder`."""
 
     def __init__(self, folder: Path, folders: OpenFolders | None = None, *, makes_folder: bool = True) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class FilePlace(Place):
         self._folders.close_all()
 
     def prepare(self) -> None:
-        """Make the folder, where that is for us to do."""
+        """Make the folder, if this place makes it."""
         if self.makes_folder:
             make_folder(self.folder)
 
@@ -144,7 +144,7 @@ class FileLines(Lines):
 
     @contextmanager
     def _reading(self) -> Iterator[Folder | None]:
-        """The folder; None where it was not made yet."""
+        """Open the folder; yields None if it was not made yet."""
         if self._place.makes_folder and not self._place.folder.is_dir():
             yield None
             return

@@ -59,10 +59,10 @@ class SessionIndex:
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`.
+        """Return the wanted sessions, the one used last first; reads no further than needed to find `limit`.
 
-        Only those that come behind the session `behind`, where one is named. Takes no lock and writes nothing: where
-        the index is of no use the folders are read, which takes longer.
+        Only those after the session `behind`, if one is named. Takes no lock and writes nothing: if the index is
+        unusable the folders are read, which takes longer.
         """
         for attempt in range(_ATTEMPTS):
             if (records := self._known_from_folders()) is not None:
@@ -113,7 +113,7 @@ class SessionIndex:
         self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders()})
 
     def fold_if_small(self) -> None:
-        """Bring `sessions.json` up to date where that costs next to nothing: for people's eyes, when we close."""
+        """Bring `sessions.json` up to date for people who read it, if that is cheap; called on closing."""
         with locked(self._home) as folder:
             journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
@@ -122,8 +122,8 @@ class SessionIndex:
     def fold(self, folder: Folder, *, durable: bool = False) -> None:
         """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`.
 
-        Where it is `durable`, what it said before is not there either after a power cut: an index that cannot be
-        written then goes, and is built again when there is room.
+        If `durable`, its former content does not come back after a power cut either: an index that cannot be written is
+        removed then, and built again when there is room.
         """
         try:
             records = list(_records_backwards(folder))
@@ -256,7 +256,7 @@ def _check_sum(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _head(folder: Folder) -> dict[str, Any]:
-    """The first line of the index; empty where there is none."""
+    """Return the first line of the index; empty if there is none."""
     try:
         head = json.loads(folder.read(NAME, 0, _HEAD_BYTES).partition(b"\n")[0] + b"]}")
     except (FileNotFoundError, ValueError):

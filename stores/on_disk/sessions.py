@@ -46,7 +46,7 @@ class FolderSessions(Sessions):
     """Sessions as folders under `home`, an identity's memory folder. Safe between processes."""
 
     def __init__(self, home: Path) -> None:
-        """Raises `UnsafePath` where one of its folders is a link: such a link could point anywhere."""
+        """Raises `UnsafePath` if one of its folders is a link: such a link could point anywhere."""
         self._home = home
         self._sessions = home / "sessions"
         self._drafts = home / ".drafts"
@@ -96,7 +96,7 @@ class FolderSessions(Sessions):
             return None
 
     def get(self, session_id: str) -> SessionRecord:
-        """Read `session.json`, or the index where that file is damaged."""
+        """Read `session.json`, or the index if that file is damaged."""
         try:
             return self._read(session_id)
         except MissingFolder as error:
@@ -266,7 +266,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _backdate(draft: Path, moment: datetime) -> None:
-    """Let the files of a session from elsewhere be as old as it is: when the index is built anew, it goes by that."""
+    """Set the times of an imported session's files to its own: a rebuilt index goes by them."""
     for path in draft.iterdir():
         os.utime(path, (moment.timestamp(), moment.timestamp()))
 

@@ -51,7 +51,7 @@ class PostgresBackend(PostgresPlace, Backend):
         return self.database.hints.of(self.identity, topics)
 
     def why_no_hints(self) -> str:
-        """Connect, and compare who answers."""
+        """Connect, and compare the servers that answer."""
         try:
             with self.database.connection() as connection:
                 is_heard = is_direct(connection)

@@ -26,7 +26,7 @@ With more, messages of one session that two servers write have times in the wron
 choose them.
 """
 _INTERVAL_S = 0.1
-"""Between two looks for Ctrl-C, as with psycopg."""
+"""Seconds between two checks for Ctrl-C, as with psycopg."""
 _NETWORK = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -47,7 +47,7 @@ class PatientConnection(psycopg.Connection[Row]):
     """A connection that breaks when the server gives no answer for too long."""
 
     def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
-        """Wait for an answer. Raises `OperationalError` where none comes."""
+        """Wait for an answer. Raises `OperationalError` if none comes."""
         try:
             return super().wait(gen, interval, timeout or LONGEST_S)
         except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - it has no public name
@@ -77,7 +77,7 @@ def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
 
 
 def settings_of(url: str) -> dict[str, Any]:
-    """Return how to connect, beside what the URL says."""
+    """Return settings of a connection besides those in the URL."""
     network = {name: value for name, value in _NETWORK.items() if name not in url}
     return {"autocommit": True, "prepare_threshold": None, **network}
 
@@ -91,13 +91,13 @@ def check(connection: psycopg.Connection[Row]) -> None:
 
 
 def is_read_only(connection: psycopg.Connection[Row]) -> bool:
-    """Return whether the server has become a standby, as it tells on its own with any answer."""
+    """Return whether the server has become a standby, which it reports with any answer."""
     names = (b"in_hot_standby", b"default_transaction_read_only")
     return any(connection.pgconn.parameter_status(name) == b"on" for name in names)
 
 
 def is_direct(connection: psycopg.Connection[Row]) -> bool:
-    """Return False where a pooler such as PgBouncer is in between: it tells a process id of its own."""
+    """Return False if there is a pooler such as PgBouncer in between: it reports a process id of its own."""
     [(process,)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
     return bool(process == connection.info.backend_pid)
 

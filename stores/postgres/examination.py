@@ -21,7 +21,7 @@ _END = 2**62
 
 
 def examine(backend: PostgresBackend, wish: Examination) -> Iterator[Flaw]:
-    """Look at the connection, the role, the sessions, and the lines that `wish` names."""
+    """Examine the connection, the role, the sessions, and the lines that `wish` names."""
     try:
         reason = backend.why_not_apart()
         ids = backend.sessions.ids()
@@ -37,7 +37,7 @@ def examine(backend: PostgresBackend, wish: Examination) -> Iterator[Flaw]:
 
 
 def examine_events(pages: Iterable[bytes], *, verify: bool) -> list[Flaw]:
-    """Look at every line of the log of observations; nothing where nothing was ever remembered."""
+    """Examine every line of the log of observations; nothing if it is empty."""
     added = 0
 
     def understand(line: bytes) -> None:

@@ -23,7 +23,7 @@ def is_passing(error: psycopg.Error) -> bool:
 
 
 def is_broken(error: psycopg.Error) -> bool:
-    """Return True where the connection ended: the server stopped, restarts, or the network broke."""
+    """Return True if the connection ended: the server stopped, restarts, or the network broke."""
     ended = (
         errors.AdminShutdown,
         errors.CrashShutdown,
@@ -90,7 +90,7 @@ _ABSENCES = {
 
 
 def _fault(error: psycopg.Error) -> str:
-    """Return what somebody has to mend; empty for what may pass by itself, or nobody foresaw."""
+    """Return what has to be fixed; empty for an error that may pass by itself, or an unknown one."""
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return f" has no tables of chatbot: run `{CREATE}`"
     if isinstance(error, errors.InsufficientPrivilege):

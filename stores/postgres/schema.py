@@ -1,7 +1,7 @@
 """The tables: one SQL file, run whole or not at all. Blocking.
 
-Only `create` makes tables, with a role that owns them. Everyone else looks at the version, and refuses to work with
-tables of another one.
+Only `create` makes tables, with a role that owns them. Everyone else checks the version, and refuses tables of another
+one.
 """
 
 from __future__ import annotations

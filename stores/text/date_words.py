@@ -250,7 +250,7 @@ def shifted(unit: str, count: int, today: date) -> list[str]:
 
 
 def months_from(year: int, month: int, count: int) -> list[str]:
-    """So many months, the first of them counted from the January of that year."""
+    """Return the terms of that many months, the first of them counted from the January of that year."""
     months = range(year * 12 + month - 1, year * 12 + month - 1 + count)
     return _together(month_terms(each // 12, each % 12 + 1) for each in months)
 
@@ -270,9 +270,9 @@ def days_between(first: date, last: date) -> list[str]:
 
 
 def both_readings(first: int, second: int, year: int | None, today: date, *, day_first: bool) -> list[str]:
-    """The day that two numbers name, with the day first or with the month first: both, where both can be.
+    """Return the day that two numbers name, read with the day first and with the month first, if both are dates.
 
-    `day_first` prefers that reading where it can be. Without a year it is the nearest. Raises `ValueError` for none.
+    `day_first` prefers that reading if it is a date. Without a year it is the nearest. Raises `ValueError` for none.
     """
     found: list[list[str]] = []
     for day, month in ((first, second), (second, first)):
