@@ -24,7 +24,6 @@ from platformdirs import user_cache_path
 
 from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, UnsafePath
 from chatbot.stores.files import (
-    FILE_MODE,
     Folder,
     Stamp,
     below,
@@ -84,26 +83,6 @@ class Cache:
         finally:
             os.close(file)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Put a file in the folder, whole or not at all; it need not survive a power cut."""
-        folder = self.prepare()
-        self.remove(name)
-        draft = folder / f".{name}.{os.getpid()}.tmp"
-        with translated(folder):
-            draft.unlink(missing_ok=True)
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
-                file.write(data)
-            draft.replace(folder / name)
-
-    def remove(self, name: str) -> None:
-        """Delete a file in the folder permanently, with any remains of it from a killed process."""
-        with translated(self.folder):
-            found = [path for path in (self.folder / name, *self.folder.glob(f".{name}.*.tmp")) if _is_there(path)]
-            for path in found:
-                path.unlink(missing_ok=True)
-            if found:
-                sync_folder(self.folder)
-
     def size(self) -> int:
         """Return how many bytes the caches take."""
         found = map(stamp, below(self.folder))
@@ -160,8 +139,11 @@ class FolderShelf(Shelf):
         return stamp(self.folder / NAME)
 
     def listed(self) -> Any:
-        with suppress(OSError, ValueError, RecursionError), file_piece(self.folder / NAME) as piece:
-            return json.loads(piece.read(0, piece.size))
+        with suppress(OSError, ValueError, RecursionError):
+            if self._cache is not None:
+                self._cache.check()
+            with file_piece(self.folder / NAME) as piece:
+                return json.loads(piece.read(0, piece.size))
         return None
 
     def names(self) -> Collection[str]:
@@ -192,6 +174,7 @@ class FolderShelf(Shelf):
             while self.folder.is_symlink() or self.folder.exists():
                 with suppress(FileNotFoundError):  # another process removes it too
                     _remove(self.folder)
+                    sync_folder(self.folder.parent)
 
     def _queued(self) -> ExitStack | None:
         with ExitStack() as held:

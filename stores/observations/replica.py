@@ -48,9 +48,9 @@ _COUNTED_IN_A_LINE = 10
 class Replica:
     """The table of all rows and the texts of some, as of the last line that was read. `lock` guards it."""
 
-    def __init__(self, log: Log, snapshots: Snapshots, shelf: Callable[[str], Shelf]) -> None:
+    def __init__(self, log: Log, shelf: Callable[[str], Shelf]) -> None:
         self.log = log
-        self.snapshots = snapshots
+        self.snapshots = Snapshots(shelf(snapshot.NAME))
         self.lock = threading.RLock()
         self.table = Table()
         self.generation = 0

@@ -36,7 +36,6 @@ from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.log_changes import LogChanges
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.search import TextSearch
-from chatbot.stores.observations.snapshot import CachedSnapshots, Snapshots
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
@@ -106,7 +105,7 @@ class LoggedObservations(ObservationStore):
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
         self._cache = Cache(home, root)
-        self._replica = Replica(self.open_log(home), self.open_snapshots(), self.open_shelf)
+        self._replica = Replica(self.open_log(home), self.open_shelf)
         self._writer = Writer(self._replica, max_observations=max_observations, ttl_days=ttl_days)
         self._feed = LogChanges(self._replica)
         self._commits: GroupCommit[Request] = GroupCommit(self._writer.commit, self._writer.compact)
@@ -119,10 +118,6 @@ class LoggedObservations(ObservationStore):
     def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
-
-    def open_snapshots(self) -> Snapshots:
-        """Return where snapshots of the table are kept: in the cache of this machine."""
-        return CachedSnapshots(self._cache)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """Append the events to the log; changes that arrive together are committed as a group."""

@@ -10,7 +10,6 @@ from chatbot.stores.backend import Flaw
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log
 from chatbot.stores.observations.snapshot import NAME as SNAPSHOTS
-from chatbot.stores.observations.snapshot import SharedSnapshots, Snapshots
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.log import PostgresLog
@@ -44,10 +43,6 @@ class PostgresObservations(LoggedObservations):
     def open_shelf(self, name: str) -> Shelf:
         """Open a shelf in the database: servers share what is derived from the log."""
         return self._shelves.setdefault(name, PostgresShelf(self._place, name))
-
-    def open_snapshots(self) -> Snapshots:
-        """Keep snapshots of the table in the database: a server that begins reads one, not the whole log."""
-        return SharedSnapshots(self.open_shelf(SNAPSHOTS))
 
     async def aclose(self) -> None:
         """Close the store and leave the connection pool."""

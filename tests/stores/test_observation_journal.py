@@ -100,7 +100,7 @@ class Place:
 
     @property
     def snapshot(self) -> Path:
-        [found] = self.cache.glob(f"*/{snapshot.NAME}")
+        [found] = self.cache.glob(f"*/{snapshot.NAME}/table-*")
         return found
 
 
@@ -596,7 +596,7 @@ def test_a_byte_that_was_flipped_anywhere_in_the_caches_changes_no_answer(place:
     place.commit(*(adding(number, tags=(f"tag {number}",)) for number in range(1, 6)))
     place.save()
     files = sorted(path for path in place.cache.rglob("*") if path.is_file() and path.stat().st_size)
-    assert {"table", "manifest.json", "seg-"} <= {path.name if path.name[:4] != "seg-" else "seg-" for path in files}
+    assert {"table", "manifest.json", "seg"} <= {path.name.partition("-")[0] for path in files}
     for name in (path.relative_to(place.cache) for path in files):
         good = {path: path.read_bytes() for path in files}
         data = good[place.cache / name]
@@ -651,7 +651,7 @@ def test_the_snapshot_of_another_journal_is_not_believed(place: Place, tmp_path:
 def test_a_cache_that_is_not_ours_alone_is_not_used(place: Place, tmp_path: Path, trouble: str) -> None:
     place.commit(adding(1))
     place.save()
-    folder = place.snapshot.parent
+    folder = place.snapshot.parents[1]
     before = place.snapshot.read_bytes()
     if trouble == "link":
         folder.rename(tmp_path / "elsewhere")
@@ -673,7 +673,7 @@ def test_a_cache_that_is_not_ours_alone_is_not_used(place: Place, tmp_path: Path
     place.commit(adding(3))
     assert place.titles() == ["title 1", "title 2", "title 3"]
     if trouble == "link":
-        assert (tmp_path / "elsewhere" / "table").read_bytes() == before
+        assert [path.read_bytes() for path in (tmp_path / "elsewhere").rglob("table-*")] == [before]
 
 
 def test_the_cache_is_closed_to_others(place: Place) -> None:
@@ -785,8 +785,8 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
     named = [each["id"] if each["event"] == "purge" else each["row"]["id"] for each in events[:8]]
     assert named == [id_of(number) for number in range(1, 9)]
     assert not [each for each in events if each["event"] == "use"]
-    for each in place.cache.rglob("table"):
-        each.unlink()
+    for each in [*place.cache.rglob("table")]:
+        shutil.rmtree(each)
     place.run(check)  # from the journal alone, with the segments that were there
 
 
@@ -816,8 +816,8 @@ def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int
         return list(store._replica.table.ids)
 
     ids = place.run(live)
-    for each in place.cache.rglob("table"):
-        each.unlink()
+    for each in [*place.cache.rglob("table")]:
+        shutil.rmtree(each)
     assert place.run(again) == ids == sorted(ids)
 
 
@@ -846,7 +846,7 @@ def test_drafts_that_killed_processes_left_are_purged_too(place: Place) -> None:
     place.save()
     data = place.journal.read_bytes()
     (place.home / f".{journal.NAME}.123-abc.tmp").write_bytes(data)
-    (place.snapshot.parent / ".table.123.tmp").write_bytes(data)
+    (place.snapshot.parent / ".table-1.123.tmp").write_bytes(data)
     place.run(lambda store: store.purge(OWNER, [id_of(1)]))
     for path in place.root.rglob("*"):
         assert not path.is_file() or b"hushhush" not in path.read_bytes(), path
