@@ -23,7 +23,7 @@ from chatbot.memory.scope import MemoryEvent
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.moment import nothing_waits
-from chatbot.stores.plugin_point import told
+from chatbot.stores.plugins import told
 from chatbot.stores.records import format_time
 from chatbot.stores.span import span
 

@@ -18,7 +18,7 @@ from chatbot.config import Table
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of, told
+from chatbot.stores.plugins import PluginPoint, checked_settings, settings_of, told
 
 HOOKS = PluginPoint(
     group="chatbot.hooks",

@@ -11,6 +11,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.log import Log
 from chatbot.stores.observations.snapshot import NAME as SNAPSHOTS
 from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.postgres.backend import examine_events
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.place import PostgresPlace
@@ -51,7 +52,6 @@ class PostgresObservations(LoggedObservations):
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
         """Check every line of the log for damage."""
-        from chatbot.stores.postgres.examination import examine_events
 
         def look() -> list[Flaw]:
             log = PostgresLog(self._address)

@@ -15,7 +15,7 @@ from psycopg import errors, sql
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreFailed
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.failures import CREATE, explained
+from chatbot.stores.postgres.database_connection import CREATE, explained
 
 VERSION = 1
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
