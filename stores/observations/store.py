@@ -10,7 +10,7 @@ import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from inspect import unwrap
 from itertools import compress, islice
 from operator import and_
@@ -424,12 +424,18 @@ class _AtOnce:
         self._store = store
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        operation = unwrap(getattr(type(self._store), name))
+        operation = _blocking(type(self._store), name)
 
         async def answer(*args: Any, **named: Any) -> Any:
             return operation(self._store, *args, **named)
 
         return answer
+
+
+@cache
+def _blocking(engine: type[LoggedObservations], name: str) -> Callable[..., Any]:
+    """Return an operation without the hop into a thread, the lock and the reading of lines."""
+    return unwrap(getattr(engine, name))
 
 
 class ObservationFileStore(LoggedObservations):
