@@ -435,7 +435,8 @@ class _AtOnce:
 @cache
 def _blocking(engine: type[LoggedObservations], name: str) -> Callable[..., Any]:
     """Return an operation without the hop into a thread, the lock and the reading of lines."""
-    return unwrap(getattr(engine, name))
+    operation: Callable[..., Any] = unwrap(getattr(engine, name))
+    return operation
 
 
 class ObservationFileStore(LoggedObservations):
