@@ -288,7 +288,7 @@ ONE_THING = {
     "a list by parts, in the stores and over HTTP": {"Page"},
     "an exchange, and as the page shows it": {"Exchange"},
     "a contract, and its engines": {
-        "backend.py", "embedding.py", "examination.py", "hints.py", "log.py", "place.py", "sessions.py", "shelf.py",
+        "backend.py", "embedding.py", "log.py", "place.py", "sessions.py", "shelf.py",
     },
     "a part of the core, and the doors' files about it": {
         "chat.py", "config.py", "exchanges.py", "memory.py", "models.py",
@@ -297,7 +297,7 @@ ONE_THING = {
     "a part of memory, and the hook that feeds it": {"facts.py", "summaries.py"},
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py"},
-    "errors of a layer, and a library's errors as those": {"errors.py", "failures.py"},
+    "errors of a layer": {"errors.py"},
     "plug-ins of one kind": {"plugins.py"},
 }  # fmt: skip
 """Names of classes and files that are used more than once, for one thing each."""

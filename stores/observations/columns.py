@@ -6,33 +6,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from chatbot.stores.observations.filters import always, fitting, predicate
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.segments import Ints
-from chatbot.stores.observations.table import Table, always
-from chatbot.stores.observations.visible import Visible
+from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Filter
 from chatbot.stores.records import micros
 from chatbot.stores.text.bm25 import K1, inverse_frequency
 
 
 def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
-    """One flag a row: whether it fits what of `wanted` is not its status; None where all do."""
-    numbers, flags = table.fitting(wanted), None
+    """Return a flag for each row, true if it matches `wanted`, its status aside; None if all rows do."""
+    numbers, flags = fitting(table, wanted), None
     if numbers is not None:
         flags = np.zeros(len(table), bool)
         flags[np.fromiter(numbers, "i8", len(numbers))] = True
     for each in _ranges(table, wanted):
         flags = each if flags is None else flags & each
-    rest = table.test(wanted, without_ranges=True)
+    rest = predicate(table, wanted, without_ranges=True)
     if rest is not always:
         among = range(len(table)) if flags is None else np.flatnonzero(flags).tolist()
-        fitting = [number for number in among if rest(number)]
+        chosen = [number for number in among if rest(number)]
         flags = np.zeros(len(table), bool)
-        flags[fitting] = True
+        flags[chosen] = True
     return flags
 
 
 def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
-    """One flag a row: whether it may be seen, and fits what of `wanted` is not its status."""
+    """Return a flag for each row, true if it is visible and matches `wanted`, its status aside."""
     seen = np.frombuffer(bytes(visible.flags), bool)
     flags = wanted_rows(table, wanted)
     return seen if flags is None else flags & seen

@@ -1,8 +1,8 @@
 """BM25 over arrays: the scores of `chatbot.stores.text.bm25.rank`, bit for bit, over segments and memory.
 
-The postings of all terms of a question are laid one behind the other, by term and then by field, so that the sum over
-them is made in the order of the reference. N, df and the average lengths are those of the rows that the caller may
-see; a row that may not be seen takes part in nothing.
+The postings of all terms of a question are concatenated, by term and then by field, so that the sum over them has the
+order of the reference. N, df and the average lengths are those of the rows that the caller may see; a hidden row has no
+influence at all.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from chatbot.stores.observations import overlay as packing
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
-from chatbot.stores.observations.visible import Visible
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 
 _BOOSTS = np.array(BOOSTS)
@@ -29,10 +29,6 @@ class RankedRows(NamedTuple):
 
     rows: Ints
     scores: Ints
-
-    def scores_by_row(self) -> dict[int, float]:
-        """The scores by row."""
-        return dict(zip(self.rows.tolist(), self.scores.tolist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -64,7 +60,7 @@ class Totals:
             self._count(row, visible, overlay)
 
     def is_for(self, visible: Visible, segments: Sequence[Segment]) -> bool:
-        """Return whether this can be brought up to date; if not, it must be built anew."""
+        """Return whether this can be updated; if not, it must be built again."""
         end = segments[-1].end if segments else 0
         return (
             self.version == visible.version
@@ -137,7 +133,7 @@ class _Postings:
     first: int
     """The row of document 0."""
     postings: Ints
-    """As in a segment; in those of the overlay, a row stands for the document."""
+    """As in a segment; in those of the overlay, the row takes the place of the document."""
     counts: Ints
     owners: Ints
     """Of each posting, `number of its term << 4 | number of its field`."""
@@ -162,7 +158,7 @@ def ranked(
     limit: int | None = None,
     wanted: Ints | None = None,
 ) -> RankedRows:
-    """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given."""
+    """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
     terms = list(dict.fromkeys(query))
     parts = _found(terms, totals, overlay, visible)
     if not parts:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from chatbot.stores.observations import labels as labels_module
-from chatbot.stores.observations.labels import Labels
+from chatbot.stores.observations import lookups
+from chatbot.stores.observations.lookups import Labels
 
 NAMES = ["", "a", "ab", "b", "tags\0grün", "tags\0日本", "tags\0\n", "é"]
 name = st.sampled_from(NAMES)
@@ -79,7 +79,7 @@ def test_one_label_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None
     for row in range(500):
         labels.add(f"tags\0{row % 100}", row)
     labels = Labels(labels.written())
-    monkeypatch.setattr(labels_module.LabelTexts, "all", None)
+    monkeypatch.setattr(lookups.LabelTexts, "all", None)
     assert labels.of("tags\0" + "7") == array("I", range(7, 500, 100))
     assert labels.of("tags\0none") == ()
     labels.add("tags\0" + "7", 500)
@@ -94,5 +94,5 @@ def test_all_are_read_once_many_were_asked_for(monkeypatch: pytest.MonkeyPatch) 
     for row in range(0, 2_000, 2):
         assert list(labels.of(f"tags\0{row}")) == [row]
     assert list(labels.of("tags\0" + "1")) == [1]
-    monkeypatch.setattr(labels_module.LabelTexts, "find", None)
+    monkeypatch.setattr(lookups.LabelTexts, "find", None)
     assert [list(labels.of(f"tags\0{row}")) for row in (3, 4, 5_000)] == [[3], [4], []]
