@@ -167,6 +167,10 @@ class Turn:
         """Whether an entry could not be saved: those after it would answer something that is not there."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
+        self._unremembered: StoreError | None = None
+        """Why the user's words could not be remembered before the model was asked."""
+        self._window_read: list[TranscriptEntry] | None = None
+        """The window, read for these words and not shown yet."""
         self._recalled: PromptMemory | None = None
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
@@ -194,6 +198,7 @@ class Turn:
             await self._write((USER, self._entry))
             await self._title_by_rule()
         try:
+            await self._remember_words()
             await self._tool_loop()
         except asyncio.CancelledError:
             self._receipt.finish = "cancelled"
@@ -228,6 +233,9 @@ class Turn:
         self._written = len(entries)
         self._receipt.at = entries[0].at
         self._has_resumed = True
+        if self._session is not None:
+            earlier = await self._session.receipts_since(self._receipt.at)
+            self._receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         await self._write(*(tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers))
 
     async def _read_since_asked(self) -> list[TranscriptEntry]:
@@ -348,7 +356,7 @@ class Turn:
         return {"reads_like": form}
 
     async def _prompt(self) -> PromptBundle:
-        entries = await self._read_window()
+        entries, self._window_read = self._window_read or await self._read_window(), None
         said = [(entry.role, entry.content) for entry in entries] + self._unsaved
         dialogue = await self._attached.shown(messages_of(said), self._model)
         if self._client.sent and not self._has_resumed:
@@ -477,6 +485,23 @@ class Turn:
             earlier = disclosed(self._memory.before, self._model.disclosure).text
         return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
 
+    async def _remember_words(self) -> None:
+        """Remember what the user says, before anything that may fail, be stopped or take long."""
+        if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None:
+            return
+        if self._receipt.remembered is not None:
+            return
+        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
+        self._window_read = await self._read_window()
+        try:
+            self._receipt.remembered = await self._memory.keep_words(
+                self._receipt.at, self._text, memorability=gate, before=self._said_before
+            )
+            if self._session is not None:
+                self._session.turn_order.answering = self._receipt.remembered or ""
+        except StoreError as error:
+            self._unremembered = error  # tried again at the end
+
     async def _remember(self) -> None:
         """Count a use of what was recalled, and keep the exchange, among the hooks at `turn:end`."""
         if self._session is None or self._recalled is None:
@@ -498,7 +523,7 @@ class Turn:
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
-        self._receipt.remembered = replace(event, answers=tuple(answers)).kept
+        self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
     async def _keep_exchange(self, event: TurnEnd) -> KeptExchange | None:
         """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
@@ -507,11 +532,19 @@ class Turn:
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:
             kept = await self._memory.keep(
-                event.at, event.text, event.reply, event.recalled, memorability=gate, before=self._said_before
+                event.at,
+                event.text,
+                event.reply,
+                event.recalled,
+                memorability=gate,
+                before=self._said_before,
+                row=self._receipt.remembered,
             )
         except StoreError as error:
-            self._notice(f"this exchange could not be remembered: {error}")
+            self._unremembered = error
             return None
+        self._unremembered, self._receipt.remembered = None, kept
+        event.session.turn_order.answering = ""
         return None if kept is None else KeptExchange(kept)
 
     async def _read_window(self) -> list[TranscriptEntry]:
@@ -560,6 +593,8 @@ class Turn:
 
     async def _close(self) -> None:
         self._receipt.seconds = time.monotonic() - self._started
+        if self._unremembered is not None:
+            self._notice(f"this exchange could not be remembered: {self._unremembered}")
         if self._session is None:
             return
         try:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatbot.chat.events import PROMPT_SUBMIT, TURN_END
-from chatbot.hooks.hook import Hook
+from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END
+from chatbot.hooks.hook import Hook, HookContext
 
 
 class TurnStep(Hook):
@@ -28,7 +28,11 @@ class InjectStep(TurnStep):
 
 
 class ExchangeStep(TurnStep):
-    """Remembers each exchange, word for word, before the turn returns."""
+    """Remembers each exchange, word for word: the user's words before the model is asked, the reply at the end."""
 
     topics = (TURN_END,)
     priority = 50
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        context.capabilities.provide(EXCHANGE, True)  # noqa: FBT003 - that words are kept is all that a turn asks

@@ -394,7 +394,8 @@ class SessionHandle(Memory, spans=False):
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
-        return self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
+        scope = self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
+        return replace(scope, answering=self.turn_order.answering) if self.turn_order.answering else scope
 
     def _keeper(self, contract: type[Contract]) -> Contract:
         self._catalog.check_open()

@@ -25,6 +25,8 @@ class TurnOrder:
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
         self.here = LoopsLock()
         """The order within this process alone: for looking, which writes nothing."""
+        self.answering = ""
+        """Row of the message that the turn under way answers."""
         self._lease = lease
         self._patience_s = patience_s
 
@@ -43,6 +45,7 @@ class TurnOrder:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.answering = ""
         try:
             await _to_its_end(self._let_go)
         finally:

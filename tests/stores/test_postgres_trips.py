@@ -29,7 +29,7 @@ from tests.postgres import address, open_backend, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = {"How are you?": 3, "Where do they live?": 4, "Ada has sold honey on the market since May": 4}
+MOST = {"How are you?": 3, "Where do they live?": 5, "Ada has sold honey on the market since May": 5}
 """Of a warm turn by its text; all but the first are remembered; the last counts a use of what it was reminded of."""
 
 
