@@ -1,4 +1,4 @@
-"""One turn, top to bottom: write the user's entry, recall, ask the model, run its tools, keep what was said.
+"""One turn, top to bottom: remember what was said, recall, ask the model, run its tools, keep the reply.
 
 Whatever happens, the user's entry stays, the receipt is written, and the session can go on. A failure of the memory
 never fails the turn: it goes on without memory, and says so.
@@ -170,8 +170,10 @@ class Turn:
         self._unremembered: StoreError | None = None
         """Why the user's words could not be remembered before the model was asked."""
         self._window_read: list[TranscriptEntry] | None = None
-        """The window, read for these words and not shown yet."""
-        self._recalled: PromptMemory | None = None
+        """The window; None once something was written."""
+        self._recalled = PromptMemory()
+        self._steps = 0
+        self._is_kept = False
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
@@ -191,34 +193,31 @@ class Turn:
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
-        if self._client.answers:
-            await self._resume()
-        else:
-            await self._attach()
-            await self._write((USER, self._entry))
-            await self._title_by_rule()
+        await self._write_down()
         try:
             await self._remember_words()
-            await self._tool_loop()
-        except asyncio.CancelledError:
-            self._receipt.finish = "cancelled"
-            await asyncio.shield(self._close())
-            raise
-        except (ModelError, BudgetExceeded) as error:
-            await self._fail(error)
-            raise
-        await self._remember()
-        try:
+            await self._recall()
+            while calls := await self._ask():
+                await self._run_tools(calls)
+            await self._keep()
             await self._title_by_model()
+        except BaseException as error:
+            await asyncio.shield(self._fail(error))
+            raise
         finally:
             await asyncio.shield(self._close())
         return self._receipt
 
-    async def _attach(self) -> None:
-        """Keep the attachments, and name them at the end of the user's entry."""
+    async def _write_down(self) -> None:
+        """Write what was said into the transcript, with links to its attachments; or the answers of a client's tools."""
+        if self._client.answers:
+            await self._resume()
+            return
         kept = await self._attached.keep(self._files)
         self._entry = with_links(self._entry, [link for link, _ in kept])
         self._receipt.attachments = [told for _, told in kept]
+        await self._write((USER, self._entry))
+        await self._title_by_rule()
 
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
@@ -254,20 +253,13 @@ class Turn:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
         self._unsaved.append((USER, self._entry))
+        await self._recall()
         return await self._prompt()
 
-    async def _tool_loop(self) -> None:
-        """Ask the model and run the tools that it asks for, until it asks for none."""
-        steps = self._rules.settings.tool_steps
-        for step in range(steps + 1):
-            calls = await self._ask(may_run_tools=step < steps)
-            if calls:
-                await self._run_tools(calls)
-            if not calls or self._receipt.finish == "tool_calls":
-                return
-
-    async def _ask(self, *, may_run_tools: bool) -> list[ToolCall]:
+    async def _ask(self) -> list[ToolCall]:
         """Ask the model once and write its reply. Returns the tools to run before the next call."""
+        if self._receipt.finish == "tool_calls":  # the client runs the others
+            return []
         prompt = await self._prompt()
         reply = Reply()
         self._emit(Phase(f"waiting for {self._model.name}"))
@@ -286,7 +278,8 @@ class Turn:
         except (asyncio.CancelledError, ModelError) as error:
             await asyncio.shield(self._keep_partial(reply, error))
             raise
-        return await self._write_reply(reply, may_run_tools=may_run_tools)
+        self._steps += 1
+        return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
 
     def _take(self, delta: Delta, reply: Reply) -> None:
         reply.take(delta)
@@ -356,16 +349,11 @@ class Turn:
         return {"reads_like": form}
 
     async def _prompt(self) -> PromptBundle:
-        entries, self._window_read = self._window_read or await self._read_window(), None
-        said = [(entry.role, entry.content) for entry in entries] + self._unsaved
+        entries, said = await self._said()
         dialogue = await self._attached.shown(messages_of(said), self._model)
         if self._client.sent and not self._has_resumed:
             begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
             dialogue[begins : begins + 1] = self._client.sent
-        if self._recalled is None:
-            self._emit(Phase("recalling"))
-            self._recalled = await self._recall(said)
-            self._extras = await self._prompt_extras(self._recalled)
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
         prompt = await build_prompt(
@@ -379,6 +367,12 @@ class Turn:
         self._receipt.note_prompt(prompt, entries)
         self._notice_cuts(prompt)
         return prompt
+
+    async def _said(self) -> tuple[list[TranscriptEntry], list[Line]]:
+        """Return the window, read anew once something was written, and its lines with those that could not be."""
+        if self._window_read is None:
+            self._window_read = await self._read_window()
+        return self._window_read, [*((each.role, each.content) for each in self._window_read), *self._unsaved]
 
     def _notice_cuts(self, prompt: PromptBundle) -> None:
         """Report what the model is shown in part, once a turn for each."""
@@ -417,12 +411,18 @@ class Turn:
         recalls = self._memory is not None and self._client.recalls
         return f"{persona}\n\n{system_notice()}" if recalls else persona
 
-    async def _recall(self, said: list[Line]) -> PromptMemory:
+    async def _recall(self) -> None:
+        """Recall for the prompt, and sum up what the window leaves out."""
+        self._emit(Phase("recalling"))
+        if self._session is not None and self._client.recalls:
+            self._recalled = await self._recalled_in(self._session)
+        self._extras = await self._prompt_extras(self._recalled)
+
+    async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, among the hooks at `prompt:submit`: the first answer is the memory block."""
-        if self._session is None or not self._client.recalls:
-            return PromptMemory()
+        _, said = await self._said()
         event = PromptSubmit(
-            session=self._session,
+            session=session,
             turn=self._receipt.turn,
             at=self._receipt.at,
             said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
@@ -492,7 +492,7 @@ class Turn:
         if self._receipt.remembered is not None:
             return
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
-        self._window_read = await self._read_window()
+        await self._said()
         try:
             self._receipt.remembered = await self._memory.keep_words(
                 self._receipt.at, self._text, memorability=gate, before=self._said_before
@@ -502,9 +502,10 @@ class Turn:
         except StoreError as error:
             self._unremembered = error  # tried again at the end
 
-    async def _remember(self) -> None:
+    async def _keep(self) -> None:
         """Count a use of what was recalled, and keep the exchange, among the hooks at `turn:end`."""
-        if self._session is None or self._recalled is None:
+        self._is_kept = True
+        if self._session is None:
             return
         if self._memory is not None:
             with soon(lambda error: logger.warning("uses were not counted: %s", error)):
@@ -568,6 +569,7 @@ class Turn:
 
     async def _write(self, *said: Line) -> None:
         """Add entries to the transcript, or keep them for this turn alone where that is not possible."""
+        self._window_read = None
         if self._session is None or not self._keeps_transcript or self._has_gap:
             self._unsaved.extend(said)
             return
@@ -584,12 +586,16 @@ class Turn:
         self._unsaved.extend(said)
         self._notice(f"this could not be saved, and will be forgotten: {error}")
 
-    async def _fail(self, error: Exception) -> None:
+    async def _fail(self, error: BaseException) -> None:
+        if self._is_kept:
+            return
+        if isinstance(error, asyncio.CancelledError):
+            self._receipt.finish = "cancelled"
+            return
         self._receipt.finish = "error"
         self._receipt.error = without_folders(str(error))
         partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
         await self._write((ERROR, f"{self._receipt.error}{partial}"))
-        await self._close()
 
     async def _close(self) -> None:
         self._receipt.seconds = time.monotonic() - self._started
