@@ -70,7 +70,8 @@ class Store(Closable):
     def _guarding(cls, operation: Operation) -> Operation:
         @wraps(operation)
         async def guarded(self: Store, *args: Any, **named: Any) -> Any:
-            self.check_open()
+            if self.is_closed:
+                self.check_open()
             answer = operation(self, *args, **named)
             try:
                 return await (answer if self.observer is None else _in_a_span(self, operation.__name__, args, answer))

@@ -209,7 +209,7 @@ class Turn:
         return self._receipt
 
     async def _write_down(self) -> None:
-        """Write what was said into the transcript, with links to its attachments; or the answers of a client's tools."""
+        """Write what was said into the transcript, with links to attachments; or the answers of a client's tools."""
         if self._client.answers:
             await self._resume()
             return

@@ -87,7 +87,7 @@ class SessionHandle(Memory, spans=False):
     @property
     def clearance(self) -> Clearance:
         """Clearance for memories: the lower of the session's own and its holder's."""
-        return least_clearance(self._caller.clearance, self.record.clearance)
+        return least_clearance(self._caller.clearance, self._known[0].clearance)
 
     @property
     def principal(self) -> str:
@@ -398,7 +398,8 @@ class SessionHandle(Memory, spans=False):
         return replace(scope, answering=self.turn_order.answering) if self.turn_order.answering else scope
 
     def _keeper(self, contract: type[Contract]) -> Contract:
-        self._catalog.check_open()
+        if self._catalog.is_closed:
+            self._catalog.check_open()
         for store in self._stores.values():
             if isinstance(store, contract):
                 return store
