@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatbot.attachments import readable, split, with_links
 from chatbot.chat.attached import Attachments, inlined
@@ -61,6 +61,7 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
+from chatbot.memory.handle import WriteResult
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
@@ -69,8 +70,8 @@ from chatbot.models.rerank import Reranker
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.moment import nothing_waits, soon
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.row_events import Event
 from chatbot.tools import Toolbox, ToolResult
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ class Turn:
         self._emit = emit
         self._reply_tokens = reply_tokens
         self._client = client
+        self._unbilled: list[Callable[[], object]] = []
+        saves_trips = self._session is not None and self._session.saves_trips
         self._calls = Calls(
             self._model,
             conversation.ledger,
@@ -156,11 +159,14 @@ class Turn:
             payers=client.payers,
             clock=self._clock,
             report=self._notice,
+            unbilled=self._unbilled if saves_trips else None,
         )
         self._receipt.calls = self._calls.made
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Line] = []
+        self._reply: list[Line] = []
+        """The last reply, which is written with the end of the turn."""
         self._said_before: str | None = None
         """The bot's last reply before this turn; None where it is not known."""
         self._has_gap = False
@@ -311,10 +317,10 @@ class Turn:
             self._receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        if said:
-            is_last = not calls and self._receipt.finish != "empty"  # it goes with the end of the turn, which comes now
-            with soon(partial(self._note_unsaved, said)) if is_last else nullcontext():
-                await self._write(*said)
+        if calls:
+            await self._write(*said)
+        else:
+            self._reply = said
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
@@ -505,13 +511,15 @@ class Turn:
     async def _keep(self) -> None:
         """Count a use of what was recalled, and keep the exchange, among the hooks at `turn:end`."""
         self._is_kept = True
-        if self._session is None:
+        is_answered = self._receipt.finish != "tool_calls"
+        row = self._receipt.remembered if is_answered else None
+        events = [] if self._memory is None else self._memory.ended(self._recalled, row, self._receipt.reply)
+        ended = await self._write(*self._reply, events=events)
+        if self._memory is not None and row is not None and ended.outcomes:
+            self._receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
+        if self._session is None or not is_answered:
             return
-        if self._memory is not None:
-            with soon(lambda error: logger.warning("uses were not counted: %s", error)):
-                await self._memory.note_use(self._recalled)
-        if self._receipt.finish == "tool_calls":  # what was asked is not answered yet
-            return
+        self._session.turn_order.answering = ""
         event = TurnEnd(
             session=self._session,
             turn=self._receipt.turn,
@@ -523,11 +531,14 @@ class Turn:
             remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
+        step = partial(self._keep_exchange, event, is_kept=row is not None)
+        answers = await self._publisher.publish(event, Step(EXCHANGE, step))
         self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
-    async def _keep_exchange(self, event: TurnEnd) -> KeptExchange | None:
-        """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
+    async def _keep_exchange(self, event: TurnEnd, *, is_kept: bool) -> KeptExchange | None:
+        """Remember the exchange, if its words are not; None where it is not worth it, or fails, which is reported."""
+        if is_kept:
+            return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
         if self._memory is None or not self._client.keeps:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
@@ -539,13 +550,11 @@ class Turn:
                 event.recalled,
                 memorability=gate,
                 before=self._said_before,
-                row=self._receipt.remembered,
             )
         except StoreError as error:
             self._unremembered = error
             return None
-        self._unremembered, self._receipt.remembered = None, kept
-        event.session.turn_order.answering = ""
+        self._unremembered = None
         return None if kept is None else KeptExchange(kept)
 
     async def _read_window(self) -> list[TranscriptEntry]:
@@ -567,24 +576,38 @@ class Turn:
                 self._unsaved.insert(0, (USER, self._entry))
             return []
 
-    async def _write(self, *said: Line) -> None:
-        """Add entries to the transcript, or keep them for this turn alone where that is not possible."""
+    async def _write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
+        """Add entries to the transcript, or keep them for this turn alone where that is not possible.
+
+        Along with them go the bills of calls so far, and changes of memory.
+        """
         self._window_read = None
         if self._session is None or not self._keeps_transcript or self._has_gap:
             self._unsaved.extend(said)
-            return
-        try:
-            entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
-            await self._session.transcript_extend(entries)
+            said = ()
+        entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
+        ended = await self._written_down(entries=entries, events=events)
+        if (error := ended.failed.get("entries")) is not None:
+            self._has_gap = True
+            self._unsaved.extend(said)
+            self._notice(f"this could not be saved, and will be forgotten: {error}")
+        elif entries:
             self._receipt.at = self._receipt.at if self._written else entries[0].at
             self._written += len(said)
-        except StoreError as error:
-            self._note_unsaved(said, error)
+        if (error := ended.failed.get("events")) is not None:
+            self._unremembered = error if self._receipt.remembered else None
+            logger.warning("uses were not counted: %s", error)
+        return ended
 
-    def _note_unsaved(self, said: Sequence[Line], error: StoreError) -> None:
-        self._has_gap = True
-        self._unsaved.extend(said)
-        self._notice(f"this could not be saved, and will be forgotten: {error}")
+    async def _written_down(self, **parts: Any) -> WriteResult:
+        """Write these parts and the bills of calls so far."""
+        bills, self._unbilled[:] = [*self._unbilled], []
+        if self._session is None or not (bills or any(parts.values())):
+            return WriteResult()
+        ended = await self._session.turn_ended(bills=bills, **parts)
+        if (error := ended.failed.get("bill")) is not None:
+            self._calls.report_unbilled(error)
+        return ended
 
     async def _fail(self, error: BaseException) -> None:
         if self._is_kept:
@@ -603,15 +626,10 @@ class Turn:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
         if self._session is None:
             return
-        try:
-            await self._title_by_rule()
-            with soon(self._note_unsaved_receipt):  # the end of the turn is written next
-                await self._session.receipt_append(self._receipt.as_json())
-        except StoreError as error:
-            self._note_unsaved_receipt(error)
-
-    def _note_unsaved_receipt(self, error: StoreError) -> None:
-        self._notice(f"the receipt of this turn could not be saved: {error}")
+        await self._title_by_rule()
+        ended = await self._written_down(receipt=self._receipt.as_json())
+        if (error := ended.failed.get("receipt")) is not None:
+            self._notice(f"the receipt of this turn could not be saved: {error}")
 
     def _may_title(self) -> bool:
         """Return whether the session has no title yet, or one made of a greeting."""
@@ -645,7 +663,6 @@ class Turn:
             return
         if self._session is None or says_little(self._typed):
             return
-        await nothing_waits()
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(

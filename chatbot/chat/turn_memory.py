@@ -22,13 +22,14 @@ from chatbot.memory.writing import keep as kept_rows
 from chatbot.messages import without_blocks
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
-from chatbot.redaction import redact
+from chatbot.redaction import redact, redact_all
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
-from chatbot.stores.errors import ConflictingChange, UnknownObservation
+from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 
 AUTO = "auto"
@@ -284,15 +285,11 @@ class TurnMemory:
         *,
         memorability: Memorability | None = None,
         before: str | None = None,
-        row: str | None = None,
     ) -> str | None:
         """Remember an exchange word for word; return its id, or None where it is not worth keeping.
 
-        `before` is what the bot said just before it; None has it read. `row` has the user's words already, and is given
-        the reply, unless it was forgotten meanwhile.
+        `before` is what the bot said just before it; None has it read.
         """
-        if row is not None:
-            return await self._complete(row, reply)
         known = [row.text() for row in recalled.rows]
         draft = await self._draft(asked_at, text, reply, memorability=memorability, before=before, known=known)
         if draft is None:
@@ -300,17 +297,32 @@ class TurnMemory:
         [kept] = await self._memory.remember_all([draft])
         return kept.id
 
-    async def _complete(self, row: str, reply: str) -> str | None:
+    def ended(self, recalled: PromptMemory, row: str | None, reply: str) -> list[Event]:
+        """Return the changes that a turn ends with: uses of what the model was shown, and the reply to the row's words.
+
+        What was shown is left out of the next block.
+        """
+        self.before = recalled
+        scope, events = self._memory.scope, list[Event]()
+        if recalled.injected:
+            events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
+        if row is not None:
+            fields, _ = redact_all({"assistant_text": said_in(reply)})
+            events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
+        return events
+
+    async def completed(self, row: str, outcome: Outcome) -> str | None:
+        """Return the row of an exchange whose reply was added so; None where it was forgotten meanwhile."""
         scope = self._memory.scope
-        try:
-            done = await self._memory.update(row, assistant_text=said_in(reply))
-        except (UnknownObservation, ConflictingChange):
+        if outcome.error is not None:
             return None
-        if done.outcome == "exact_dup":  # the same was said and answered before, which is mentioned now
-            await scope.store.purge(scope.acting(), [row])
-        elif scope.meaning is not None:
-            scope.meaning.begin()
-        return done.id
+        with observed(scope.observer), span("memory", operation="keep_reply"):
+            if outcome.kind == "exact_dup":  # the same was said and answered before, which is mentioned now
+                await scope.store.purge(scope.acting(), [row])
+            elif scope.meaning is not None:
+                scope.meaning.begin()
+            scope.changed("update", [outcome.id])
+        return outcome.id
 
     async def _draft(
         self,

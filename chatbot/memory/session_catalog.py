@@ -144,7 +144,20 @@ class SessionCatalog(Closable):
 
     async def append_receipt(self, session: SessionRef, receipt: Receipt) -> None:
         """Keep the record of a turn. Durable on return."""
-        await asyncio.to_thread(lambda: self._receipts(session).append([receipt]))
+        await asyncio.to_thread(self.append_receipt_now, session, receipt)
+
+    def append_receipt_now(self, session: SessionRef, receipt: Receipt) -> None:
+        """Keep the record of a turn; blocking."""
+        self._receipts(session).append([receipt])
+
+    @property
+    def saves_trips(self) -> bool:
+        """As of its backend."""
+        return self._backend.saves_trips
+
+    def turn_ended(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
+        """See `Backend.turn_ended`."""
+        return self._backend.turn_ended(writes)
 
     async def receipts(self, session: SessionRef) -> list[Receipt]:
         """Return every receipt, oldest first."""

@@ -51,17 +51,10 @@ class Recalling(Hook):
     async def handle(self, event):
         await stop("recall")
 
-class BeforeKeeping(Hook):
+class Keeping(Hook):
     topics = ("turn:end",)
-    priority = 40
     async def handle(self, event):
         await stop("keep")
-
-class AfterKeeping(Hook):
-    topics = ("turn:end",)
-    priority = 60
-    async def handle(self, event):
-        await stop("kept")
 
 async def look_up() -> str:
     """Look something up."""
@@ -86,7 +79,7 @@ async def main():
 if __name__ == "__main__":
     asyncio.run(main())
 '''
-STEPS = ("recall", "ask", "tools", "reply", "keep", "kept")
+STEPS = ("recall", "ask", "tools", "reply", "keep")
 
 
 @pytest.fixture(params=["files", "postgres"])
@@ -167,9 +160,7 @@ async def test_what_was_said_is_known_after_a_turn_that_was_stopped(runtime_of: 
 def test_what_was_said_is_known_after_a_kill_at_any_step(
     engine: str, step: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    hooks = "".join(
-        f'[hooks."stops:{name}"]\ntimeout_s = 600\n' for name in ("Recalling", "BeforeKeeping", "AfterKeeping")
-    )
+    hooks = "".join(f'[hooks."stops:{name}"]\ntimeout_s = 600\n' for name in ("Recalling", "Keeping"))
     options = _options(request, engine, tmp_path, hooks)
     Path("stops.py").write_text(STOPS, encoding="utf-8")
     command = [sys.executable, "stops.py", step, str(options.config), str(options.identity), SAID]
@@ -184,7 +175,7 @@ def test_what_was_said_is_known_after_a_kill_at_any_step(
             child.send_signal(signal.SIGKILL)
     options = _options(request, engine, tmp_path)
     row = asyncio.run(_asked_by(options))
-    assert (row.user_text, row.assistant_text) == (SAID, "How nice" if step == "kept" else "")
+    assert (row.user_text, row.assistant_text) == (SAID, "How nice" if step == "keep" else "")
 
 
 async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtime_of: Callable[..., Runtime]) -> None:
