@@ -205,7 +205,7 @@ class Keeper:
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall under one lock and one look at the files."""
-        with self._lock, self.search.steady(), self._steady(view.looked):
+        with self._lock, self._steady(view.looked) as is_known, self.search.steady(is_fresh=is_known):
             return without_waiting(gathered(_AtOnce(self), view, question, wanted))
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
@@ -579,19 +579,19 @@ class Keeper:
         return True
 
     @contextmanager
-    def _steady(self, looked: float) -> Iterator[None]:
-        """Look at the files once, so that several questions get one answer. Needs our lock."""
-        self._catch_up(looked)
+    def _steady(self, looked: float) -> Iterator[bool]:
+        """Look at the files once, so that several questions get one answer; yields as `_catch_up`. Needs our lock."""
+        is_known = self._catch_up(looked)
         self._is_steady = True
         try:
-            yield
+            yield is_known
         finally:
             self._is_steady = False
 
-    def _catch_up(self, looked: float = 0.0) -> None:
-        """Read what others have written, unless the caller takes what was known at that moment."""
+    def _catch_up(self, looked: float = 0.0) -> bool:
+        """Read what others have written, unless the caller takes what was known at that moment: then return True."""
         if self._is_steady or (looked and self._is_open and not self._is_closed and self._log.is_known(looked)):
-            return
+            return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
         OPEN.used(id(self), self._rest)
@@ -606,6 +606,7 @@ class Keeper:
             event = event_of(line, self._log.name)
             if event is not None:
                 self._fold_safely(event, place)
+        return False
 
     def _key_behind(self, after: Position | ChangeCursor, view: View) -> Key:
         """Return the place behind which a reader goes on."""

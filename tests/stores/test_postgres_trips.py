@@ -26,11 +26,12 @@ from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
 from tests.command import project
+from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = {"How are you?": 5, "Where do they live?": 6, "Ada has sold honey on the market since May": 6}
+MOST = {"How are you?": 4, "Where do they live?": 5, "Ada has sold honey on the market since May": 5}
 """Of a warm turn by its text; all but the first are remembered; the last counts a use of what it was reminded of."""
 
 
@@ -95,6 +96,7 @@ async def test_a_warm_turn_takes_few_round_trips(
         for each in ("I keep bees", "They live in the garden"):
             await chat.turn(each)
         trips.count = 0
+        monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
 
         def take_long(event: object) -> None:
             """As with a model that takes its time: what was read before its reply is out of date after."""
@@ -108,7 +110,10 @@ async def test_a_warm_turn_takes_few_round_trips(
         assert bool(receipt.memory["injected"]) == text.startswith("Ada")
 
 
-async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(tmp_path: Path) -> None:
+async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
         mine = await one.create_session(("basic_session", "observations"), "chat")
