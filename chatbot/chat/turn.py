@@ -207,11 +207,10 @@ class Turn:
                 await self._run_tools(calls)
             await self._keep()
             await self._title_by_model()
-        except BaseException as error:
+        except (Exception, asyncio.CancelledError) as error:
             await asyncio.shield(self._fail(error))
             raise
-        finally:
-            await asyncio.shield(self._close())
+        await asyncio.shield(self._close())
         return self._receipt
 
     async def _write_down(self) -> None:
@@ -493,9 +492,8 @@ class Turn:
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None:
-            return
-        if self._receipt.remembered is not None:
+        is_kept = self._receipt.remembered is not None  # before the client ran its tools
+        if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
             return
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         await self._said()
@@ -544,12 +542,7 @@ class Turn:
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:
             kept = await self._memory.keep(
-                event.at,
-                event.text,
-                event.reply,
-                event.recalled,
-                memorability=gate,
-                before=self._said_before,
+                event.at, event.text, event.reply, event.recalled, memorability=gate, before=self._said_before
             )
         except StoreError as error:
             self._unremembered = error
@@ -604,21 +597,24 @@ class Turn:
         bills, self._unbilled[:] = [*self._unbilled], []
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
-        ended = await self._session.turn_ended(bills=bills, **parts)
-        if (error := ended.failed.get("bill")) is not None:
-            self._calls.report_unbilled(error)
+        try:
+            ended = await self._session.turn_ended(bills=bills, **parts)
+        except StoreError as error:
+            ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
+        if "bill" in ended.failed:
+            self._calls.report_unbilled(ended.failed["bill"])
         return ended
 
     async def _fail(self, error: BaseException) -> None:
-        if self._is_kept:
-            return
-        if isinstance(error, asyncio.CancelledError):
+        """End a turn that failed or was stopped; one that is kept already only was to get a title."""
+        if isinstance(error, asyncio.CancelledError) and not self._is_kept:
             self._receipt.finish = "cancelled"
-            return
-        self._receipt.finish = "error"
-        self._receipt.error = without_folders(str(error))
-        partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
-        await self._write((ERROR, f"{self._receipt.error}{partial}"))
+        elif not self._is_kept:
+            self._receipt.finish = "error"
+            self._receipt.error = without_folders(str(error))
+            partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
+            await self._write((ERROR, f"{self._receipt.error}{partial}"))
+        await self._close()
 
     async def _close(self) -> None:
         self._receipt.seconds = time.monotonic() - self._started

@@ -46,7 +46,7 @@ _Write = tuple[str, Callable[[], object] | None, Callable[[], Awaitable[object]]
 
 @dataclass(slots=True)
 class WriteResult:
-    """What became of the writes of `SessionHandle.turn_ended`: failures by the name of the part, and of the events."""
+    """Result of `SessionHandle.turn_ended`: failures by the name of the part, and the outcomes of the events."""
 
     failed: dict[str, StoreError] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -169,7 +169,7 @@ class SessionHandle(Memory, spans=False):
     @property
     def saves_trips(self) -> bool:
         """Return whether writes are better made together, by `turn_ended`."""
-        return self._catalog.saves_trips
+        return self._catalog.backend.saves_trips
 
     async def turn_ended(
         self,
@@ -198,7 +198,7 @@ class SessionHandle(Memory, spans=False):
         at_once = [now for _, now, _ in writes if now is not None]
         if self.saves_trips and len(at_once) == len(writes):
             over = [] if receipt is None else [self.turn_order.let_go]
-            failed = await asyncio.to_thread(self._catalog.turn_ended, [*at_once, *over])
+            failed = await asyncio.to_thread(self._catalog.backend.turn_ended, [*at_once, *over])
         else:
             failed = [await _failure_of(write()) for _, _, write in writes]
         ended.failed = {name: error for (name, *_), error in zip(writes, failed, strict=False) if error is not None}

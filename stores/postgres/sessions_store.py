@@ -34,7 +34,7 @@ _ESCAPED = re.compile("\x10[pn]")
 
 @dataclass(slots=True)
 class _Seen:
-    """What a turn of a session has read at its beginning, and what was appended to it here since."""
+    """Entries and values that a turn has read at its beginning, with what was appended here since."""
 
     looked: float
     entries: list[TranscriptEntry] = field(default_factory=list)
