@@ -67,14 +67,18 @@ class Replica:
         )
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Lock the rows, with all lines of the log read."""
+    def reading(self, looked: float = 0.0) -> Iterator[bool]:
+        """Lock the rows, with all lines of the log read; yields as `catch_up` returns."""
         with self.lock:
-            self.catch_up()
-            yield
+            yield self.catch_up(looked)
 
-    def catch_up(self) -> None:
-        """Read the lines that were added. Needs the lock."""
+    def catch_up(self, looked: float = 0.0) -> bool:
+        """Read the lines that were added, unless the caller takes what was known at that moment: then return True.
+
+        Needs the lock.
+        """
+        if looked and self._is_open and not self._is_closed and self.log.is_known(looked):
+            return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
         OPEN.used(id(self), self._rest)
@@ -89,6 +93,7 @@ class Replica:
             event = event_of(line, self.log.name)
             if event is not None:
                 self._fold_safely(event, place)
+        return False
 
     def add(self, event: Event, place: Place) -> None:
         """Apply an event that this process has written."""

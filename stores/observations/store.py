@@ -16,20 +16,19 @@ from itertools import compress, islice
 from operator import and_
 from pathlib import Path
 from shlex import quote
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
-from chatbot.stores.errors import StoreError, UnknownObservation, UnsafePath
+from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import fold, how_many
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
-from chatbot.stores.moment import Moment, may_wait, present_moment, present_moments
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.log import FileLog
@@ -80,13 +79,15 @@ def in_thread(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, G
     return hop
 
 
-def reading(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, Given, Answer]:
+def reading(
+    operation: Callable[Concatenate[Engine, View, Given], Answer],
+) -> Callable[Concatenate[Engine, View, Given], Coroutine[Any, Any, Answer]]:
     """Make a blocking method an operation that reads: in a thread, with the lock held and all lines read."""
 
     @wraps(operation)
-    def locked(self: Engine, /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        with self._replica.reading():
-            return operation(self, *args, **named)
+    def locked(self: Engine, view: View, /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        with self._replica.reading(view.looked):
+            return operation(self, view, *args, **named)
 
     return in_thread(locked)
 
@@ -97,9 +98,6 @@ class LoggedObservations(ObservationStore):
     `cache` is the folder for caches, the user's cache folder if empty: they belong to this machine, and can be deleted.
     `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
-
-    saves_trips: ClassVar[bool] = False
-    """True where a commit takes a round trip, so that one which only counts uses waits for another one."""
 
     def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
@@ -123,37 +121,18 @@ class LoggedObservations(ObservationStore):
         """Append the events to the log; changes that arrive together are committed as a group."""
         if not events:
             return []
-        moment, failed = present_moment(), may_wait()
-        request = Request(view, events, moment=moment)
-        if moment is None:
-            await self._commits.add(request)
-        elif failed is not None and self.saves_trips and all(event.kind == "use" for event in events):
-            moment.put_off((self, ""), (request, failed))
-            return []
-        else:
-            await self._commit_with_uses(request, moment)
+        request = Request(view, events)
+        await self._commits.add(request)
         self._index_soon()
         return request.outcomes
 
-    async def _commit_with_uses(self, request: Request, moment: Moment) -> None:
-        """Commit a request, after the uses that wait in its moment; where it is refused, those are not counted."""
-        uses = moment.waiting((self, ""))
-        try:
-            await self._commits.add(request, after=[use for use, _ in uses])
-        except StoreError as error:
-            for _, failed in uses:
-                failed(error)
-            raise
-
-    def write_waiting(self, _: str) -> None:
-        """Commit the uses that wait in this moment."""
-        uses = [use for moment in present_moments() for use in moment.waiting((self, ""))]
-        try:
-            if uses:
-                self._writer.commit([use for use, _ in uses])
-        except StoreError as error:
-            for _, failed in uses:
-                failed(error)
+    def commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        """Commit by ourselves, as `commit` does; blocking."""
+        request = Request(view, events)
+        if self._writer.commit([request]):
+            self._writer.compact()
+        self._index_soon()
+        return request.outcomes
 
     @reading
     def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
@@ -190,10 +169,10 @@ class LoggedObservations(ObservationStore):
         found = self._search.ranked(terms, table.visible(view), limit, wanted_rows(table, wanted))
         return table.matches(found.rows.tolist(), found.scores.tolist())
 
-    @reading
+    @in_thread
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall in one thread, under one lock, checking files once."""
-        with self._search.steady():
+        with self._replica.reading(view.looked) as is_known, self._search.steady(is_fresh=is_known):
             return without_waiting(gathered(cast("Any", _AtOnce(self)), view, question, wanted))
 
     @reading

@@ -13,7 +13,6 @@ from chatbot.stores.access import View, may_see
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers
-from chatbot.stores.moment import Moment, carrying
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.rewriting import erasing, uncounted
@@ -35,8 +34,6 @@ class Request:
     view: View
     events: Sequence[Event]
     outcomes: list[Outcome] = field(default_factory=list)
-    moment: Moment | None = None
-    """The moment that they are of: what waits in it is written along with them."""
 
 
 class Writer:
@@ -53,11 +50,10 @@ class Writer:
 
         Nobody waits for our disk: lines are visible to all readers once written, and reported once durable.
         """
-        with carrying([each.moment for each in requests if each.moment is not None]):
-            try:
-                return self._commit(requests, self._log.hoping())
-            except WrittenByOthers:
-                return self._commit(requests, self._log.locked())
+        try:
+            return self._commit(requests, self._log.hoping())
+        except WrittenByOthers:
+            return self._commit(requests, self._log.locked())
 
     def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
         with right as writing:
