@@ -26,7 +26,7 @@ A row belongs to the principal that wrote it: the owner, a token, or a user that
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
@@ -125,6 +125,8 @@ class View:
     expects: frozenset[str] | None = None
     """Versions of which each row that is changed or replaced must have one, see `version_of`; `*` is any, and
     None expects nothing."""
+    looked: float = field(default=0.0, compare=False)
+    """Moment, by the monotonic clock, as of which the caller takes what others have written; 0 for now."""
 
     @property
     def visibilities(self) -> frozenset[str]:

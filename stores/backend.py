@@ -20,9 +20,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from chatbot.stores.errors import DamagedFile, UnsafePath, UnsupportedOperation
+from chatbot.stores.errors import DamagedFile, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.hints import Hint
 from chatbot.stores.records import SessionRef
@@ -129,6 +129,10 @@ class Lease(ABC):
     @abstractmethod
     def take(self) -> bool:
         """Take it without waiting; False if it is held elsewhere."""
+
+    def take_with(self, reads: Sequence[object]) -> bool:  # noqa: ARG002 - for those that can
+        """Take it and make the reads of `Store.turn_begun`, at once where each takes a round trip."""
+        return self.take()
 
     @abstractmethod
     def release(self) -> None:
@@ -323,6 +327,22 @@ class Backend(Place):
     """Place of an identity: what is kept of all of it, the catalog of its sessions, and a place for each of them."""
 
     sessions: Sessions
+    saves_trips: ClassVar[bool] = False
+    """True where each write takes a round trip, so that those that end a turn are better made together."""
+
+    def turn_ended(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
+        """Make these writes, in their order; return the failure of each, if it failed.
+
+        As one transaction, where that saves round trips: then one that fails is left out, and the others are made.
+        """
+        failed: list[StoreError | None] = []
+        for write in writes:
+            try:
+                write()
+                failed.append(None)
+            except StoreError as error:
+                failed.append(error)
+        return failed
 
     @abstractmethod
     def place_of(self, session: SessionRef) -> Place:

@@ -12,7 +12,7 @@ keeps files is safe between processes too. Reading needs no right to write, and 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, ClassVar
@@ -70,7 +70,8 @@ class Store(Closable):
     def _guarding(cls, operation: Operation) -> Operation:
         @wraps(operation)
         async def guarded(self: Store, *args: Any, **named: Any) -> Any:
-            self.check_open()
+            if self.is_closed:
+                self.check_open()
             answer = operation(self, *args, **named)
             try:
                 return await (answer if self.observer is None else _in_a_span(self, operation.__name__, args, answer))
@@ -81,10 +82,11 @@ class Store(Closable):
 
         return guarded
 
-    def ahead(self, session: SessionRef) -> Sequence[object]:  # noqa: ARG002 - for those that can
-        """Return the reads that a turn of the session makes in any case, for its `Moment`; none where they cost little.
+    def turn_begun(self, session: SessionRef, looked: float) -> Sequence[object]:  # noqa: ARG002 - for those that can
+        """Return the reads that a turn makes in any case, which its engine makes along with the turn's lease.
 
-        Their meaning is the engine's.
+        Their meaning is the engine's: none where a read costs little. Who asks with that `looked` is given what they
+        found.
         """
         return ()
 
@@ -128,6 +130,10 @@ class TranscriptStore(Store):
     @abstractmethod
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Add `entries` at the end, in order and next to each other. Durable on return."""
+
+    def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:  # noqa: ARG002
+        """Return `transcript_append` as a function that blocks, for `Backend.turn_ended`; None where there is none."""
+        return None
 
     @abstractmethod
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
@@ -186,6 +192,10 @@ class ObservationStore(Store):
 
         A `use` may be durable only when the next change is.
         """
+
+    def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:  # noqa: ARG002
+        """Return `commit` as a function that blocks, for `Backend.turn_ended`; None where there is none."""
+        return None
 
     @abstractmethod
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:

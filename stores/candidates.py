@@ -41,6 +41,8 @@ class Question:
     """Most rows that may be added in that way."""
     apart: frozenset[str] = frozenset()
     """Types that stand beside nothing."""
+    without: str = ""
+    """Row that does not count, such as one that keeps the question itself."""
 
 
 @dataclass(slots=True)
@@ -93,7 +95,8 @@ async def gathered(rows: Rows, view: View, question: Question, wanted: Filter) -
     _add_dated(found, await _matches(rows, view, list(dates), wanted, question), dates)
     similar = await _similar(rows, view, question, wanted)
     _add_unscored(found, similar.values())
-    found.similar = {each: match.score for each, match in similar.items()}
+    found.similar = {each: match.score for each, match in similar.items() if each != question.without}
+    found.rows.pop(question.without, None)
     await _add_beside(rows, view, wanted, question, found)
     if any(each.session_id for each in found.rows.values()):
         found.sessions = await rows.sessions_about(view, list(last or earlier))
@@ -159,12 +162,13 @@ async def _add_beside(rows: Rows, view: View, wanted: Filter, question: Question
     for each, others in neighbours.items():
         score = found.rows[each].score
         for other, off in others.items():
-            if other not in found.rows:
+            if other not in found.rows and other != question.without:
                 beside[other] = beside.get(other, 0.0) + score / (1 + abs(off))
     chosen = sorted([(-score, each) for each, score in beside.items()])[: question.most_beside]
     for match in await rows.outline(view, [each for _, each in chosen], wanted):
         found.rows[match.id] = match
     apart = {each for each, match in found.rows.items() if match.type in question.apart}
+    apart |= {question.without} if question.without else set()
     found.neighbours = {
         each: {other: off for other, off in others.items() if other not in apart} if apart else others
         for each, others in neighbours.items()

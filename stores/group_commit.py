@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -43,14 +43,13 @@ class GroupCommit(Generic[T]):
         """True if no commit is running or waiting."""
         return not self._is_busy
 
-    async def add(self, item: T, *, after: Sequence[T] = ()) -> None:
+    async def add(self, item: T) -> None:
         """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
 
-        Those that it comes `after` are committed with it. A caller that is cancelled while it waits does not take its
-        item back.
+        A caller that is cancelled while it waits does not take its item back.
         """
         done = new_waiter()
-        self._put([*((each, None) for each in after), (item, done)])
+        self._put([(item, done)])
         await done
 
     def post(self, item: T) -> None:

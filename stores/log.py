@@ -96,6 +96,10 @@ class Log(ABC):
     def is_replaced(self) -> bool:
         """Return whether the log is another one than was read, or lost some of its lines."""
 
+    def is_known(self, looked: float) -> bool:  # noqa: ARG002 - for those that a look costs a round trip
+        """Return whether all that was written until that moment of the monotonic clock is known to be read."""
+        return False
+
     @abstractmethod
     def start_again(self) -> None:
         """Forget what was read: the next `read_new` begins at the start of the log that is there then."""

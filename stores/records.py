@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -80,6 +80,8 @@ class SessionRef:
 
     id: str
     folder: Path
+    looked: float = field(default=0.0, compare=False)
+    """As in `View`."""
 
 
 @dataclass(frozen=True, slots=True)

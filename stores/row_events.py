@@ -92,6 +92,7 @@ STATUS_AFTER: dict[str, Status] = {
     "restore": "active",
 }
 """Events that change the state of a row and none of its content."""
+_REPEATED = "the same was remembered before"
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
 """Events whose outcome has no row: they make no version of one."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
@@ -354,9 +355,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     if event.compresses:
         return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := _twin(row, view, known)) is not None:
-        return _mentioned(event, row, twin, view, known), Outcome(
-            "exact_dup", twin.id, "the same was remembered before"
-        )
+        return _mentioned(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
     _leaving(event, row, view, known)
     return [*_tightening(event, row, known), replace(event, row=row)], Outcome("added", row.id)
 
@@ -421,6 +420,9 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         raise InvalidValue("sources of a memory can be added, not removed")
     _check_writable(new, view)
     _check_update(old, new, view)
+    if new.assistant_text and not old.assistant_text and (twin := _twin(new, view, known)) is not None:
+        added = replace(event, row=new, fields={})
+        return _mentioned(added, new, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
     different = {

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -36,7 +36,6 @@ from chatbot.messages import (
 from chatbot.models.model import Model, estimate_text
 from chatbot.models.rerank import Reranker
 from chatbot.stores.errors import StoreError
-from chatbot.stores.moment import soon
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Span, observed, present_observer, span
@@ -79,7 +78,7 @@ class Calls:
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
     that the calls are billed to; `payers` are those whose quotas hold as well; `report` is told where a line of the
-    bill could not be written.
+    bill could not be written. `unbilled` takes such lines for the caller to write with what comes next.
     """
 
     def __init__(
@@ -95,6 +94,7 @@ class Calls:
         timeout_s: float | None = None,
         clock: Callable[[], datetime] = utc_now,
         report: Callable[[str], None] = logger.warning,
+        unbilled: list[Callable[[], object]] | None = None,
     ) -> None:
         self.model = model
         self.clock = clock
@@ -107,6 +107,7 @@ class Calls:
         self._payers = payers
         self._timeout_s = timeout_s
         self._report = report
+        self._unbilled = unbilled
         self._withheld: list[str] = []
         self._observer = present_observer()
         """Observer where the work began: a stream may be read elsewhere."""
@@ -327,15 +328,18 @@ class Calls:
     async def _settle(self, held: Sequence[_Hold], call: Call | None = None) -> None:
         """Write the call on every bill, or, for one that was not made, only end what was reserved."""
         for each in held:
-            # A reservation ends only once the cost is written.
-            waits = soon(self._report_unbilled) if each.reservation is None else nullcontext()
+            bill = call and replace(call, session=each.account)
             try:
-                with observed(self._observer), waits:
-                    await each.ledger.settle(each.reservation, call and replace(call, session=each.account))
+                with observed(self._observer):
+                    if self._unbilled is not None and bill is not None and each.reservation is None:
+                        self._unbilled.append(each.ledger.adding(bill))
+                    else:  # a reservation ends only once the cost is written
+                        await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
-                self._report_unbilled(error)
+                self.report_unbilled(error)
 
-    def _report_unbilled(self, error: StoreError) -> None:
+    def report_unbilled(self, error: StoreError) -> None:
+        """Report that a line of the bill could not be written."""
         self._report(f"the cost of this call could not be written to the bill: {error}")
 
 

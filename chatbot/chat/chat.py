@@ -26,7 +26,6 @@ from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
-from chatbot.stores.moment import moment_of_turn
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
@@ -156,9 +155,8 @@ class Chat:
     ) -> Receipt:
         if not files:
             _check_message(text)
-        ahead = () if self.session is None else self.session.ahead()
         # Nothing is read before our turn has come, or we could miss what the one before has written.
-        async with moment_of_turn(ahead), self._order:
+        async with self._order if self.session is None else self.session.turn_begun():
             if self.session is not None:
                 await self._conversation.publisher.begin(self.session)
             await self._begin_window()

@@ -30,7 +30,7 @@ SESSION_END = "session:end"
 INJECT = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""
 EXCHANGE = "exchange"
-"""The step of a turn that keeps what was said, at `turn:end`."""
+"""The step of a turn that keeps what was said, at `turn:end`, and the capability to keep the user's words before."""
 CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
 MEMORABILITY = "memory.memorability"
@@ -245,10 +245,10 @@ class Alone(Publisher):
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:
-        """Return the default gate; no other capabilities."""
+        """Return the default gate; no other capabilities beside keeping what is said."""
         from chatbot.memory.memorability import Memorability
 
-        return Memorability() if capability == MEMORABILITY else None
+        return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)
 
     async def settle(self, session: SessionHandle) -> None:
         """Do nothing: everything is done at once."""

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import takewhile
 from threading import Lock
 from typing import Any, Literal
@@ -187,9 +188,13 @@ class Ledger:
 
     async def add(self, call: Call) -> None:
         """Write a call down. Durable on return. Telemetry counts it even where it cannot be written."""
+        await asyncio.to_thread(self.adding(call))
+
+    def adding(self, call: Call) -> Callable[[], None]:
+        """Return `add` as a function that blocks."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
-        await asyncio.to_thread(self._lines.append, [call.as_json()])
+        return partial(self._lines.append, [call.as_json()])
 
     async def reserve(
         self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None

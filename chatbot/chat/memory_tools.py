@@ -121,8 +121,11 @@ class OperationTool(Tool):
 
     def __init__(self, operation: Operation, context: Context, *, short: bool) -> None:
         self.effect = _EFFECTS[operation.effect]
-        self.spec = _short_spec(operation) if short else _arguments_of(operation).spec
         self.is_offered = operation.first or not short
+        if short and not self.is_offered:  # one line of `OtherTools` describes it
+            self.spec = ToolSpec(operation.tool, operation.brief or operation.summary)
+        else:
+            self.spec = _short_spec(operation) if short else _arguments_of(operation).spec
         self._operation = operation
         self._context = context
 
@@ -145,7 +148,7 @@ class OperationTool(Tool):
     def signature(self) -> str:
         """Its name with its arguments, those first that it needs: for models, in few words."""
         parameters = self._operation.at("tool")
-        needed = [name for name, each in parameters.items() if each.is_required]
+        needed = [name for name, each in parameters.items() if each.default is REQUIRED]
         others = [
             f"{name} ({brief})" if (brief := each.about.brief) else name
             for name, each in parameters.items()
@@ -265,7 +268,7 @@ def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default(parameter: Parameter) -> Any:
-    usual = parameter.default_at("tool")
+    usual = parameter.about.usual.get("tool", parameter.default)
     return usual if usual is REQUIRED or isinstance(usual, int) else None
 
 

@@ -1,4 +1,4 @@
-"""One turn, top to bottom: write the user's entry, recall, ask the model, run its tools, keep what was said.
+"""One turn, top to bottom: remember what was said, recall, ask the model, run its tools, keep the reply.
 
 Whatever happens, the user's entry stays, the receipt is written, and the session can go on. A failure of the memory
 never fails the turn: it goes on without memory, and says so.
@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chatbot.attachments import readable, split, with_links
 from chatbot.chat.attached import Attachments, inlined
@@ -65,6 +65,7 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
+from chatbot.memory.handle import WriteResult
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
@@ -73,8 +74,8 @@ from chatbot.models.rerank import Reranker
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.moment import nothing_waits, soon
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.row_events import Event
 from chatbot.tools import Toolbox, ToolResult
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ class Turn:
         self._emit = emit
         self._reply_tokens = reply_tokens
         self._client = client
+        self._unbilled: list[Callable[[], object]] = []
+        saves_trips = self._session is not None and self._session.saves_trips
         self._calls = Calls(
             self._model,
             conversation.ledger,
@@ -160,18 +163,27 @@ class Turn:
             payers=client.payers,
             clock=self._clock,
             report=self._notice,
+            unbilled=self._unbilled if saves_trips else None,
         )
         self._receipt.calls = self._calls.made
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Line] = []
+        self._reply: list[Line] = []
+        """The last reply, which is written with the end of the turn."""
         self._said_before: str | None = None
         """The bot's last reply before this turn; None where it is not known."""
         self._has_gap = False
         """Whether an entry could not be saved: those after it would answer something that is not there."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
-        self._recalled: PromptMemory | None = None
+        self._unremembered: StoreError | None = None
+        """Why the user's words could not be remembered before the model was asked."""
+        self._window_read: list[TranscriptEntry] | None = None
+        """The window; None once something was written."""
+        self._recalled = PromptMemory()
+        self._steps = 0
+        self._is_kept = False
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
@@ -191,33 +203,30 @@ class Turn:
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
-        if self._client.answers:
-            await self._resume()
-        else:
-            await self._attach()
-            await self._write((USER, self._entry))
-            await self._title_by_rule()
+        await self._write_down()
         try:
-            await self._tool_loop()
-        except asyncio.CancelledError:
-            self._receipt.finish = "cancelled"
-            await asyncio.shield(self._close())
-            raise
-        except (ModelError, BudgetExceeded) as error:
-            await self._fail(error)
-            raise
-        await self._remember()
-        try:
+            await self._remember_words()
+            await self._recall()
+            while calls := await self._ask():
+                await self._run_tools(calls)
+            await self._keep()
             await self._title_by_model()
-        finally:
-            await asyncio.shield(self._close())
+        except (Exception, asyncio.CancelledError) as error:
+            await asyncio.shield(self._fail(error))
+            raise
+        await asyncio.shield(self._close())
         return self._receipt
 
-    async def _attach(self) -> None:
-        """Keep the attachments, and name them at the end of the user's entry."""
+    async def _write_down(self) -> None:
+        """Write what was said into the transcript, with links to attachments; or the answers of a client's tools."""
+        if self._client.answers:
+            await self._resume()
+            return
         kept = await self._attached.keep(self._files)
         self._entry = with_links(self._entry, [link for link, _ in kept])
         self._receipt.attachments = [told for _, told in kept]
+        await self._write((USER, self._entry))
+        await self._title_by_rule()
 
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
@@ -232,6 +241,9 @@ class Turn:
         self._written = len(entries)
         self._receipt.at = entries[0].at
         self._has_resumed = True
+        if self._session is not None:
+            earlier = await self._session.receipts_since(self._receipt.at)
+            self._receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         await self._write(*(tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers))
 
     async def _read_since_asked(self) -> list[TranscriptEntry]:
@@ -250,20 +262,13 @@ class Turn:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
         self._unsaved.append((USER, self._entry))
+        await self._recall()
         return await self._prompt()
 
-    async def _tool_loop(self) -> None:
-        """Ask the model and run the tools that it asks for, until it asks for none."""
-        steps = self._rules.settings.tool_steps
-        for step in range(steps + 1):
-            calls = await self._ask(may_run_tools=step < steps)
-            if calls:
-                await self._run_tools(calls)
-            if not calls or self._receipt.finish == "tool_calls":
-                return
-
-    async def _ask(self, *, may_run_tools: bool) -> list[ToolCall]:
+    async def _ask(self) -> list[ToolCall]:
         """Ask the model once and write its reply. Returns the tools to run before the next call."""
+        if self._receipt.finish == "tool_calls":  # the client runs the others
+            return []
         prompt = await self._prompt()
         reply = Reply()
         self._emit(Phase(f"waiting for {self._model.name}"))
@@ -282,7 +287,8 @@ class Turn:
         except (asyncio.CancelledError, ModelError) as error:
             await asyncio.shield(self._keep_partial(reply, error))
             raise
-        return await self._write_reply(reply, may_run_tools=may_run_tools)
+        self._steps += 1
+        return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
 
     def _take(self, delta: Delta, reply: Reply) -> None:
         reply.take(delta)
@@ -314,10 +320,10 @@ class Turn:
             self._receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        if said:
-            is_last = not calls and self._receipt.finish != "empty"  # it goes with the end of the turn, which comes now
-            with soon(partial(self._note_unsaved, said)) if is_last else nullcontext():
-                await self._write(*said)
+        if calls:
+            await self._write(*said)
+        else:
+            self._reply = said
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
@@ -352,16 +358,11 @@ class Turn:
         return {"reads_like": form}
 
     async def _prompt(self) -> PromptBundle:
-        entries = await self._read_window()
-        said = [(entry.role, entry.content) for entry in entries] + self._unsaved
+        entries, said = await self._said()
         dialogue = await self._attached.shown(messages_of(said), self._model)
         if self._client.sent and not self._has_resumed:
             begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
             dialogue[begins : begins + 1] = self._client.sent
-        if self._recalled is None:
-            self._emit(Phase("recalling"))
-            self._recalled = await self._recall(said)
-            self._extras = await self._prompt_extras(self._recalled)
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
         prompt = await build_prompt(
@@ -375,6 +376,12 @@ class Turn:
         self._receipt.note_prompt(prompt, entries)
         self._notice_cuts(prompt)
         return prompt
+
+    async def _said(self) -> tuple[list[TranscriptEntry], list[Line]]:
+        """Return the window, read anew once something was written, and its lines with those that could not be."""
+        if self._window_read is None:
+            self._window_read = await self._read_window()
+        return self._window_read, [*((each.role, each.content) for each in self._window_read), *self._unsaved]
 
     def _notice_cuts(self, prompt: PromptBundle) -> None:
         """Report what the model is shown in part, once a turn for each."""
@@ -413,12 +420,18 @@ class Turn:
         recalls = self._memory is not None and self._client.recalls
         return f"{persona}\n\n{system_notice()}" if recalls else persona
 
-    async def _recall(self, said: list[Line]) -> PromptMemory:
+    async def _recall(self) -> None:
+        """Recall for the prompt, and sum up what the window leaves out."""
+        self._emit(Phase("recalling"))
+        if self._session is not None and self._client.recalls:
+            self._recalled = await self._recalled_in(self._session)
+        self._extras = await self._prompt_extras(self._recalled)
+
+    async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, among the hooks at `prompt:submit`: the first answer is the memory block."""
-        if self._session is None or not self._client.recalls:
-            return PromptMemory()
+        _, said = await self._said()
         event = PromptSubmit(
-            session=self._session,
+            session=session,
             turn=self._receipt.turn,
             at=self._receipt.at,
             said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
@@ -481,15 +494,34 @@ class Turn:
             earlier = disclosed(self._memory.before, self._model.disclosure).text
         return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
 
-    async def _remember(self) -> None:
+    async def _remember_words(self) -> None:
+        """Remember what the user says, before anything that may fail, be stopped or take long."""
+        is_kept = self._receipt.remembered is not None  # before the client ran its tools
+        if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
+            return
+        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
+        await self._said()
+        try:
+            self._receipt.remembered = await self._memory.keep_words(
+                self._receipt.at, self._text, memorability=gate, before=self._said_before
+            )
+            if self._session is not None:
+                self._session.turn_order.answering = self._receipt.remembered or ""
+        except StoreError as error:
+            self._unremembered = error  # tried again at the end
+
+    async def _keep(self) -> None:
         """Count a use of what was recalled, and keep the exchange, among the hooks at `turn:end`."""
-        if self._session is None or self._recalled is None:
+        self._is_kept = True
+        is_answered = self._receipt.finish != "tool_calls"
+        row = self._receipt.remembered if is_answered else None
+        events = [] if self._memory is None else self._memory.ended(self._recalled, row, self._receipt.reply)
+        ended = await self._write(*self._reply, events=events)
+        if self._memory is not None and row is not None and ended.outcomes:
+            self._receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
+        if self._session is None or not is_answered:
             return
-        if self._memory is not None:
-            with soon(lambda error: logger.warning("uses were not counted: %s", error)):
-                await self._memory.note_use(self._recalled)
-        if self._receipt.finish == "tool_calls":  # what was asked is not answered yet
-            return
+        self._session.turn_order.answering = ""
         event = TurnEnd(
             session=self._session,
             turn=self._receipt.turn,
@@ -501,11 +533,14 @@ class Turn:
             remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
-        self._receipt.remembered = replace(event, answers=tuple(answers)).kept
+        step = partial(self._keep_exchange, event, is_kept=row is not None)
+        answers = await self._publisher.publish(event, Step(EXCHANGE, step))
+        self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
-    async def _keep_exchange(self, event: TurnEnd) -> KeptExchange | None:
-        """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
+    async def _keep_exchange(self, event: TurnEnd, *, is_kept: bool) -> KeptExchange | None:
+        """Remember the exchange, if its words are not; None where it is not worth it, or fails, which is reported."""
+        if is_kept:
+            return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
         if self._memory is None or not self._client.keeps:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
@@ -514,8 +549,9 @@ class Turn:
                 event.at, event.text, event.reply, event.recalled, memorability=gate, before=self._said_before
             )
         except StoreError as error:
-            self._notice(f"this exchange could not be remembered: {error}")
+            self._unremembered = error
             return None
+        self._unremembered = None
         return None if kept is None else KeptExchange(kept)
 
     async def _read_window(self) -> list[TranscriptEntry]:
@@ -537,44 +573,63 @@ class Turn:
                 self._unsaved.insert(0, (USER, self._entry))
             return []
 
-    async def _write(self, *said: Line) -> None:
-        """Add entries to the transcript, or keep them for this turn alone where that is not possible."""
+    async def _write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
+        """Add entries to the transcript, or keep them for this turn alone where that is not possible.
+
+        Along with them go the bills of calls so far, and changes of memory.
+        """
+        self._window_read = None
         if self._session is None or not self._keeps_transcript or self._has_gap:
             self._unsaved.extend(said)
-            return
-        try:
-            entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
-            await self._session.transcript_extend(entries)
+            said = ()
+        entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
+        ended = await self._written_down(entries=entries, events=events)
+        if (error := ended.failed.get("entries")) is not None:
+            self._has_gap = True
+            self._unsaved.extend(said)
+            self._notice(f"this could not be saved, and will be forgotten: {error}")
+        elif entries:
             self._receipt.at = self._receipt.at if self._written else entries[0].at
             self._written += len(said)
+        if (error := ended.failed.get("events")) is not None:
+            self._unremembered = error if self._receipt.remembered else None
+            logger.warning("uses were not counted: %s", error)
+        return ended
+
+    async def _written_down(self, **parts: Any) -> WriteResult:
+        """Write these parts and the bills of calls so far."""
+        bills, self._unbilled[:] = [*self._unbilled], []
+        if self._session is None or not (bills or any(parts.values())):
+            return WriteResult()
+        try:
+            ended = await self._session.turn_ended(bills=bills, **parts)
         except StoreError as error:
-            self._note_unsaved(said, error)
+            ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
+        if "bill" in ended.failed:
+            self._calls.report_unbilled(ended.failed["bill"])
+        return ended
 
-    def _note_unsaved(self, said: Sequence[Line], error: StoreError) -> None:
-        self._has_gap = True
-        self._unsaved.extend(said)
-        self._notice(f"this could not be saved, and will be forgotten: {error}")
-
-    async def _fail(self, error: Exception) -> None:
-        self._receipt.finish = "error"
-        self._receipt.error = without_folders(str(error))
-        partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
-        await self._write((ERROR, f"{self._receipt.error}{partial}"))
+    async def _fail(self, error: BaseException) -> None:
+        """End a turn that failed or was stopped; one that is kept already only was to get a title."""
+        if isinstance(error, asyncio.CancelledError) and not self._is_kept:
+            self._receipt.finish = "cancelled"
+        elif not self._is_kept:
+            self._receipt.finish = "error"
+            self._receipt.error = without_folders(str(error))
+            partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
+            await self._write((ERROR, f"{self._receipt.error}{partial}"))
         await self._close()
 
     async def _close(self) -> None:
         self._receipt.seconds = time.monotonic() - self._started
+        if self._unremembered is not None:
+            self._notice(f"this exchange could not be remembered: {self._unremembered}")
         if self._session is None:
             return
-        try:
-            await self._title_by_rule()
-            with soon(self._note_unsaved_receipt):  # the end of the turn is written next
-                await self._session.receipt_append(self._receipt.as_json())
-        except StoreError as error:
-            self._note_unsaved_receipt(error)
-
-    def _note_unsaved_receipt(self, error: StoreError) -> None:
-        self._notice(f"the receipt of this turn could not be saved: {error}")
+        await self._title_by_rule()
+        ended = await self._written_down(receipt=self._receipt.as_json())
+        if (error := ended.failed.get("receipt")) is not None:
+            self._notice(f"the receipt of this turn could not be saved: {error}")
 
     def _may_title(self) -> bool:
         """Return whether the session has no title yet, or one made of a greeting."""
@@ -608,7 +663,6 @@ class Turn:
             return
         if self._session is None or says_little(self._typed):
             return
-        await nothing_waits()
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(

@@ -12,21 +12,25 @@ from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.exchanges import EXCHANGE, exchange_draft
+from chatbot.memory.exchanges import EXCHANGE, exchange_draft, said_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
+from chatbot.memory.writing import Draft
+from chatbot.memory.writing import keep as kept_rows
 from chatbot.messages import without_blocks
 from chatbot.models.failures import Disclosure
 from chatbot.models.model import estimate_text
-from chatbot.redaction import redact
-from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.redaction import redact, redact_all
+from chatbot.stores.access import SENSITIVITIES, Guard, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.span import observed, span
 
 AUTO = "auto"
 """The source of rows that hooks captured."""
@@ -139,6 +143,8 @@ class TurnMemory:
         self._settings = settings
         self._clock = clock
         self.before = PromptMemory()
+        self._judgement: tuple[str, Judgement | None] = ("", None)
+        """Text that was judged last, with what it is."""
 
     @classmethod
     def of(
@@ -169,12 +175,13 @@ class TurnMemory:
         """
         if not self._settings.recall_rows:
             return PromptMemory()
-        judged = await self._judged(said)
+        judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
-        recollection = await self._recollected(said, judged, max(places, candidates) if rank else places, exclude)
+        limit = max(places, candidates) if rank else places
+        recollection = await self._recollected(said, judged, limit, exclude)
         hits = recollection.hits
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
@@ -220,10 +227,12 @@ class TurnMemory:
         known = judged is not None
         return await self._memory.recall(said, limit=limit, exclude=exclude, enough=_ENOUGH, needs_memory=known)
 
-    async def _judged(self, said: Sequence[str]) -> Judgement | None:
-        """Return what the message to be answered is; None where nothing can judge."""
-        meaning = self._memory.scope.meaning
-        return (await meaning.judge(said[-1:]))[0] if meaning is not None and said else None
+    async def _judged(self, text: str) -> Judgement | None:
+        """Return what a message is, judged once; None where nothing can judge."""
+        text, meaning = without_blocks(text), self._memory.scope.meaning
+        if meaning is not None and text != self._judgement[0]:
+            self._judgement = text, (await meaning.judge([text]))[0]
+        return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return how much each row of others reads like an order to a model, where that is judged."""
@@ -248,6 +257,25 @@ class TurnMemory:
         self.before = recalled
         await self._memory.note_use(recalled.injected)
 
+    async def keep_words(
+        self, asked_at: datetime, text: str, *, memorability: Memorability | None = None, before: str | None = None
+    ) -> str | None:
+        """Remember what the user says, before it is answered; return the id of the row, which `keep` completes.
+
+        None where only the reply can make it worth keeping. What is said again after it was left without a reply is
+        the same row. `before` is as in `keep`.
+        """
+        draft = await self._draft(asked_at, text, None, memorability=memorability, before=before)
+        if draft is None:
+            return None
+        scope = self._memory.scope
+        with observed(scope.observer), span("memory", operation="keep_words"):
+            [kept] = await kept_rows(scope, [draft])  # it is embedded once it is whole
+        if kept.outcome == "exact_dup":
+            rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
+            return next((row.id for row in rows if row.session_id == scope.session_id), None)
+        return kept.id
+
     async def keep(
         self,
         asked_at: datetime,
@@ -263,17 +291,57 @@ class TurnMemory:
         `before` is what the bot said just before it; None has it read.
         """
         known = [row.text() for row in recalled.rows]
-        if not self._settings.remember_exchanges:
-            return None
-        if before is None:
-            before = await self._said_before(asked_at)
-        gate, meaning = memorability or _DEFAULT, self._memory.scope.meaning
-        [judged] = await meaning.judge([without_blocks(text)]) if gate.gate and meaning is not None else [None]
-        draft = exchange_draft(asked_at, text, reply, gate=gate, judged=judged, known=known, before=before)
+        draft = await self._draft(asked_at, text, reply, memorability=memorability, before=before, known=known)
         if draft is None:
             return None
         [kept] = await self._memory.remember_all([draft])
         return kept.id
+
+    def ended(self, recalled: PromptMemory, row: str | None, reply: str) -> list[Event]:
+        """Return the changes that a turn ends with: uses of what the model was shown, and the reply to the row's words.
+
+        What was shown is left out of the next block.
+        """
+        self.before = recalled
+        scope, events = self._memory.scope, list[Event]()
+        if recalled.injected:
+            events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
+        if row is not None:
+            fields, _ = redact_all({"assistant_text": said_in(reply)})
+            events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
+        return events
+
+    async def completed(self, row: str, outcome: Outcome) -> str | None:
+        """Return the row of an exchange whose reply was added so; None where it was forgotten meanwhile."""
+        scope = self._memory.scope
+        if outcome.error is not None:
+            return None
+        with observed(scope.observer), span("memory", operation="keep_reply"):
+            if outcome.kind == "exact_dup" and outcome.row:  # the same was said and answered before, and has a mention
+                erased = await scope.store.purge(scope.acting(SENSITIVITIES), [row])
+                await scope.gone({row: Guard.of(outcome.row)}, erased)
+            elif scope.meaning is not None:
+                scope.meaning.begin()
+            scope.changed("update", [outcome.id])
+        return outcome.id
+
+    async def _draft(
+        self,
+        asked_at: datetime,
+        text: str,
+        reply: str | None,
+        *,
+        memorability: Memorability | None,
+        before: str | None,
+        known: Sequence[str] = (),
+    ) -> Draft | None:
+        if not self._settings.remember_exchanges:
+            return None
+        if before is None:
+            before = await self._said_before(asked_at)
+        gate = memorability or _DEFAULT
+        judged = await self._judged(text) if gate.gate else None
+        return exchange_draft(asked_at, text, reply, gate=gate, judged=judged, known=known, before=before)
 
     async def _said_before(self, asked_at: datetime) -> str:
         """Return the bot's last reply before that moment, if no other entry is between."""
@@ -297,10 +365,18 @@ class TurnMemory:
                 if row.principal == own and row.updated_at >= since]  # fmt: skip
         facts = await memory.query_facts(subject=f"session:{session_id}", ask=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
+        await self._take_back_reply(since)
         if ids:
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
             await memory.purge(*ids, untell=False)
+
+    async def _take_back_reply(self, since: datetime) -> None:
+        """Take the reply of that turn from words that an earlier turn of the session has left without one."""
+        for receipt in await self._transcript.receipts_since(since) if self._transcript is not None else []:
+            life = await self._life(str(receipt.get("remembered") or ""))
+            if life and life.observation.created_at < since and _was_completed(life, since):
+                await self._memory.update(life.observation.id, assistant_text="")
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that facts derived from these ones replaced or denied, and that did not change since."""
@@ -316,10 +392,10 @@ class TurnMemory:
     async def _life(self, observation_id: str) -> Version | None:
         """Return the row with its events; None where it is gone or hidden."""
         try:
-            line = await self._memory.history(observation_id, ask=SENSITIVITIES)
+            line = await self._memory.history(observation_id, ask=SENSITIVITIES) if observation_id else []
         except UnknownObservation:
             return None
-        return next(life for life in line if life.observation.id == observation_id)
+        return next((life for life in line if life.observation.id == observation_id), None)
 
     async def _drop_outdated(self) -> None:
         """Drop the last block once a row of it was changed, forgotten or hidden."""
@@ -387,6 +463,10 @@ def _record(
         record["judged"] = {"needs_memory": judged.needs_memory, "score": judged.scores["needs_memory"]}
     found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
     return record | {name: ids for name, ids in found.items() if ids}
+
+
+def _was_completed(life: Version, since: datetime) -> bool:
+    return any(event.at >= since and "assistant_text" in event.fields for event in life.events)
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from msgspec import Meta
 
-from chatbot.chat.events import PROMPT_SUBMIT, TURN_END, Publisher
+from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings, Table
 from chatbot.errors import ChatbotError, ConfigError
@@ -159,10 +159,14 @@ class InjectStep(TurnStep):
 
 
 class ExchangeStep(TurnStep):
-    """Remembers each exchange, word for word, before the turn returns."""
+    """Remembers each exchange, word for word: the user's words before the model is asked, the reply at the end."""
 
     topics = (TURN_END,)
     priority = 50
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        context.capabilities.provide(EXCHANGE, True)  # noqa: FBT003 - that words are kept is all that a turn asks
 
 
 _KEPT = 50

@@ -36,7 +36,6 @@ from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.moment import nothing_waits
 from chatbot.stores.plugin_point import told
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span
@@ -94,8 +93,6 @@ class Bus:
         priority and time-out, and not at all where the hook is switched off.
         """
         listeners = self.listeners(event.topic)
-        if any(not each.background and not (step and step.name == each.name) for each in listeners):
-            await nothing_waits()  # a hook may take long, and look at what was written
         answers = [await self._call(each, event, step) for each in listeners if not each.background]
         answers = [answer for answer in answers if answer is not None]
         if behind := [each for each in listeners if each.background]:

@@ -70,7 +70,7 @@ def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
 def exchange_draft(
     at: datetime,
     text: str,
-    reply: str,
+    reply: str | None,
     *,
     gate: Memorability,
     judged: Judgement | None = None,
@@ -80,21 +80,27 @@ def exchange_draft(
 ) -> Draft | None:
     """Return what to remember of an exchange; None where it is not worth it, see `is_worth_keeping`.
 
-    A `gate` of 0 keeps everything. `judged` is the judgement of the user's text, where there is one. `before` is what
-    the bot said last: if it ended with a question, that is kept beside the answer. A memory block in the text is left
-    out: recalled text is never remembered as new.
+    A `gate` of 0 keeps everything. `reply` is None while there is none: then the words have to be worth it alone.
+    `judged` is the judgement of the user's text, where there is one. `before` is what the bot said last: if it ended
+    with a question, that is kept beside the answer. Memory blocks are left out.
     """
-    text, reply, question = without_blocks(text), without_blocks(reply), question_in(without_blocks(before))
+    text, question = without_blocks(text), question_in(without_blocks(before))
+    reply = None if reply is None else said_in(reply)
     if gate.gate and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
     return Draft(
         type=EXCHANGE,
         user_text=text[:_LONGEST],
-        assistant_text=reply[:_LONGEST],
+        assistant_text=reply or "",
         metadata={QUESTION: question} if question else {},
         created_at=at,
         source=source,
     )
+
+
+def said_in(reply: str) -> str:
+    """Return what is kept of a reply: no memory block, for recalled text is never remembered as new."""
+    return without_blocks(reply)[:_LONGEST]
 
 
 def question_in(text: str) -> str:

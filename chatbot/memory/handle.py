@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
@@ -19,8 +21,9 @@ from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
 from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
-from chatbot.stores.errors import InvalidValue, MissingFolder, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer
 
 if TYPE_CHECKING:
@@ -31,8 +34,22 @@ SUMMARY_KEYS = ("episode_summary", "episode_told")
 """The keys of summaries of a transcript; they are made anew where they are missing."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
+_LOOKED_FOR_S = 1.0
+"""How old a turn's look at what others have written may be: a turn may take minutes."""
 
 Contract = TypeVar("Contract", bound=Store)
+
+
+_Write = tuple[str, Callable[[], object] | None, Callable[[], Awaitable[object]]]
+"""A part of what ends a turn: its name, the write as a function that blocks, if there is one, and as a coroutine."""
+
+
+@dataclass(slots=True)
+class WriteResult:
+    """Result of `SessionHandle.turn_ended`: failures by the name of the part, and the outcomes of the events."""
+
+    failed: dict[str, StoreError] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
 
 
 class SessionHandle(Memory, spans=False):
@@ -41,7 +58,7 @@ class SessionHandle(Memory, spans=False):
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_caller", "_catalog", "_clock", "_known", "_ref", "_stores", "turn_order")
+    __slots__ = ("_caller", "_catalog", "_clock", "_known", "_looked", "_ref", "_stores", "turn_order")
 
     def __init__(
         self,
@@ -59,6 +76,7 @@ class SessionHandle(Memory, spans=False):
         self._stores = stores
         self._catalog = catalog
         self._clock = caller.clock
+        self._looked = 0.0
         self.turn_order = turn_order
         """Held for the length of a turn: turns of one session take their order, in all processes."""
 
@@ -87,7 +105,7 @@ class SessionHandle(Memory, spans=False):
     @property
     def clearance(self) -> Clearance:
         """Clearance for memories: the lower of the session's own and its holder's."""
-        return least_clearance(self._caller.clearance, self.record.clearance)
+        return least_clearance(self._caller.clearance, self._known[0].clearance)
 
     @property
     def principal(self) -> str:
@@ -132,9 +150,70 @@ class SessionHandle(Memory, spans=False):
         own = self._caller
         return memory.cleared_for(self.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
 
-    def ahead(self) -> list[object]:
-        """Return the reads that a turn makes in any case; see `Store.ahead`."""
-        return [each for store in self._stores.values() for each in store.ahead(self._ref)]
+    @asynccontextmanager
+    async def turn_begun(self) -> AsyncIterator[None]:
+        """Hold the session for a turn. Where a read costs much, it reads within a second as of its beginning."""
+        await self.turn_order.take(self._reads)
+        try:
+            yield
+        finally:
+            self._looked = 0.0
+            await self.turn_order.__aexit__(None, None, None)
+
+    def _reads(self) -> list[object]:
+        looked = time.monotonic()
+        reads = [each for store in self._stores.values() for each in store.turn_begun(self._ref, looked)]
+        self._looked = looked if reads else 0.0
+        return reads
+
+    @property
+    def saves_trips(self) -> bool:
+        """Return whether writes are better made together, by `turn_ended`."""
+        return self._catalog.backend.saves_trips
+
+    async def turn_ended(
+        self,
+        *,
+        entries: Sequence[TranscriptEntry] = (),
+        bills: Sequence[Callable[[], object]] = (),
+        events: Sequence[Event] = (),
+        receipt: dict[str, Any] | None = None,
+    ) -> WriteResult:
+        """Write what ends a turn, or a part of it, and tell what could not be written; with a receipt it is over.
+
+        All of it is one transaction where that saves round trips. Durable on return.
+        """
+        self.check("write")
+        ended = WriteResult()
+        writes: list[_Write] = [("bill", bill, partial(asyncio.to_thread, bill)) for bill in bills]
+        if entries:
+            store = self._keeper(TranscriptStore)
+            now = store.appending(self._ref, entries)
+            writes.append(("entries", now, partial(store.transcript_append, self._ref, entries)))
+        if events:
+            writes.append(self._committing(events, ended.outcomes))
+        if receipt is not None:
+            now = partial(self._catalog.append_receipt_now, self._ref, receipt)
+            writes.append(("receipt", now, partial(asyncio.to_thread, now)))
+        at_once = [now for _, now, _ in writes if now is not None]
+        if self.saves_trips and len(at_once) == len(writes):
+            over = [] if receipt is None else [self.turn_order.let_go]
+            failed = await asyncio.to_thread(self._catalog.backend.turn_ended, [*at_once, *over])
+        else:
+            failed = [await _failure_of(write()) for _, _, write in writes]
+        ended.failed = {name: error for (name, *_), error in zip(writes, failed, strict=False) if error is not None}
+        if entries:
+            await self._note_used()
+        return ended
+
+    def _committing(self, events: Sequence[Event], outcomes: list[Outcome]) -> _Write:
+        scope = self._scope()
+        commit = scope.store.committing(scope.acting().asking_all(), events)
+
+        async def attempt() -> None:
+            outcomes.extend(await scope.attempt(events))
+
+        return ("events", None if commit is None else lambda: outcomes.extend(commit()), attempt)
 
     def supports(self, contract: type[Store]) -> bool:
         """Return whether one of the session's stores implements `contract`."""
@@ -143,7 +222,7 @@ class SessionHandle(Memory, spans=False):
     async def kv_get(self, key: str) -> str | None:
         """The value of `key`, or None."""
         self.check("read")
-        return await self._keeper(KeyValueStore).kv_get(self._ref, key)
+        return await self._keeper(KeyValueStore).kv_get(replace(self._ref, looked=self._as_of()), key)
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty key."""
@@ -180,7 +259,7 @@ class SessionHandle(Memory, spans=False):
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
         """The last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
         self.check("read")
-        return await self._keeper(TranscriptStore).transcript_read_last(self._ref, n)
+        return await self._keeper(TranscriptStore).transcript_read_last(replace(self._ref, looked=self._as_of()), n)
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones first."""
@@ -394,10 +473,18 @@ class SessionHandle(Memory, spans=False):
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
-        return self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
+        scope = self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
+        if self.turn_order.answering or self._looked:
+            return replace(scope, answering=self.turn_order.answering, looked=self._as_of())
+        return scope
+
+    def _as_of(self) -> float:
+        """Return the moment as of which a turn takes what others have written; 0 for now."""
+        return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
 
     def _keeper(self, contract: type[Contract]) -> Contract:
-        self._catalog.check_open()
+        if self._catalog.is_closed:
+            self._catalog.check_open()
         for store in self._stores.values():
             if isinstance(store, contract):
                 return store
@@ -412,6 +499,14 @@ class SessionHandle(Memory, spans=False):
         if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
             self.record = self.record.used(now)
             await self._catalog.note_used(self.id, now)
+
+
+async def _failure_of(write: Awaitable[object]) -> StoreError | None:
+    try:
+        await write
+    except StoreError as error:
+        return error
+    return None
 
 
 def _first(said: list[TranscriptEntry], entries: int | None) -> list[TranscriptEntry]:

@@ -86,18 +86,18 @@ def saturated(measure: float) -> float:
 
 
 def is_worth_keeping(
-    text: str, reply: str, judged: Judgement | None, *, known: Iterable[str] = (), question: str = ""
+    text: str, reply: str | None, judged: Judgement | None, *, known: Iterable[str] = (), question: str = ""
 ) -> bool:
     """Return whether an exchange is kept, by a judgement of the user's text; without one, unless it has no content.
 
     Text that states something is kept, and a short answer to the bot's `question`. What only needs memory is kept for
-    its reply, unless that repeats what was `known`. All else is small talk or general knowledge.
+    its reply, unless that is not there yet or repeats what was `known`. All else is small talk or general knowledge.
     """
     if judged is None:
         return bool(content(text)) or _answers(text, question)
     if judged.states_something or _answers(text, question):
         return True
-    return judged.needs_memory and _share_unknown(content(reply), known) >= _LEAST_NEW
+    return reply is not None and judged.needs_memory and _share_unknown(content(reply), known) >= _LEAST_NEW
 
 
 def _answers(text: str, question: str) -> bool:

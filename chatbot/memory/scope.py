@@ -195,6 +195,10 @@ class Scope:
     """Expected version, as in `View.expects`."""
     made: dict[str, str] | None = None
     """Filled with the version of each memory as a write left it, by id; None notes none."""
+    answering: str = ""
+    """Row of the message that the session answers now: no search finds it, for it is what is asked."""
+    looked: float = 0.0
+    """As in `View`."""
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""
@@ -217,6 +221,7 @@ class Scope:
             self.rights,
             self.erasing,
             self.expects,
+            self.looked,
         )
 
     def elsewhere(self, *, namespace: str | None, across: bool | None, clearance: Clearance | None) -> Scope:

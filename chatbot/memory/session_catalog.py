@@ -80,7 +80,7 @@ class SessionCatalog(Closable):
     """The session that was last noted as used here; it need not be noted again at once."""
 
     def __init__(self, backend: Backend, notices: Notices) -> None:
-        self._backend = backend
+        self.backend = backend
         self._notices = notices
         self._sessions = backend.sessions
         self._another: str | None = None
@@ -144,7 +144,11 @@ class SessionCatalog(Closable):
 
     async def append_receipt(self, session: SessionRef, receipt: Receipt) -> None:
         """Keep the record of a turn. Durable on return."""
-        await asyncio.to_thread(lambda: self._receipts(session).append([receipt]))
+        await asyncio.to_thread(self.append_receipt_now, session, receipt)
+
+    def append_receipt_now(self, session: SessionRef, receipt: Receipt) -> None:
+        """Keep the record of a turn; blocking."""
+        self._receipts(session).append([receipt])
 
     async def receipts(self, session: SessionRef) -> list[Receipt]:
         """Return every receipt, oldest first."""
@@ -186,7 +190,7 @@ class SessionCatalog(Closable):
     def blobs(self, session: SessionRef) -> Blobs:
         """Return the attachments of a session. Blocking."""
         self.check_open()
-        return self._backend.place_of(session).blobs(ATTACHMENTS)
+        return self.backend.place_of(session).blobs(ATTACHMENTS)
 
     def ref(self, session_id: str) -> SessionRef:
         """Return how stores are told of the session."""
@@ -195,12 +199,12 @@ class SessionCatalog(Closable):
 
     def turn_lease(self, session: SessionRef) -> Lease:
         """Return the right to take a turn in the session, among all processes."""
-        return self._backend.place_of(session).lease("turn")
+        return self.backend.place_of(session).lease("turn")
 
     async def aclose(self) -> None:
         """Tidy up the catalog's files."""
         await asyncio.to_thread(self._sessions.tidy)
-        await asyncio.to_thread(self._backend.close)
+        await asyncio.to_thread(self.backend.close)
 
     def _publish(self, record: SessionRecord) -> None:
         self._sessions.publish(record)
@@ -221,12 +225,12 @@ class SessionCatalog(Closable):
 
     def _delete(self, record: SessionRecord) -> None:
         self._sessions.delete(record.id)
-        failures = self._backend.lines(FAILURES)
+        failures = self.backend.lines(FAILURES)
         failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
         self._notices.of_session("session.deleted", record)
 
     def _receipts(self, session: SessionRef) -> Lines:
-        return self._backend.place_of(session).lines(receipt_lines.LINES)
+        return self.backend.place_of(session).lines(receipt_lines.LINES)
 
     def _take_back(self, session: SessionRef, at: datetime) -> None:
         given: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from chatbot.stores.backend import Lease
@@ -25,6 +25,8 @@ class TurnOrder:
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
         self.here = LoopsLock()
         """The order within this process alone: for looking, which writes nothing."""
+        self.answering = ""
+        """Row of the message that the turn under way answers."""
         self._lease = lease
         self._patience_s = patience_s
 
@@ -33,9 +35,13 @@ class TurnOrder:
         return self.here.locked()
 
     async def __aenter__(self) -> None:
+        await self.take()
+
+    async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
+        """Take the order, and make the reads of `Store.turn_begun` along with it."""
         await self.here.acquire()
         try:
-            await self._take()
+            await self._take(reads)
         except BaseException:
             self.here.release()
             raise
@@ -43,14 +49,15 @@ class TurnOrder:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.answering = ""
         try:
-            await _to_its_end(self._let_go)
+            await _to_its_end(self.let_go)
         finally:
             self.here.release()
 
-    async def _take(self) -> None:
+    async def _take(self, reads: Callable[[], Sequence[object]]) -> None:
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
-        while not await self._attempt():
+        while not await self._attempt(reads):
             if time.monotonic() > give_up:
                 raise StoreBusy(
                     f"another process has been taking a turn in this session for {self._patience_s:g} s: "
@@ -59,23 +66,24 @@ class TurnOrder:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
-    async def _attempt(self) -> bool:
-        attempt = asyncio.ensure_future(asyncio.to_thread(self._try))
+    async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
+        attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:  # what the thread takes yet would never be given back
             await asyncio.wait([attempt])
-            await _to_its_end(self._let_go)
+            await _to_its_end(self.let_go)
             raise
 
-    def _try(self) -> bool:
+    def _try(self, reads: Sequence[object]) -> bool:
         try:
-            return self._lease.take()
+            return self._lease.take_with(reads)
         except ReadOnlyFolder as error:  # a write will report it
             logger.debug("turns of this session take their order within this process only: %s", error)
             return True
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Give back the lease, if it is held; blocking."""
         try:
             self._lease.release()
         except StoreError as error:  # nobody renews it any more

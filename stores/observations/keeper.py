@@ -27,7 +27,6 @@ from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, 
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
 from chatbot.stores.log import Change, Log, Place, Writing, WrittenByOthers
-from chatbot.stores.moment import Moment, carrying
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
@@ -110,8 +109,6 @@ class Request:
     view: View
     events: Sequence[Event]
     outcomes: list[Outcome] = field(default_factory=list)
-    moment: Moment | None = None
-    """The moment that they are of: what waits in it is written along with them."""
 
 
 class Keeper:
@@ -153,11 +150,10 @@ class Keeper:
 
         Nobody waits for our disk: what is written is the truth for all who read, and is reported once it is durable.
         """
-        with carrying([each.moment for each in requests if each.moment is not None]):
-            try:
-                return self._commit(requests, self._log.hoping())
-            except WrittenByOthers:
-                return self._commit(requests, self._log.locked())
+        try:
+            return self._commit(requests, self._log.hoping())
+        except WrittenByOthers:
+            return self._commit(requests, self._log.locked())
 
     def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
         with right as writing:
@@ -198,7 +194,7 @@ class Keeper:
         """Return the rows that match the terms, ranked by the text index."""
         limit = check_limit(limit)
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             table = self._table
             if "active" not in wanted.statuses or not terms:
                 return []
@@ -209,13 +205,13 @@ class Keeper:
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall under one lock and one look at the files."""
-        with self._lock, self.search.steady(), self._steady():
+        with self._lock, self._steady(view.looked) as is_known, self.search.steady(is_fresh=is_known):
             return without_waiting(gathered(_AtOnce(self), view, question, wanted))
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """Count the visible rows that hold each term, from the text index."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             terms = list(dict.fromkeys(terms))
             found = self.search.holders(terms, self._table.visible(view))
             return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
@@ -223,13 +219,13 @@ class Keeper:
     def corpus(self, view: View) -> Corpus:
         """Return the number and average length of the visible rows."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             return self.search.corpus(self._table.visible(view))
 
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """Score the sessions whose rows hold the terms."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             from chatbot.stores.observations.columns import sessions_about
 
             held = self.search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
@@ -238,7 +234,7 @@ class Keeper:
     def neighbours(self, view: View, ids: Sequence[str], *, reach: int) -> dict[str, dict[str, int]]:
         """Return the rows next to each of these in their session, with their distance."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             table = self._table
             visible = table.visible(view)
             numbers = [number for each in dict.fromkeys(ids) if (number := table.ids.number(each)) is not None]
@@ -252,7 +248,7 @@ class Keeper:
         """Return the rows whose vectors are closest to this one."""
         limit = check_limit(limit)
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             vectors, table = self._vectors(), self._table
             vectors.check(model)
             if "active" not in wanted.statuses:
@@ -268,7 +264,7 @@ class Keeper:
     ) -> dict[str, list[Match]]:
         """For each of these rows the later ones whose vectors are closest to its own."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             vectors, table = self._vectors(), self._table
             vectors.check(model)
             if "active" not in wanted.statuses:
@@ -343,7 +339,7 @@ class Keeper:
     def history(self, view: View, observation_id: str) -> list[Version]:
         """Return the versions of a row, replayed from the log."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             table = self._table
             if table.number_seen(observation_id, view) is None:
                 return []
@@ -365,7 +361,7 @@ class Keeper:
     def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int) -> Changes:
         """Return what happened to visible rows behind a position. Reads no line of any other row."""
         limit = page_limit(limit)
-        with self._lock, self._steady():
+        with self._lock, self._steady(view.looked):
             end = (self._log.position - 1, len(self._table.starts))
             begin = end if after is None else self._key_behind(after, view)
             lines = self._lines_behind(begin, view) if begin < end else []
@@ -400,7 +396,7 @@ class Keeper:
     def resolve(self, view: View, prefix: str, *, limit: int) -> list[str]:
         """Return the ids of visible rows that begin with the prefix, sorted."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             found = sorted(each for each in self._table.numbers if each.startswith(prefix))
             seen = [each for each in found if self._table.number_seen(each, view) is not None]
         return seen[: check_limit(limit)]
@@ -436,7 +432,7 @@ class Keeper:
     def stats(self, view: View) -> Stats:
         """Count the visible rows by status, type and visibility, and the facts."""
         with self._lock:
-            self._catch_up()
+            self._catch_up(view.looked)
             table = self._table
             by_status: Counter[str] = Counter()
             by_type: Counter[str] = Counter()
@@ -569,7 +565,7 @@ class Keeper:
         return list(islice(filter(fits, filter(flags.__getitem__, rows)), limit))
 
     def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
-        self._catch_up()
+        self._catch_up(view.looked)
         return self._table.visible(view, statuses).flags
 
     def rest(self) -> bool:
@@ -583,18 +579,19 @@ class Keeper:
         return True
 
     @contextmanager
-    def _steady(self) -> Iterator[None]:
-        """Look at the files once, so that several questions get one answer. Needs our lock."""
-        self._catch_up()
+    def _steady(self, looked: float) -> Iterator[bool]:
+        """Look at the files once, so that several questions get one answer; yields as `_catch_up`. Needs our lock."""
+        is_known = self._catch_up(looked)
         self._is_steady = True
         try:
-            yield
+            yield is_known
         finally:
             self._is_steady = False
 
-    def _catch_up(self) -> None:
-        if self._is_steady:
-            return
+    def _catch_up(self, looked: float = 0.0) -> bool:
+        """Read what others have written, unless the caller takes what was known at that moment: then return True."""
+        if self._is_steady or (looked and self._is_open and not self._is_closed and self._log.is_known(looked)):
+            return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
         OPEN.used(id(self), self._rest)
@@ -609,6 +606,7 @@ class Keeper:
             event = event_of(line, self._log.name)
             if event is not None:
                 self._fold_safely(event, place)
+        return False
 
     def _key_behind(self, after: Position | ChangeCursor, view: View) -> Key:
         """Return the place behind which a reader goes on."""

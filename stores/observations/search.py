@@ -74,9 +74,12 @@ class TextSearch:
         self.progress: Progress | None = None
 
     @contextmanager
-    def steady(self) -> Iterator[None]:
-        """Look only once for what other processes have published: one answer may take several questions."""
-        self._is_steady, self._is_fresh = True, False
+    def steady(self, *, is_fresh: bool) -> Iterator[None]:
+        """Look only once for what other processes have published: one answer may take several questions.
+
+        Not at all where it is known that they have written nothing.
+        """
+        self._is_steady, self._is_fresh = True, is_fresh
         try:
             yield
         finally:

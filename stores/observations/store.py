@@ -11,20 +11,19 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any, ClassVar
+from typing import Any
 
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.errors import StoreError, UnsafePath
+from chatbot.stores.errors import UnsafePath
 from chatbot.stores.fields import how_many
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
-from chatbot.stores.moment import Moment, may_wait, present_moment, present_moments
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.observations import log, search
 from chatbot.stores.observations.folder_shelf import FolderShelf
@@ -59,9 +58,6 @@ class LoggedObservations(ObservationStore):
     deleted. `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
-    saves_trips: ClassVar[bool] = False
-    """True where a commit takes a round trip, so that one which only counts uses waits for another one."""
-
     def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
@@ -93,37 +89,18 @@ class LoggedObservations(ObservationStore):
         """Append the events to the log; changes that arrive together are committed as a group."""
         if not events:
             return []
-        moment, failed = present_moment(), may_wait()
-        request = Request(view, events, moment=moment)
-        if moment is None:
-            await self._commits.add(request)
-        elif failed is not None and self.saves_trips and all(event.kind == "use" for event in events):
-            moment.put_off((self, ""), (request, failed))
-            return []
-        else:
-            await self._commit_with_uses(request, moment)
+        request = Request(view, events)
+        await self._commits.add(request)
         self._index_soon()
         return request.outcomes
 
-    async def _commit_with_uses(self, request: Request, moment: Moment) -> None:
-        """Commit a request, after the uses that wait in its moment; where it is refused, those are not counted."""
-        uses = moment.waiting((self, ""))
-        try:
-            await self._commits.add(request, after=[use for use, _ in uses])
-        except StoreError as error:
-            for _, failed in uses:
-                failed(error)
-            raise
-
-    def write_waiting(self, _: str) -> None:
-        """Commit the uses that wait in this moment."""
-        uses = [use for moment in present_moments() for use in moment.waiting((self, ""))]
-        try:
-            if uses:
-                self._keeper.commit([use for use, _ in uses])
-        except StoreError as error:
-            for _, failed in uses:
-                failed(error)
+    def commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        """Commit by ourselves, as `commit` does; blocking."""
+        request = Request(view, events)
+        if self._keeper.commit([request]):
+            self._keeper.compact()
+        self._index_soon()
+        return request.outcomes
 
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
         """Read rows by their ids, in a thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from chatbot.stores.backend import Backend, Examination
 from chatbot.stores.errors import StoreError, StoreFailed
@@ -26,6 +26,8 @@ _POOLED = (
 class PostgresBackend(PostgresPlace, Backend):
     """The rows of one identity. Connects when it is first used."""
 
+    saves_trips = True
+
     def __init__(self, address: Address) -> None:
         super().__init__(address, Database.of(address.url))
         self._address = address
@@ -35,6 +37,10 @@ class PostgresBackend(PostgresPlace, Backend):
     def place_of(self, session: SessionRef) -> PostgresPlace:
         """Return the rows of the session as a place."""
         return PostgresPlace(self._address, self.database, session.id)
+
+    def turn_ended(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
+        """Override `Backend`: in one transaction."""
+        return self.database.together(self.identity, writes)
 
     def is_there(self) -> bool:
         """Return whether the database holds the identity."""

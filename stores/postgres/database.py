@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
@@ -22,7 +23,6 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
-from chatbot.stores.moment import Failed, Moment, may_wait, present_moment, present_moments
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.clock_watch import ClockWatch
 from chatbot.stores.postgres.database_connection import (
@@ -70,22 +70,22 @@ class Returns:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A read of an identity that the lease of a turn brings along; `keep` notes its rows in the turn's moment."""
+    """A read of an identity that the lease of a turn brings along; `keep` is given its rows."""
 
     database: Database
     identity: str
     statement: str
     values: dict[str, Any]
-    keep: Callable[[Moment, list[Row]], None]
+    keep: Callable[[list[Row]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A row that is added along with the next operation of its moment; see `Database.add`."""
+    """A row that is added along with the next operation of its thread; see `Database.together`."""
 
     asked: Asked
     again: Callable[[], None]
-    failed: Failed
+    failed: Callable[[StoreError], None]
 
     def try_again(self) -> None:
         """Write it by itself, and tell of a failure."""
@@ -231,20 +231,41 @@ class Database:
     ) -> bool:
         """Add a row to what `begun` was called for; False where it was not, or it is gone. Otherwise as `run`.
 
-        It may wait where that is allowed (`soon`); `again` adds the row in any case, if it turns out that it could not.
+        Within `together` it waits for the next operation; `again` adds the row in any case, where that one fails.
         """
         if (identity, session, name) not in self._begun:
             return False
         values |= {"session": session, "name": name}
-        moment, failed = present_moment(), may_wait()
-        if moment is not None and failed is not None and self.current(identity) is None:
-            moment.put_off((self, identity), Waiting((statement, values), again, failed))
+        if self.current(identity) is None and (waiting := self._put_off.get(identity)) is not None:
+            waiting.append(Waiting((statement, values), again, self._own.failed))
             return True
         return self.run(identity, statement, **values) == 1
 
+    def together(self, identity: str, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
+        """Make these writes of this thread, in one transaction as far as they only add rows; see `Backend`."""
+        failed: list[StoreError | None] = [None] * len(writes)
+        self._put_off[identity] = []
+        try:
+            for number, write in enumerate(writes):
+                self._own.failed = partial(failed.__setitem__, number)
+                try:
+                    write()
+                except StoreError as error:
+                    failed[number] = error
+            self.write_waiting(identity)
+        finally:
+            del self._put_off[identity]
+        return failed
+
     def write_waiting(self, identity: str) -> None:
-        """Make the writes that wait in this moment."""
+        """Make the writes of this thread that wait."""
         self._at_once(identity, [], durable=True, is_safe=True)
+
+    @property
+    def _put_off(self) -> dict[str, list[Waiting]]:
+        """Writes of this thread that wait, of each identity."""
+        waiting: dict[str, list[Waiting]] = self._own.__dict__.setdefault("waiting", {})
+        return waiting
 
     def begun(self, identity: str, session: str, name: str) -> None:
         """Note that there is a row in `chatbot.head` that says where the next one goes."""
@@ -337,7 +358,8 @@ class Database:
             with self._translated():
                 return [_answer(_asked(work._connection, identity, each)) for each in wanted]  # noqa: SLF001
 
-        if waiting := [each for moment in present_moments() for each in moment.waiting((self, identity))]:
+        if waiting := self._put_off.get(identity):
+            self._put_off[identity] = []
             answers = self._along(identity, waiting, wanted, is_safe=is_safe)
             if answers is not None:
                 return answers

@@ -20,7 +20,6 @@ from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers
-from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look, Transaction
@@ -33,8 +32,6 @@ _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
 _AT_A_TIME = 2_000
 _KEPT_LINES = 16_384
 """Lines that are kept in memory, for each is one round trip away."""
-_STATE, _NEW = ".state", ".new"
-"""Names of what a moment knows of a log: generation and size, and the lines behind a position."""
 _ALONE_S = 60.0
 """Who has seen nobody else write for so long appends without a lock."""
 _LOST = -1
@@ -61,6 +58,9 @@ class PostgresLog(Log):
         self._others_at = -_ALONE_S
         """When somebody else was last seen to write here."""
         self._was_read = False
+        self._known_at = 0.0
+        """Until when all that was written is known to be read, and when the end was asked for last."""
+        self._asked_at = 0.0
         self._unsure: threading.Event | None = None
         """Set once it is known whether lines that count as read are there."""
         self._leave = weakref.finalize(self, self._database.leave)
@@ -87,21 +87,9 @@ class PostgresLog(Log):
         return True
 
     def is_replaced(self) -> bool:
-        """Compare the generation in one round trip, which also tells `read_new` where to end.
-
-        Within a moment, once is enough.
-        """
+        """Compare the generation in one round trip, which also tells `read_new` where to end."""
         if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
             unsure.wait()
-        moment = present_moment() if self._writing is None else None  # who writes must know the end
-        if moment is not None and self._generation not in {0, _LOST}:
-            if moment.known(self):
-                self._end = self._position
-                return False
-            generation, end = moment.take((self, _STATE)) or (_LOST, 0)
-            if generation == self._generation:
-                self._end = end
-                return False
         generation, self._end = self._state()
         return self._generation not in {0, generation}
 
@@ -119,8 +107,25 @@ class PostgresLog(Log):
             self._generation, end = self._state()
         yield from self._read_to(end)
         self._was_read = True
-        if (moment := present_moment()) is not None:
-            moment.keep(self, True)  # noqa: FBT003 - that is what is known
+        if self._writing is None:
+            self._known_at = self._asked_at
+
+    def is_known(self, looked: float) -> bool:
+        """Return whether all that was written until then was read. Who writes must know the end."""
+        if self._writing is not None and self._writer == threading.get_ident():
+            return False
+        if (unsure := self._unsure) is not None:
+            unsure.wait()
+        return self._generation not in {0, _LOST} and self._known_at >= looked
+
+    def turn_begun(self, looked: float) -> Look:
+        """Return the read by which a turn finds whether others have written since."""
+
+        def keep(rows: list[Row]) -> None:
+            if _state_in(rows) == (self._generation, self._position):
+                self._known_at = max(self._known_at, looked)
+
+        return Look(self._database, self._identity, statements.JOURNAL_STATE, _HEAD, keep)
 
     def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:
@@ -136,28 +141,8 @@ class PostgresLog(Log):
                 return
 
     def _page(self, end: int) -> list[Row]:
-        """Return the next lines, at most 2,000: those that the lease of the turn brought along, or others."""
-        moment = present_moment()
-        begin, rows = (moment and moment.take((self, _NEW))) or (-1, [])
-        if begin == self._position and len(rows) < _AT_A_TIME:
-            return [row for row in rows if row[0] < end]
+        """Return the next lines, at most 2,000."""
         return self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
-
-    def ahead(self) -> list[Look]:
-        """Return the reads by which a turn finds what others have written since."""
-        begin = self._position
-
-        def keep_state(moment: Moment, rows: list[Row]) -> None:
-            moment.keep((self, _STATE), _state_in(rows))
-
-        def keep_new(moment: Moment, rows: list[Row]) -> None:
-            moment.keep((self, _NEW), (begin, rows))
-
-        new = {"start": begin, "end": 2**62, "limit": _AT_A_TIME if self._generation else 0}
-        return [
-            Look(self._database, self._identity, statements.JOURNAL_STATE, _HEAD, keep_state),
-            Look(self._database, self._identity, statements.READ_EVENTS, new, keep_new),
-        ]
 
     def event_at(self, place: Place) -> Event:
         """Return the event of a cached line, fetched first if it is missing."""
@@ -232,12 +217,14 @@ class PostgresLog(Log):
         starts, lines = zip(*added, strict=True)
         head = {**_HEAD, "generation": self._generation, "before": before, "next": self._position}
         texts = [line.decode() for line in lines]
+        asked_at = time.monotonic()
         written = self._database.run(
             self._identity, statements.ADD_EVENTS_NEXT, **head, starts=list(starts), lines=texts
         )
         if not written:
             self._others_at = time.monotonic()
             raise WrittenByOthers
+        self._known_at = asked_at
 
     def was_written(self) -> bool:
         """Return whether the log has a generation."""
@@ -285,6 +272,7 @@ class PostgresLog(Log):
         """Generation and size; (0, 0) where nothing was ever written."""
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
+        self._asked_at = time.monotonic()
         return _state_in(self._rows(statements.JOURNAL_STATE, **_HEAD))
 
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from chatbot.stores.access import View
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log
@@ -17,13 +19,12 @@ from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.postgres.shelf import PostgresShelf
 from chatbot.stores.records import SessionRef
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.shelf import Shelf
 
 
 class PostgresObservations(LoggedObservations):
     """Keeps observations in `chatbot.event`; see `LoggedObservations`."""
-
-    saves_trips = True
 
     def __init__(self, home: Address, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         self._address = home
@@ -33,9 +34,13 @@ class PostgresObservations(LoggedObservations):
         self._shelves: dict[str, PostgresShelf] = {}
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
-    def ahead(self, session: SessionRef) -> Sequence[Look]:  # noqa: ARG002 - they are of the identity
-        """Override `Store`: what others have written to the log since, and whether they published an index."""
-        return [*self._log.ahead(), *(shelf.ahead() for name, shelf in self._shelves.items() if name != SNAPSHOTS)]
+    def turn_begun(self, session: SessionRef, looked: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
+        """Override `Store`: whether others have written to the log since."""
+        return [self._log.turn_begun(looked)]
+
+    def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
+        """Override `ObservationStore`."""
+        return partial(self.commit_now, view, events)
 
     def open_log(self, home: Address) -> Log:  # noqa: ARG002 - it is open
         """Return the log of the identity in the database."""

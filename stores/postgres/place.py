@@ -17,7 +17,6 @@ from chatbot.stores.backend import Blobs, Document, Lease, Lines, Mark, Pen, Pla
 from chatbot.stores.errors import InvalidValue, MissingFolder, UnsafePath
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.blobs import PostgresBlobs
 from chatbot.stores.postgres.database import Database, Look, Transaction
@@ -228,10 +227,13 @@ class PostgresLease(Lease):
 
     def take(self) -> bool:
         """Take the lease without waiting. A crash of the database loses only leases that it ends anyway."""
+        return self.take_with(())
+
+    def take_with(self, reads: Sequence[object]) -> bool:
+        """Take the lease and make these reads, in one round trip."""
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
-        moment = present_moment()
-        looks = self._looks(moment) if self._place.session else []  # other leases are taken in the midst of a turn
+        looks = self._looks(reads)
         values = {"session": self._place.session, "name": self._name, "holder": self._holder}
         [(is_there, is_taken)], seen = self._place.database.rows_along(
             self._place.identity, take, looks, durable=False, **values, ttl=leases.lapses_after_s
@@ -240,10 +242,8 @@ class PostgresLease(Lease):
             raise self._place.missing()
         if is_taken:
             leases.add(self._place.identity, self._holder)
-            if moment is not None and looks:
-                moment.ahead = ()
-                for look, rows in zip(looks, seen, strict=True):
-                    look.keep(moment, rows)
+            for look, rows in zip(looks, seen, strict=True):
+                look.keep(rows)
         return bool(is_taken)
 
     def release(self) -> None:
@@ -251,12 +251,12 @@ class PostgresLease(Lease):
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
 
-    def _looks(self, moment: Moment | None) -> list[Look]:
-        """Return the reads of this moment that can be made along with taking the lease, and after it."""
+    def _looks(self, reads: Sequence[object]) -> list[Look]:
+        """Return the reads that can be made along with taking the lease, and after it."""
         place = self._place
         return [
             each
-            for each in (moment.ahead if moment is not None else ())
+            for each in reads
             if isinstance(each, Look) and each.database is place.database and each.identity == place.identity
         ]
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidSettings, MissingFolder
 from chatbot.stores.home import Address
-from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.database_connection import Row
@@ -28,16 +27,20 @@ _MOST = 2**62
 _READ_AHEAD = 20
 _MOST_AHEAD = 200
 """Entries that are read with the lease of a turn: so many as turns ask for, and no more than that."""
+_MOST_TURNS = 1_000
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Tail:
-    """The last entries of a transcript, as a moment knows them; `behind`: there may be others before."""
+@dataclass(slots=True)
+class _Seen:
+    """Entries and values that a turn has read at its beginning, with what was appended here since."""
 
-    entries: list[TranscriptEntry]
-    behind: bool
+    looked: float
+    entries: list[TranscriptEntry] = field(default_factory=list)
+    is_part: bool = False
+    """True if there may be earlier entries."""
+    values: dict[str, str] | None = None
 
 
 class PostgresSessionStore(KeyValueStore, TranscriptStore):
@@ -53,16 +56,20 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._database = Database.of(home.url)
         self._leave = weakref.finalize(self, self._database.leave)
         self._most_read = _READ_AHEAD
+        self._turns: dict[str, _Seen] = {}
 
-    def ahead(self, session: SessionRef) -> Sequence[Look]:
+    def turn_begun(self, session: SessionRef, looked: float) -> Sequence[Look]:
         """Override `Store`: as many entries as turns have asked for so far, and the key-values."""
-        limit = self._most_read
+        seen, limit = _Seen(looked), self._most_read
 
-        def keep_entries(moment: Moment, rows: list[Row]) -> None:
-            moment.keep((self, _MESSAGES, session.id), _tail(rows, limit))
+        def keep_entries(rows: list[Row]) -> None:
+            seen.entries, seen.is_part = _entries(rows), len(rows) == limit
+            if len(self._turns) >= _MOST_TURNS:
+                self._turns.clear()
+            self._turns[session.id] = seen
 
-        def keep_values(moment: Moment, rows: list[Row]) -> None:
-            moment.keep((self, _VALUES, session.id), {each.key: each.value for each in map(_key_value, rows)})
+        def keep_values(rows: list[Row]) -> None:
+            seen.values = {each.key: each.value for each in map(_key_value, rows)}
 
         where = {"session": session.id}
         return [
@@ -72,26 +79,20 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         """Return the value of a key."""
-        moment = present_moment()
-        if moment is None:
-            rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
-            return unescaped(rows[0][0]) if rows else None
-        values: dict[str, str] | None = moment.known((self, _VALUES, session.id))
-        if values is None:  # a turn asks for several
-            values = {each.key: each.value for each in await self.kv_entries(session)}
-            moment.keep((self, _VALUES, session.id), values)
-        return values.get(key)
+        if (seen := self._seen(session)) is not None and seen.values is not None:
+            return seen.values.get(key)
+        rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
+        return unescaped(rows[0][0]) if rows else None
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
         """Set a key, durably."""
+        self._turns.pop(session.id, None)
         await asyncio.to_thread(self._set, session, entry)
-        self._wrote(session, _VALUES)
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
         """Delete a key; return False if it did not exist."""
-        is_deleted = bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
-        self._wrote(session, _VALUES)
-        return is_deleted
+        self._turns.pop(session.id, None)
+        return bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         """Return all entries, oldest first."""
@@ -102,21 +103,19 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         """Append the entries, in one round trip."""
         if entries:
             await asyncio.to_thread(self._append, session, entries)
-            self._wrote(session, _MESSAGES, entries)
+
+    def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], None]:
+        """Override `TranscriptStore`."""
+        return partial(self._append, session, entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Return the last `n` entries."""
         if n <= 0:
             return []
-        moment, key = present_moment(), (self, _MESSAGES, session.id)
-        known: _Tail | None = moment.known(key) if moment else None
-        if known is None or (known.behind and len(known.entries) < n):
-            before = known
-            known = _tail(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)), n)
-            if moment is not None and moment.known(key) is before:  # what was added meanwhile may not be in it
-                self._most_read = max(self._most_read, min(n, _MOST_AHEAD))
-                moment.keep(key, known)
-        return known.entries[-n:]
+        if (seen := self._seen(session)) is not None and (len(seen.entries) >= n or not seen.is_part):
+            return seen.entries[-n:]
+        self._most_read = max(self._most_read, min(n, _MOST_AHEAD)) if session.looked else self._most_read
+        return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)))
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
         """Count the entries."""
@@ -130,33 +129,30 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries permanently and return them."""
-        dropped = await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
-        self._wrote(session, _MESSAGES)
-        return dropped
+        self._turns.pop(session.id, None)
+        return await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
 
     async def forget_session(self, session: SessionRef) -> None:
         """Delete what is kept of a session."""
         for statement in (statements.DELETE_MESSAGES, statements.DELETE_VALUES):
             await self._rows(session, statement, id=session.id)
-        self._wrote(session, _MESSAGES)
-        self._wrote(session, _VALUES)
+        self._turns.pop(session.id, None)
 
     async def aclose(self) -> None:
         """Close the store."""
         await asyncio.to_thread(self._leave)
 
-    def _wrote(self, session: SessionRef, what: str, added: Sequence[TranscriptEntry] = ()) -> None:
-        """Bring what is known in this moment up to what we wrote."""
-        moment, key = present_moment(), (self, what, session.id)
-        if moment is not None and added and (known := moment.known(key)) is not None:
-            moment.extend(key, _Tail([*known.entries, *added], behind=known.behind))
-        elif moment is not None:
-            moment.drop(key)
+    def _seen(self, session: SessionRef) -> _Seen | None:
+        """Return what the turn has read that asks; None for who asks anew."""
+        seen = self._turns.get(session.id)
+        return seen if seen is not None and session.looked and seen.looked >= session.looked else None
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         again = partial(self._append_all, session, entries)
         if len(entries) != 1 or not self._added(session, entries[0], again):
             again()
+        if (seen := self._turns.get(session.id)) is not None:
+            seen.entries += entries
 
     def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Append to a transcript that may not have begun."""
@@ -224,8 +220,8 @@ def _head(name: str, count: int) -> dict[str, Any]:
     return {"name": name, "generation": new_generation(), "count": count}
 
 
-def _tail(rows: Sequence[Row], limit: int) -> _Tail:
-    return _Tail([_entry(*row) for row in reversed(rows)], behind=len(rows) == limit)
+def _entries(rows: Sequence[Row]) -> list[TranscriptEntry]:
+    return [_entry(*row) for row in reversed(rows)]
 
 
 def _key_value(row: Row) -> KeyValue:

@@ -9,16 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from chatbot.stores.errors import MissingFolder
-from chatbot.stores.moment import Moment, present_moment
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Look, Transaction
-from chatbot.stores.postgres.database_connection import Row
+from chatbot.stores.postgres.database import Transaction
 from chatbot.stores.postgres.place import PostgresLease, PostgresPlace, new_generation
 from chatbot.stores.shelf import Hands, Piece, Shelf
 
 _WAIT_S = 60.0
 _PAUSE_S = 0.1
-_STAMP = ".stamp"
 
 
 class PostgresShelf(Shelf):
@@ -38,21 +35,8 @@ class PostgresShelf(Shelf):
         self._place.rows(statements.PREPARE_SHELF, name=self._document)
 
     def stamp(self) -> int | None:
-        """Return the version of the list; None if there is none. The first time in a turn, as its lease found it."""
-        moment = present_moment()
-        rows = None if moment is None else moment.take((self, _STAMP))
-        if rows is None:
-            rows = self._rows(statements.SHELF_STAMP)
-        return next((version for (version,) in rows), None)
-
-    def ahead(self) -> Look:
-        """Return the read of `stamp`."""
-
-        def keep(moment: Moment, rows: list[Row]) -> None:
-            moment.keep((self, _STAMP), rows)
-
-        place = self._place
-        return Look(place.database, place.identity, statements.SHELF_STAMP, {"name": self._document}, keep)
+        """Return the version of the list; None if there is none."""
+        return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
 
     def listed(self) -> Any:
         """Return the list, a JSON value; None if there is none."""

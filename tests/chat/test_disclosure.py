@@ -43,7 +43,7 @@ class Generous(Alone):
         if not isinstance(event, PromptSubmit):
             return []
         view = View("full", event.at, frozenset(SENSITIVITIES))
-        rows = await event.session.every(ask=[self._sensitivity])
+        rows = await event.session.every(types=["discovery"], ask=[self._sensitivity])
         self.ids = [row.id for row in rows]
         block = build_block([(row, 1.0) for row in rows], nonce="12345678", view=view, count=estimate_text)
         return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]

@@ -123,11 +123,12 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
         for n in range(8):
             await session.remember(f"A padlock, number {n}", narrative="It hangs on a door. " * 5)
         note = await session.remember("House rules", type="note", narrative=_note(characters))
-        model = ScriptedModel(["Behind the barometer."] * 2)
+        model = ScriptedModel(["In its place."] * 2)
         rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
         chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(tmp_path / "ledger"), clock=clock)
-        for _ in range(1 + (characters > 400)):  # an excerpt is chosen anew for each question
-            receipt = await chat.turn(QUESTION)
+        questions = (QUESTION, "And the barometer of the shed?")
+        for question in questions[: 1 + (characters > 400)]:  # an excerpt is chosen anew for each
+            receipt = await chat.turn(question)
             assert NEEDLE in "\n".join(message.content for message in model.prompts[-1])
             assert note.id in receipt.memory["injected"]
             assert receipt.memory.get("excerpts", []) == [note.id] * (characters > 400)

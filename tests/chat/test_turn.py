@@ -15,6 +15,7 @@ from chatbot.errors import BudgetExceeded, ContextTooLong, ProviderFailed, RateL
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
+from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import InvalidValue, StoreFailed
 from chatbot.tools import Tool, Toolbox
 from tests.patience import PATIENCE_S
@@ -385,7 +386,7 @@ async def test_no_reply_is_saved_to_a_message_that_was_not(
         monkeypatch.undo()  # it is back for the reply
         raise StoreFailed("no PostgreSQL answers there")
 
-    monkeypatch.setattr(SessionHandle, "transcript_extend", away)
+    monkeypatch.setattr(BasicSessionStore, "transcript_append", away)
     receipt = await _chat(ScriptedModel(["still here"]), session, memory_home).turn("hello")
     assert receipt.reply == "still here"
     assert any("could not be saved" in notice for notice in receipt.notices)

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -14,22 +16,22 @@ import pytest
 
 from chatbot.hooks.hooks import Bus
 from chatbot.memory import MemorySystem
+from chatbot.memory import handle as session_handle
 from chatbot.messages import TextDelta
 from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.stores import moment
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.moment import one_moment
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
 from tests.command import project
+from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
-MOST = {"How are you?": 3, "Where do they live?": 4, "Ada has sold honey on the market since May": 4}
+MOST = {"How are you?": 4, "Where do they live?": 5, "Ada has sold honey on the market since May": 5}
 """Of a warm turn by its text; all but the first are remembered; the last counts a use of what it was reminded of."""
 
 
@@ -94,11 +96,12 @@ async def test_a_warm_turn_takes_few_round_trips(
         for each in ("I keep bees", "They live in the garden"):
             await chat.turn(each)
         trips.count = 0
+        monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
 
         def take_long(event: object) -> None:
             """As with a model that takes its time: what was read before its reply is out of date after."""
             if isinstance(event, TextDelta):
-                monkeypatch.setattr(moment, "LONGEST_S", 0.0)
+                monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", 0.0)
 
         receipt = await chat.turn(text, take_long)
         assert text in receipt.reply
@@ -107,16 +110,21 @@ async def test_a_warm_turn_takes_few_round_trips(
         assert bool(receipt.memory["injected"]) == text.startswith("Ada")
 
 
-async def test_within_a_moment_others_are_looked_at_once_and_own_writes_are_seen(tmp_path: Path) -> None:
+async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
-        mine, theirs = one.memories("chat"), other.memories("chat")
+        mine = await one.create_session(("basic_session", "observations"), "chat")
+        theirs = other.memories("chat")
         await mine.remember("a hive in the garden")
-        with one_moment():
+        async with mine.turn_begun():
             assert len(await mine.search("hive")) == 1
             await theirs.remember("a hive in the yard")
             assert len(await mine.search("hive")) == 1
-            await mine.remember("a hive in the park")  # which is written behind theirs
+            assert len(await one.memories("chat").search("hive")) == 2  # who takes no turn looks anew
+            await mine.remember("a hive in the park")
             assert len(await mine.search("hive")) == 3
         assert len(await mine.search("hive")) == len(await theirs.search("hive")) == 3
 
@@ -198,23 +206,19 @@ async def test_what_goes_along_with_a_write_that_fails_is_kept_and_that_failure_
     backend.close()
 
 
-async def test_reads_that_came_with_the_lease_of_a_turn_do_not_come_again_with_another_lease(tmp_path: Path) -> None:
+async def test_what_a_turn_has_read_is_for_its_own_reads_alone(tmp_path: Path) -> None:
     backend, store = open_backend(tmp_path), PostgresSessionStore(address(tmp_path))
     begun = record(1)
     session = backend.sessions.begin(begun)
     backend.sessions.publish(begun)
-    place = backend.place_of(session)
-    turn, other = place.lease("turn"), place.lease("other")
-    with one_moment(store.ahead(session)):
-        assert turn.take()
-        entry = TranscriptEntry("user", "I keep bees", begun.created_at)
-        await store.transcript_append(session, [entry])
-        await PostgresSessionStore(address(tmp_path)).transcript_append(session, [entry])
-        assert other.take()
-        assert await store.transcript_read_last(session, 20) == [entry]
+    lease, looked = backend.place_of(session).lease("turn"), time.monotonic()
+    assert lease.take_with(store.turn_begun(session, looked))
+    entry = TranscriptEntry("user", "I keep bees", begun.created_at)
+    await store.transcript_append(session, [entry])
+    await PostgresSessionStore(address(tmp_path)).transcript_append(session, [entry])
+    assert await store.transcript_read_last(replace(session, looked=looked), 20) == [entry]
     assert len(await store.transcript_read_last(session, 20)) == 2
-    other.release()
-    turn.release()
+    lease.release()
     await store.aclose()
     backend.close()
 

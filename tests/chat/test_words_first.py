@@ -1,0 +1,290 @@
+"""What a person says is remembered before it is answered: a turn may fail, be stopped or be killed at any step."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from array import array
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat import Chat, Rules
+from chatbot.chat.ledger import Ledger
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.errors import ModelError, ModelTimeout, ProviderFailed
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.messages import Delta, TextDelta, ToolCall, Usage
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.observation import Observation
+from tests.command import project
+from tests.patience import PATIENCE_S
+from tests.postgres import address
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
+SAID = "My sister Ingrid keeps a heron in Tromsø"
+ASKED = "Which bird does Ingrid keep in Tromsø?"
+ROOT = Path(__file__).parents[2]
+STOPS = '''
+import asyncio, sys
+from pathlib import Path
+from chatbot.hooks import Hook
+from chatbot.messages import TextDelta, ToolCallDelta
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.tools.function import FunctionTool
+
+async def stop(step):
+    """Say that this step was reached, and wait for the end, if it is the one to die at."""
+    if step == sys.argv[1]:
+        print(step, flush=True)
+        await asyncio.Event().wait()
+
+class Recalling(Hook):
+    topics = ("prompt:submit",)
+    async def handle(self, event):
+        await stop("recall")
+
+class Keeping(Hook):
+    topics = ("turn:end",)
+    async def handle(self, event):
+        await stop("keep")
+
+async def look_up() -> str:
+    """Look something up."""
+    await stop("tools")
+    return "a heron"
+
+async def asking():
+    await stop("ask")
+    yield ToolCallDelta(0, "call_1", "look_up", "{}")
+
+async def replying():
+    yield TextDelta("How ")
+    await stop("reply")
+    yield TextDelta("nice")
+
+async def main():
+    model = ScriptedModel([asking, replying])
+    options = Options(config=Path(sys.argv[2]), identity=sys.argv[3])
+    async with Runtime(options, model=model, tools=(FunctionTool(look_up),)) as runtime:
+        await runtime.chat(await runtime.new_session()).turn(sys.argv[4])
+
+if __name__ == "__main__":
+    asyncio.run(main())
+'''
+STEPS = ("recall", "ask", "tools", "reply", "keep")
+
+
+@pytest.fixture(params=["files", "postgres"])
+def runtime_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Runtime]:
+    """Open the same identity again and again, with a model of these replies."""
+    options = _options(request, request.param, tmp_path)
+    return lambda *replies, **given: Runtime(options, model=ScriptedModel(replies), **given)
+
+
+def _options(request: pytest.FixtureRequest, engine: str, folder: Path, tables: str = "") -> Options:
+    name, storage = "ada", ""
+    if engine == "postgres":
+        request.getfixturevalue("postgres")
+        name, storage = address(folder).identity, f'[storage]\nurl = "{address(folder).url}"\n'
+    stores = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+    project(f'[model]\nname = "scripted"\n[embedding]\nmodel = ""\n{stores}{storage}{tables}', name)
+    return Options(config=Path.cwd() / "config.toml", identity=name)
+
+
+async def new(runtime: Runtime) -> SessionHandle:
+    session = await runtime.new_session()
+    assert session is not None
+    return session
+
+
+async def exchanges(runtime: Runtime) -> list[tuple[str, str]]:
+    rows = await runtime.memory.memories("chat").every(types=["exchange"])
+    return [(row.user_text, row.assistant_text) for row in rows]
+
+
+async def asked_in_the_next_session(runtime: Runtime) -> Observation:
+    """The one row that is recalled for a question about what was said."""
+    async with runtime:
+        session = await new(runtime)
+        receipt = await runtime.chat(session).turn(ASKED)
+        [row] = await session.get(receipt.memory["injected"], count_use=False)
+    return row
+
+
+async def _asked_by(options: Options) -> Observation:
+    return await asked_in_the_next_session(Runtime(options, model=ScriptedModel(["A heron."])))
+
+
+@pytest.mark.parametrize("error", [ProviderFailed("broken"), ModelTimeout("too slow")])
+async def test_what_was_said_is_known_after_a_turn_that_failed(
+    error: ModelError, runtime_of: Callable[..., Runtime]
+) -> None:
+    async with runtime_of(error) as runtime:
+        session = await new(runtime)
+        with pytest.raises(type(error)):
+            await runtime.chat(session).turn(SAID)
+        [receipt] = await session.receipts()
+    row = await asked_in_the_next_session(runtime_of("A heron."))
+    assert (row.id, row.user_text, row.assistant_text) == (receipt["remembered"], SAID, "")
+
+
+async def test_what_was_said_is_known_after_a_turn_that_was_stopped(runtime_of: Callable[..., Runtime]) -> None:
+    begun = asyncio.Event()
+
+    async def endless() -> AsyncIterator[Delta]:
+        begun.set()
+        await asyncio.Event().wait()
+        yield TextDelta("never")
+
+    async with runtime_of(endless) as runtime:
+        turn = asyncio.create_task(runtime.chat(await new(runtime)).turn(SAID))
+        async with asyncio.timeout(PATIENCE_S):
+            await begun.wait()
+            turn.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await turn
+    row = await asked_in_the_next_session(runtime_of("A heron."))
+    assert (row.user_text, row.assistant_text) == (SAID, "")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("engine", ["files", "postgres"])
+def test_what_was_said_is_known_after_a_kill_at_any_step(
+    engine: str, step: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    hooks = "".join(f'[hooks."stops:{name}"]\ntimeout_s = 600\n' for name in ("Recalling", "Keeping"))
+    options = _options(request, engine, tmp_path, hooks)
+    Path("stops.py").write_text(STOPS, encoding="utf-8")
+    command = [sys.executable, "stops.py", step, str(options.config), str(options.identity), SAID]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:
+        try:
+            assert child.stdout is not None
+            readable, _, _ = select.select([child.stdout], [], [], PATIENCE_S)
+            assert readable
+            assert child.stdout.readline().decode().strip() == step
+        finally:
+            child.send_signal(signal.SIGKILL)
+    options = _options(request, engine, tmp_path)
+    row = asyncio.run(_asked_by(options))
+    assert (row.user_text, row.assistant_text) == (SAID, "How nice" if step == "keep" else "")
+
+
+async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtime_of: Callable[..., Runtime]) -> None:
+    async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
+        chat = runtime.chat(await new(runtime))
+        with pytest.raises(ProviderFailed):
+            await chat.turn(SAID)
+        assert await exchanges(runtime) == [(SAID, "")]
+        receipt = await chat.turn(SAID)
+        [row] = await runtime.memory.memories("chat").every(types=["exchange"])
+        assert (row.id, row.user_text, row.assistant_text) == (receipt.remembered, SAID, "How nice.")
+        assert await chat.take_back()  # the words stay, for the turn that failed is still in the transcript
+        assert await exchanges(runtime) == [(SAID, "")]
+        assert await chat.take_back()
+        assert await exchanges(runtime) == []
+
+
+async def test_a_retry_at_a_door_takes_the_failed_turn_back_first(runtime_of: Callable[..., Runtime]) -> None:
+    async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
+        chat = runtime.chat(await new(runtime))
+        with pytest.raises(ProviderFailed):
+            await chat.turn(SAID)
+        [entry, _] = await chat.take_back(to_ask_again=True)
+        await chat.turn(f"{entry.content}, in short")
+        assert await exchanges(runtime) == [(f"{SAID}, in short", "How nice.")]
+
+
+async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable[..., Runtime]) -> None:
+    async with runtime_of("How nice.") as runtime:
+        first = await runtime.chat(await new(runtime)).turn(SAID)
+        again = await runtime.chat(await new(runtime)).turn(SAID)
+        [row] = await runtime.memory.memories("chat").every(types=["exchange"])
+        assert first.remembered == again.remembered == row.id
+        assert row.mention_count == 1
+
+
+async def test_words_that_are_forgotten_while_they_are_answered_stay_forgotten(
+    runtime_of: Callable[..., Runtime],
+) -> None:
+    async def forgetting() -> AsyncIterator[Delta]:
+        memory = runtime.memory.memories("chat")
+        await memory.purge(*[row.id for row in await memory.every(types=["exchange"])])
+        yield TextDelta("Gone.")
+
+    async with runtime_of(forgetting) as runtime:
+        receipt = await runtime.chat(await new(runtime)).turn(SAID)
+        assert (receipt.reply, receipt.remembered, receipt.notices) == ("Gone.", None, [])
+        assert await exchanges(runtime) == []
+
+
+@pytest.mark.parametrize("how", ["ephemeral", "no stores", "no memory", "switched off"])
+async def test_a_turn_that_fails_leaves_nothing_where_nothing_is_kept(how: str, tmp_path: Path) -> None:
+    memory = {"no stores": [], "no memory": ["basic_session"]}.get(how, ["basic_session", "observations"])
+    off = "[hooks.exchange]\nenabled = false\n" if how == "switched off" else ""
+    project(f'[model]\nname = "scripted"\n[embedding]\nmodel = ""\n[agents.chat]\nmemory = {memory}\n{off}')
+    async with Runtime(
+        Options(identity="ada", ephemeral=how == "ephemeral"), model=ScriptedModel([ProviderFailed("broken")])
+    ) as runtime:
+        with pytest.raises(ProviderFailed):
+            await runtime.chat(await runtime.new_session()).turn(SAID)
+    kept = {path.name for path in Path("identities").rglob("*") if path.is_file() and b"heron" in path.read_bytes()}
+    assert kept == (set() if how in {"ephemeral", "no stores"} else kept - {"observations.jsonl"})
+
+
+async def test_a_message_is_neither_recalled_for_itself_nor_found_by_its_own_tools(
+    runtime_of: Callable[..., Runtime],
+) -> None:
+    call = ToolCall("call_1", "memory_search", '{"query": "heron"}')
+    async with runtime_of(call, "Nothing yet.") as runtime:
+        receipt = await runtime.chat(await new(runtime)).turn(SAID)
+        assert receipt.memory["considered"] == []
+        assert isinstance(runtime.model, ScriptedModel)
+        assert '"hits":[]' in runtime.model.prompts[-1][-1].content
+        assert await runtime.memory.memories("chat").search("heron")
+
+
+class Judge(Embedder):
+    """Judges by the first word, and keeps what it was asked."""
+
+    name, sends_away, dimension = "judge", False, 2
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        return EmbeddingResult([array("f", (1.0, 0.0)) for _ in texts], Usage())
+
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        self.judged += texts
+        return [
+            Judgement(not text.startswith("My"), text.startswith("My"), 0, (), {"needs_memory": 0.5}) for text in texts
+        ]
+
+
+async def test_a_message_is_judged_once_and_a_question_is_kept_for_its_reply_alone(memory_home: Path) -> None:
+    judge = Judge()
+    async with MemorySystem(memory_home, embedder=judge) as memory:
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
+        model = ScriptedModel([ProviderFailed("broken"), "How nice.", ProviderFailed("broken"), "A heron."])
+        chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(memory_home))
+        for text in (SAID, ASKED):
+            with pytest.raises(ProviderFailed):
+                await chat.turn(text)
+            kept = [row.user_text for row in await session.every(types=["exchange"])]
+            assert kept == [SAID]
+            await chat.turn(text)
+        assert judge.judged == [SAID, ASKED]
+        assert {row.user_text: row.assistant_text for row in await session.every(types=["exchange"])} == {
+            SAID: "How nice.",
+            ASKED: "A heron.",
+        }

@@ -1,0 +1,17 @@
+"""The way of one message through the product gets shorter, and never longer; `benchmarks/way.py` shows it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from way import walked
+
+MODULES, CHANGES = 150, 3_210
+"""What one `chatbot ask` goes through today; lower them whenever it takes less. The goal is 120 and 2,500."""
+
+
+def test_a_message_goes_through_no_more_modules_than_yesterday() -> None:
+    found = walked()
+    assert len(found) <= MODULES, sorted(found)
+    assert sum(changes for _, changes in found.values()) <= CHANGES
