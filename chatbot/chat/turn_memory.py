@@ -23,7 +23,7 @@ from chatbot.messages import without_blocks
 from chatbot.models.failures import Disclosure
 from chatbot.models.model import estimate_text
 from chatbot.redaction import redact, redact_all
-from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.access import SENSITIVITIES, Guard, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
@@ -317,8 +317,9 @@ class TurnMemory:
         if outcome.error is not None:
             return None
         with observed(scope.observer), span("memory", operation="keep_reply"):
-            if outcome.kind == "exact_dup":  # the same was said and answered before, which is mentioned now
-                await scope.store.purge(scope.acting(), [row])
+            if outcome.kind == "exact_dup" and outcome.row:  # the same was said and answered before, and has a mention
+                erased = await scope.store.purge(scope.acting(SENSITIVITIES), [row])
+                await scope.gone({row: Guard.of(outcome.row)}, erased)
             elif scope.meaning is not None:
                 scope.meaning.begin()
             scope.changed("update", [outcome.id])
