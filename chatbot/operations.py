@@ -337,7 +337,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
 
     Whatever their status.
     """
-    return [await _any_status(context, each, ask) for each in ids]
+    return [await context.memories.row(each, ask=("public", *ask)) for each in ids]
 
 
 @reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
@@ -1145,11 +1145,6 @@ def place_of(cursor: str) -> tuple[datetime, str]:
         return moment(int(at)), session_id
     except ValueError:
         raise NoSuchPage(cursor) from None
-
-
-async def _any_status(context: Context, observation_id: str, ask: Sequence[Sensitivity]) -> Observation:
-    line = await context.memories.history(observation_id, ask=("public", *ask))
-    return next(version.observation for version in line if version.observation.id == observation_id)
 
 
 def _name_key(person: Person) -> str:

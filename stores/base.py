@@ -188,8 +188,11 @@ class ObservationStore(Store):
         """
 
     @abstractmethod
-    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """The current observations of these ids, in the order asked for; missing ones are left out."""
+    async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
+        """The observations of these ids, in the order asked for; missing ones are left out.
+
+        Only current ones, or, with `current` false, those of any status.
+        """
 
     @abstractmethod
     async def find(

@@ -114,10 +114,10 @@ class InMemoryObservations(ObservationStore):
             self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
         return outcomes
 
-    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+    async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
         """Return the visible rows with these ids, in the order asked."""
-        current = {row.id: row for row in self._current(view)}
-        return self._shown([current[each] for each in ids if each in current], view)
+        rows = [self._rows[each] for each in ids if each in self._rows and may_see(self._rows[each], view)]
+        return self._shown([row for row in rows if row.is_current(view.now) or not current], view)
 
     async def find(
         self,

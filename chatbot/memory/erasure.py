@@ -192,13 +192,7 @@ async def turns_told(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
 
 async def _named(scope: Scope, target: Target) -> list[Observation]:
     view = scope.view(SENSITIVITIES)
-    lines = [await scope.store.history(view, each) for each in target.ids]
-    rows = [
-        version.observation
-        for each, line in zip(target.ids, lines, strict=True)
-        for version in line
-        if version.observation.id == each
-    ]
+    rows = await scope.store.get(view, target.ids, current=False) if target.ids else []
     for wanted in await _filters(scope, target):
         rows += await scope.rows(wanted, view=view)
     return [row for row in rows if target.source is None or is_from(row, target.source)]

@@ -93,7 +93,7 @@ class Facts(ScopedOperations):
         scope = self._scope()
         scope.check("erase")
         unknown = UnknownObservation(f"no fact has the id {fact_id}")
-        if await scope.store.history(scope.acting(SENSITIVITIES), fact_id):
+        if await scope.store.get(scope.acting(SENSITIVITIES), [fact_id], current=False):
             raise unknown  # it is an observation
         try:
             await erase(scope, Target(ids=(fact_id,)))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry, format_time
 
 if TYPE_CHECKING:
@@ -32,16 +31,10 @@ async def _gone(session: SessionHandle, ids: Collection[str]) -> list[str]:
     """Return the ids whose observations were forgotten or erased; archived ones are kept."""
     if not ids:
         return []
-    there = {row.id for row in await session.get(list(ids), ask=SENSITIVITIES, count_use=False)}
-    return [each for each in ids if each not in there and not await _is_kept(session, each)]
-
-
-async def _is_kept(session: SessionHandle, observation_id: str) -> bool:
-    try:
-        line = await session.history(observation_id, ask=SENSITIVITIES)
-    except UnknownObservation:
-        return False
-    return any(each.observation.id == observation_id and each.observation.status != "deleted" for each in line)
+    scope = session.memory.scope
+    rows = await scope.store.get(scope.view(SENSITIVITIES), list(ids), current=False)
+    there = {row.id for row in rows if row.status != "deleted"}
+    return [each for each in ids if each not in there]
 
 
 def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:

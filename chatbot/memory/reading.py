@@ -271,6 +271,14 @@ class MemoryReads(ScopedOperations):
             await self.note_use([row.id for row in rows])
         return rows
 
+    async def row(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> Observation:
+        """Return an observation in full, whatever its status; it counts as no use. Raises `UnknownObservation`."""
+        scope = self._scope()
+        rows = await scope.store.get(scope.view(ask), [observation_id], current=False)
+        if not rows:
+            raise UnknownObservation(f"no memory has the id {observation_id}")
+        return rows[0]
+
     @takes(Listing, _NO_FILTER)
     async def list_observations(self, asked: Listing) -> Page:
         """A page of observations by time; the parameters are those of `Listing` and of `Filter`."""

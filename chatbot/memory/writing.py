@@ -221,9 +221,7 @@ class MemoryWrites(ScopedOperations):
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
         """Return the observations with these ids, whatever their status, that the caller may name."""
         scope = self._scope()
-        lines = [await scope.store.history(scope.acting(SENSITIVITIES), each) for each in ids]
-        return [version.observation for each, line in zip(ids, lines, strict=True) for version in line
-                if version.observation.id == each]  # fmt: skip
+        return await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
 
     async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
         scope = self._scope()

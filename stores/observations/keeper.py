@@ -172,12 +172,13 @@ class Keeper:
             writing.sync()
         return is_due
 
-    def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+    def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
         """Return the visible rows with these ids from the table, in the order asked."""
         with self._lock:
-            flags = self._seen(view)
-            numbers = [number for each in ids if (number := self._table.ids.number(each)) is not None]
-            return self._rows([number for number in numbers if flags[number]], view)
+            self._catch_up()
+            numbers = [number for each in ids if (number := self._table.number_seen(each, view)) is not None]
+            is_current = self._table.is_current
+            return self._rows([each for each in numbers if not current or is_current(each, view.now)], view)
 
     def find(self, view: View, wanted: Filter, *, order: Order, ascending: bool, limit: int, after: str | None) -> Page:
         """Return one page of the rows that fit, in the given order."""

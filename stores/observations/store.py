@@ -125,9 +125,9 @@ class LoggedObservations(ObservationStore):
             for _, failed in uses:
                 failed(error)
 
-    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+    async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
         """Read rows by their ids, in a thread."""
-        return await asyncio.to_thread(self._keeper.get, view, ids)
+        return await asyncio.to_thread(self._keeper.get, view, ids, current=current)
 
     async def find(
         self,

@@ -94,6 +94,8 @@ class ObservationStoreContract:
             await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[2],))])
             found = await store.get(OWNER, [IDS[3], IDS[9], IDS[2], IDS[1]])
             assert [row.id for row in found] == [IDS[3], IDS[1]]
+            every = await store.get(OWNER, [IDS[3], IDS[9], IDS[2]], current=False)
+            assert [(row.id, row.status) for row in every] == [(IDS[3], "active"), (IDS[2], "deleted")]
 
         self.run(tmp_path, check)
 
@@ -376,7 +378,9 @@ class ObservationStoreContract:
                 shown = {name for name, ids in found.items() if hidden.id in ids}
                 is_current = status == "active"
                 wanted = (
-                    set(found) if is_current else found.keys() & {"history", "resolve", "changes", f"find {status}"}
+                    set(found)
+                    if is_current
+                    else found.keys() & {"get any", "history", "resolve", "changes", f"find {status}"}
                 )
                 if is_current:
                     wanted -= {f"find {other}" for other in STATUSES if other != "active"}
@@ -1045,6 +1049,7 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
     word = terms(row.title)
     found = {
         "get": {each.id for each in await store.get(view, [row.id])},
+        "get any": {each.id for each in await store.get(view, [row.id], current=False)},
         "match": {each.id for each in await store.match(view, word, Filter())},
     }
     for status in STATUSES:

@@ -71,6 +71,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "recall": ("read", "read", lambda p: p.memories.recall("well")),
     "like": ("read", "read", lambda p: p.memories.like([("well", Filter())])),
     "get": ("read", "read", lambda p: p.memories.get([p.row])),
+    "row": ("read", "read", lambda p: p.memories.row(p.row)),
     "list_observations": ("read", "read", lambda p: p.memories.list_observations()),
     "timeline": ("read", "read", lambda p: p.memories.timeline(p.row)),
     "history": ("read", "read", lambda p: p.memories.history(p.row)),

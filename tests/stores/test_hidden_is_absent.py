@@ -143,6 +143,7 @@ READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "every": lambda memories, _: memories.every(ask=ASK, statuses=STATUSES),
     "timeline": lambda memories, each: memories.timeline(each, ask=ASK),
     "history": lambda memories, each: memories.history(each, ask=ASK),
+    "row": lambda memories, each: memories.row(each, ask=ASK),
     "resolve": lambda memories, each: memories.resolve(each[:-1], ask=ASK),
     "stats": lambda memories, _: memories.stats(ask=ASK),
     "vector_stats": lambda memories, _: memories.vector_stats(ask=ASK),

@@ -163,7 +163,9 @@ async def zoo(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Z
 
 
 async def _get(zoo: Zoo, view: View) -> None:
-    assert {row.id for row in await zoo.store.get(view, [row.id for row in zoo.rows])} == zoo.seen(view, ["active"])
+    ids = [row.id for row in zoo.rows]
+    assert {row.id for row in await zoo.store.get(view, ids)} == zoo.seen(view, ["active"])
+    assert {row.id for row in await zoo.store.get(view, ids, current=False)} == zoo.seen(view)
 
 
 async def _find(zoo: Zoo, view: View) -> None:
@@ -497,24 +499,28 @@ async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[s
         row.id for each in anchors for row in await memories.timeline(each, before=1000, after=1000, ask=ask)
     }
     found["history"] = set()
+    found["row"] = set()
     found["resolve"] = set()
     for row in zoo.rows:
         if row.status != "active" and row.id in zoo.seen(view):
             continue
         try:
             found["resolve"].add(await memories.resolve(row.id, ask=ask))
+            found["row"].add((await memories.row(row.id, ask=ask)).id)
             found["history"] |= {version.observation.id for version in await memories.history(row.id, ask=ask)}
         except UnknownObservation:
             with pytest.raises(UnknownObservation):
                 await memories.timeline(row.id, ask=ask)
             with pytest.raises(UnknownObservation):
                 await memories.history(row.id, ask=ask)
+            with pytest.raises(UnknownObservation):
+                await memories.row(row.id, ask=ask)
     return found | await _lines(zoo, memories, view)
 
 
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
-    "startup_tasks", "timeline", "history", "resolve", "recall",
+    "startup_tasks", "timeline", "history", "resolve", "recall", "row",
     "search_batch", "every", "like", "vector_stats",
     "facets", "profile", "profile_for", "profile_proposals", "profile_history",
 }  # fmt: skip

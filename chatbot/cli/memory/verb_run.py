@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Progress
 
 T = TypeVar("T")
@@ -76,11 +75,6 @@ class VerbRun:
         if found:
             raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
         raise UnknownObservation(f"no fact has the id {prefix!r}")
-
-    async def row(self, observation_id: str, *, ask: Collection[Sensitivity] = SENSITIVITIES) -> Observation:
-        """An observation, whatever its status. Raises `UnknownObservation`."""
-        line = await self.memories.history(observation_id, ask=ask)
-        return next(version.observation for version in line if version.observation.id == observation_id)
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
