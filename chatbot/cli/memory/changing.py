@@ -169,7 +169,7 @@ async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[s
     given: dict[str, Any] = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
     ids = []
     for each in given["ids"]:
-        status = status_now(await run.row(each), datetime.now(UTC))
+        status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))
         if fits(status):
             ids.append(each)
         else:
