@@ -76,7 +76,6 @@ class Context:
     system: MemorySystem | None
     """Issuer of sessions; None where sessions are out of reach."""
     agent: str = ""
-    clearance: Clearance = "full"
     any_agent: bool = True
     """True if sessions of other agents are open too."""
     writer: str = "user"
@@ -110,9 +109,7 @@ class Context:
             return self.own
         hidden = (SessionNotFound,) if self.any_agent else (SessionNotFound, SessionExpired, WrongAgent)
         try:
-            return await self.sessions.load_session(
-                session_id, self.agent, any_agent=self.any_agent, clearance=self.clearance
-            )
+            return await self.sessions.load_session(session_id, self.agent, any_agent=self.any_agent)
         except hidden:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
             raise SessionNotFound(f"no session has the id {shown}") from None
@@ -894,11 +891,11 @@ async def list_sessions(
     chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
     try:
         page = replace(chosen, behind=place_of(cursor)[1] if cursor else None)
-        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+        records = await context.sessions.choose_sessions(page)
     except SessionNotFound:  # deleted since the page before
         last = place_of(str(cursor))[0]
         page = replace(chosen, before=min(last, chosen.before or last))
-        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+        records = await context.sessions.choose_sessions(page)
     end = limit or len(records)
     return ListPage(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
 
@@ -930,7 +927,6 @@ async def search_sessions(
     found = await context.sessions.search_sessions(
         query,
         limit=end + 1,
-        clearance=context.clearance,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
         exclude=[context.own.id] if context.own else [],
         progress=context.progress,
@@ -1010,10 +1006,7 @@ async def begin_session(context: Context, *, title: _Title = "") -> SessionRecor
     """
     if not context.store_types:
         raise UnsupportedOperation(f"the agent {context.agent!r} keeps no sessions: it has no stores")
-    session = await context.sessions.create_session(
-        context.store_types, context.agent, title=title, clearance=context.clearance
-    )
-    return session.record
+    return (await context.sessions.create_session(context.store_types, context.agent, title=title)).record
 
 
 @reads(http="GET /v1/sessions/{session_id}")

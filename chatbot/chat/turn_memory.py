@@ -147,7 +147,7 @@ class TurnMemory:
         """Return the memory of that conversation, or None where nothing is remembered."""
         if session is None or not session.supports(ObservationStore):
             return None
-        return cls(session, settings, clock, session)
+        return cls(session.memory, settings, clock, session)
 
     async def recall(
         self,
@@ -287,7 +287,7 @@ class TurnMemory:
         Rows that another principal wrote stay.
         """
         memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
-        session_id, own = memory.scope.session_id, memory.scope.principal
+        session_id, own = memory.scope.session_id, memory.caller.principal
         self.before = PromptMemory()
         if session_id is None:
             return

@@ -84,9 +84,7 @@ class Prompts:
         return [person.name for person in people if person.name.casefold().startswith(typed)]
 
     async def _sessions(self, typed: str) -> list[str]:
-        records = await self._context.sessions.list_sessions(
-            self._context.agent, limit=_LOOKED_AT, clearance=self._context.clearance
-        )
+        records = await self._context.sessions.list_sessions(self._context.agent, limit=_LOOKED_AT)
         return [each.id for each in records if _fits(typed, each.id, each.title)]
 
     async def _memories(self, typed: str) -> list[str]:

@@ -58,7 +58,6 @@ class Resources:
             self._context.agent,
             limit=PAGE + 1,
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
-            clearance=self._context.clearance,
         )
         if not records:
             return await self._memories_from(None)

@@ -27,7 +27,7 @@ from chatbot.mcp.resources import JSON, TEMPLATES, Resources
 from chatbot.memory import MemorySystem
 from chatbot.operation import Operation, OperationTable
 from chatbot.operations import OPERATIONS
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.stores.access import TOOL_RIGHTS
 from chatbot.stores.errors import (
     AccessDenied,
@@ -102,11 +102,11 @@ class _Surface:
         self._table = table
         self._operations = {each.tool: each for each in table if each.tool}
         self._agent = agent
-        self._seen: OrderedDict[Caller | None, _Offer] = OrderedDict()
+        self._seen: OrderedDict[ServerCaller | None, _Offer] = OrderedDict()
 
     def _for(self, context: Context) -> _Offer:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
-        caller: Caller | None = context.request.state.caller if context.request else None
+        caller: ServerCaller | None = context.request.state.caller if context.request else None
         if caller not in self._seen:
             self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent, self._table)
         self._seen.move_to_end(caller)
@@ -153,7 +153,7 @@ class _Surface:
         return types.CompleteResult(completion=await _or_refused(self._for(context).prompts.complete(asked)))
 
 
-def _memory_for(memory: MemorySystem, caller: Caller | None) -> MemorySystem:
+def _memory_for(memory: MemorySystem, caller: ServerCaller | None) -> MemorySystem:
     return memory.cleared_for(rights=TOOL_RIGHTS) if caller is None else caller.memory_of(memory, TOOL_RIGHTS)
 
 

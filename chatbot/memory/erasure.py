@@ -112,9 +112,9 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
 
     Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
     """
-    scope.check("erase")
+    scope.caller.check("erase")
     # To find all rows to erase, also those that the caller may not read or that are never shown.
-    scope = replace(scope, rights=scope.rights | {"read"}, erasing=True)
+    scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
     if not untell:
         known = await _named(scope, target)
         gone = await scope.store.purge(scope.view(), target.ids)
@@ -149,7 +149,7 @@ def guards_of(rows: Iterable[Observation]) -> dict[str, Guard]:
 
 async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
     """Bar from imports all rows that are erased with these, seen by the caller or not: digests reveal nothing."""
-    scope = replace(scope, clearance="full", across=True, rights=scope.rights | {"read"}, erasing=True)
+    scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]
     marks = [mark for row in derived.values() for mark in marks_of(row)]

@@ -49,10 +49,10 @@ class Facts(ScopedOperations):
 
         Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
         """
-        scope = self._scope()
+        scope = self.scope
         said, _ = redact_all((subject, predicate, object))
         fact = Triple(
-            id=str(scope.new_id()),
+            id=str(scope.environment.new_id()),
             subject=said[0],
             predicate=said[1],
             object=said[2],
@@ -61,9 +61,9 @@ class Facts(ScopedOperations):
             source=source,
             agent_id=scope.agent_id,
             session_id=scope.session_id,
-            namespace=scope.namespace,
-            principal=scope.principal,
-            visibility=visibility or default_visibility(scope.clearance),
+            namespace=scope.caller.namespace,
+            principal=scope.caller.principal,
+            visibility=visibility or default_visibility(scope.caller.clearance),
             sensitivity=sensitivity,
         )
         await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
@@ -74,7 +74,7 @@ class Facts(ScopedOperations):
     @takes(FactQuery, "facts cannot be filtered by")
     async def query_facts(self, asked: FactQuery) -> list[Triple]:
         """Facts that fit, newest first; the parameters are those of `FactQuery` and of `FactFilter`."""
-        scope = self._scope()
+        scope = self.scope
         wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
         from chatbot.memory.past import moment
 
@@ -90,8 +90,8 @@ class Facts(ScopedOperations):
         """
         from chatbot.memory.erasure import Target, erase
 
-        scope = self._scope()
-        scope.check("erase")
+        scope = self.scope
+        scope.caller.check("erase")
         unknown = UnknownObservation(f"no fact has the id {fact_id}")
         if await scope.store.get(scope.acting(SENSITIVITIES), [fact_id], current=False):
             raise unknown  # it is an observation
@@ -102,5 +102,5 @@ class Facts(ScopedOperations):
 
     async def retract_fact(self, fact_id: str) -> None:
         """Take a fact back; the journal holds it until it is erased. Raises `UnknownObservation` for no such fact."""
-        scope = self._scope()
+        scope = self.scope
         await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))

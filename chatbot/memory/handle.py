@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chatbot.errors import SessionError
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.scope import Holder, Scope
+from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.session_catalog import SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
-from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
+from chatbot.stores.access import TOOL_RIGHTS, Right, least_clearance
 from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, UnsupportedOperation
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
-from chatbot.stores.span import Observer
 
 if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
@@ -35,13 +34,13 @@ _NOTED_FOR = timedelta(minutes=1)
 Contract = TypeVar("Contract", bound=Store)
 
 
-class SessionHandle(Memory, spans=False):
+class SessionHandle:
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_caller", "_catalog", "_clock", "_known", "_ref", "_stores", "turn_order")
+    __slots__ = ("_catalog", "_clock", "_environment", "_known", "_ref", "_stores", "caller", "turn_order")
 
     def __init__(
         self,
@@ -50,15 +49,18 @@ class SessionHandle(Memory, spans=False):
         stores: Mapping[str, Store],
         catalog: SessionCatalog,
         *,
-        caller: Holder,
+        caller: Caller,
+        environment: Environment,
         turn_order: TurnOrder,
     ) -> None:
         self._known = [record]  # shared with `restricted` handles
-        self._caller = caller
+        self.caller = replace(caller, clearance=least_clearance(caller.clearance, record.clearance))
+        """Its holder, with the lower of their clearance and the session's own."""
+        self._environment = environment
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
-        self._clock = caller.clock
+        self._clock = environment.clock
         self.turn_order = turn_order
         """Held for the length of a turn: turns of one session take their order, in all processes."""
 
@@ -85,35 +87,17 @@ class SessionHandle(Memory, spans=False):
         return self.record.agent_id
 
     @property
-    def clearance(self) -> Clearance:
-        """Clearance for memories: the lower of the session's own and its holder's."""
-        return least_clearance(self._caller.clearance, self.record.clearance)
-
-    @property
-    def principal(self) -> str:
-        """Principal in whose name its holder writes."""
-        return self._caller.principal
-
-    @property
-    def rights(self) -> frozenset[Right]:
-        """Rights of the holder."""
-        return self._caller.rights
-
-    @property
     def memory(self) -> Memory:
         """Everything that can be done with what is remembered, as the session sees it, and written of the session.
 
         Raises `UnsupportedOperation` where none of the session's stores keeps observations.
         """
-        return Memory(self._scope())
-
-    def view(self) -> View:
-        """Return the view of the memories that are visible now."""
-        return self._caller.scope_view(self.clearance)
+        store = self._keeper(ObservationStore)
+        return Memory(Scope(store, self.caller, self._environment, self.agent_id, self.id, self._ancestors))
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the holder may not do that with this session."""
-        self._caller.check(right, self.record)
+        self.caller.check(right, self.record)
 
     def for_turns(self) -> SessionHandle:
         """The handle for taking turns: a turn recalls, keeps what is said, and can be taken back.
@@ -121,16 +105,16 @@ class SessionHandle(Memory, spans=False):
         Raises `MissingRight` where the holder may not chat in this session.
         """
         self.check("chat")
-        return self if self.rights >= _TURN_RIGHTS else self._with(self.rights | _TURN_RIGHTS)
+        return self if self.caller.rights >= _TURN_RIGHTS else self._with(self.caller.rights | _TURN_RIGHTS)
 
     def for_tools(self) -> SessionHandle:
         """The handle for tool calls of a model, which may do no more than its user."""
-        return self._with(self.rights & TOOL_RIGHTS)
+        return self._with(self.caller.rights & TOOL_RIGHTS)
 
     def confined(self, memory: MemorySystem) -> MemorySystem:
         """The memory system as the holder of this session may use it."""
-        own = self._caller
-        return memory.cleared_for(self.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
+        own = self.caller
+        return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
 
     def ahead(self) -> list[object]:
         """Return the reads that a turn makes in any case; see `Store.ahead`."""
@@ -372,7 +356,7 @@ class SessionHandle(Memory, spans=False):
 
     def _with(self, rights: frozenset[Right]) -> SessionHandle:
         other = copy(self)
-        other._caller = replace(self._caller, rights=rights)  # noqa: SLF001 - it is one of us
+        other.caller = replace(self.caller, rights=rights)
         return other
 
     async def _ancestors(self) -> list[tuple[str, datetime]]:
@@ -386,15 +370,6 @@ class SessionHandle(Memory, spans=False):
             except SessionError:  # it is gone, or damaged; its memories are kept
                 break
         return list(line.items())
-
-    @property
-    def observer(self) -> Observer | None:
-        """Observer that is given spans and counts."""
-        return self._caller.observer
-
-    def _scope(self) -> Scope:
-        store = self._keeper(ObservationStore)
-        return self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
 
     def _keeper(self, contract: type[Contract]) -> Contract:
         self._catalog.check_open()

@@ -23,7 +23,6 @@ from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.record import utc_now
-from chatbot.memory.scoring import WEIGHT
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
@@ -68,7 +67,6 @@ class Meaning(AsyncResource):
         embedder: Embedder,
         store: ObservationStore,
         *,
-        weight: float = WEIGHT,
         bill: Billing | None = None,
         notice: Callable[[str], None] = logger.warning,
         clock: Callable[[], datetime] = utc_now,
@@ -78,8 +76,6 @@ class Meaning(AsyncResource):
     ) -> None:
         self._embedder = embedder
         self._store = store
-        self.weight = weight
-        """Weight beside words, from 0 to 1."""
         self._bill = bill
         self._notice = notice
         self._clock = clock

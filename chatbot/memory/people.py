@@ -49,7 +49,7 @@ class People(Facts):
 
     async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
         """Return the people with a name or other name that holds `query`, the most mentioned first."""
-        scope = self._scope()
+        scope = self.scope
         view = scope.view(ask)
         facets = await scope.store.facets(view, "people", limit=EVERY)
         groups = _groups(await _alias_facts(scope, ask))

@@ -91,7 +91,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
 
     Lines of the profile have places of their own in a prompt, and take none here.
     """
-    view, profile = scope.view(asked.ask), scope.profiles[asked.profile]
+    view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
     profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
     limit, exclude = check_limit(asked.limit), frozenset(asked.exclude)
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
@@ -175,7 +175,7 @@ async def rows_about(
     if not (last or dates or earlier):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in rows}
-        return scored(Candidates(newest), scope.profiles["recent"], view.now)
+        return scored(Candidates(newest), scope.environment.profiles["recent"], view.now)
     question = Question(
         terms=tuple(last),
         dates=tuple(dates),
@@ -192,7 +192,6 @@ async def rows_about(
         profile,
         view.now,
         unknown=min(found.similar.values()) if len(found.similar) >= question.limit else 0.0,
-        meaning_weight=scope.meaning.weight if scope.meaning else 0.0,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
@@ -35,14 +34,14 @@ class Summaries(MemoryWrites):
         The session is the scope's own, unless another is named; an earlier summary of it is brought up to date. It is
         derived from what was remembered in the session; that of a fork also from its ancestors, until it was made.
         """
-        scope = self._scope()
+        scope = self.scope
         session = session_id or scope.session_id
         if session is None:
             raise InvalidValue("a summary needs the id of the session that it is about")
         (request, outcome, decisions, open_items), redacted = redact_all(
             (request, outcome, tuple(decisions), tuple(open_items))
         )  # before anything is cut, and half a secret with it
-        besides = () if session_id else await self._ancestors()
+        besides = await scope.ancestors() if scope.ancestors and not session_id else ()
         said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
         sources = [each for wanted in said_in for each in await _said_in(scope, wanted)]
         said: dict[str, Any] = {
@@ -59,7 +58,7 @@ class Summaries(MemoryWrites):
             "derived_from": sources,
         }
         found = await self.session_summaries(session_id=session, limit=EVERY, ask=SENSITIVITIES)
-        earlier = [row for row in found if row.principal == scope.principal]
+        earlier = [row for row in found if row.principal == scope.caller.principal]
         if earlier:
             said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
             kept = await self.update(earlier[0].id, **said)
@@ -72,13 +71,9 @@ class Summaries(MemoryWrites):
         self, *, session_id: str | None = None, limit: int = 20, ask: Sensitivities = PUBLIC
     ) -> list[Observation]:
         """Summaries, newest first; of one session, or of all."""
-        scope = self._scope()
+        scope = self.scope
         wanted = Filter(types=("session_summary",), subject=session_id)
         return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))
-
-    async def _ancestors(self) -> Sequence[tuple[str, datetime]]:
-        """Return the sessions that the scope's own was forked from, each with the time of the fork."""
-        return ()
 
     async def _keep_first(self, session: str) -> None:
         """Keep the first of two summaries if two processes have made the first one at once."""

@@ -17,7 +17,7 @@ from chatbot.chat.budget import NO_QUOTA, Payer, Quota, next_day
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Bill
 from chatbot.memory.namespaces import digest_of
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, InvalidValue
@@ -50,7 +50,7 @@ class Accounts:
         """The accounts that are kept there."""
         return cls(open_place(home))
 
-    def payers(self, caller: Caller) -> tuple[Payer, ...]:
+    def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
         """Return those on whose account the caller's calls are: their token, and the user whom they name.
 
         Raises `DamagedFile` where the quotas cannot be read: then nothing is spent.

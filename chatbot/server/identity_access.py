@@ -22,7 +22,7 @@ from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.accounts import Accounts
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.relay import RemoteTurn, write_down
 from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
@@ -45,7 +45,13 @@ class Chats:
 
     def of(self, runtime: Runtime, session: SessionHandle) -> Chat:
         """The conversation in a session, as the holder of that handle sees it."""
-        key = (runtime.setup.identity.name, session.id, session.clearance, session.principal, session.rights)
+        key = (
+            runtime.setup.identity.name,
+            session.id,
+            session.caller.clearance,
+            session.caller.principal,
+            session.caller.rights,
+        )
         known = self._chats.pop(key, None)
         chat = known[2] if known is not None else runtime.chat(session)
         if chat.session is not None:
@@ -93,7 +99,7 @@ _ALL = sys.maxsize
 class IdentityAccess:
     """View of a caller on an identity. A session that is hidden from the caller does not exist for it."""
 
-    caller: Caller
+    caller: ServerCaller
     runtime: Runtime
     chats: Chats
     turns: Turns
@@ -126,7 +132,7 @@ class IdentityAccess:
             self.runtime.check_memories()
         except ConfigError as error:
             raise UnsupportedOperation(str(error)) from error
-        return self.memory.memories(self.runtime.agent).within(clearance=self.clearance)
+        return self.memory.memory(self.runtime.agent).within(clearance=self.clearance)
 
     @property
     def context(self) -> Context:
@@ -135,7 +141,6 @@ class IdentityAccess:
             lambda: self.memories,
             self.memory,
             self.runtime.agent,
-            self.clearance,
             store_types=self.runtime.store_types,
             leave=self._stopped,
         )
@@ -149,7 +154,6 @@ class IdentityAccess:
         return await self.memory.list_sessions(
             limit=limit,
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
-            clearance=self.clearance,
         )
 
     async def bills(self) -> Mapping[str, Bill]:
@@ -164,14 +168,12 @@ class IdentityAccess:
 
     async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
         """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
-        return await self.memory.search_sessions(text, limit=limit, clearance=self.clearance)
+        return await self.memory.search_sessions(text, limit=limit)
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
         try:
-            return await self.memory.load_session(
-                session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance
-            )
+            return await self.memory.load_session(session_id, self.runtime.agent, any_agent=any_agent)
         except SessionNotFound:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
             raise SessionNotFound(f"no session has the id {shown}") from None
@@ -181,9 +183,7 @@ class IdentityAccess:
         runtime = self.runtime
         if not runtime.store_types:
             raise UnsupportedOperation(f"the agent {runtime.agent!r} keeps no sessions: it has no stores")
-        return await self.memory.create_session(
-            runtime.store_types, runtime.agent, title=title, clearance=self.caller.clearance
-        )
+        return await self.memory.create_session(runtime.store_types, runtime.agent, title=title)
 
     async def fork(self, session_id: str, title: str = "", *, at: int | None = None) -> SessionHandle:
         """A copy of a session, or of its first `at` entries, to continue it differently. Raises like `session`."""
@@ -194,9 +194,9 @@ class IdentityAccess:
     async def erase_user(self) -> UserErasure:
         """Delete all that is kept of the user whom the caller speaks for, their turns under way stopped first."""
         memory = self.memory
-        check_may(memory, "erase")
+        memory.caller.check("erase")
         for record in await memory.sessions_anywhere():
-            if record.namespace == memory.namespace:
+            if record.namespace == memory.caller.namespace:
                 await self._stopped(record.id)
                 await self.chats.leave(self.runtime, record.id)
         return await erase_user(memory)

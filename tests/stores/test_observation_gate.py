@@ -20,7 +20,7 @@ from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, OWN
-from chatbot.memory.scope import Scope
+from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore
@@ -428,10 +428,10 @@ class AllAlike(Embedder):
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
     seen = zoo.seen(view, ["active"])
-    lined, proposed, told = [Memory(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
-    meaning = Meaning(AllAlike(), told._scope().store)
+    lined, proposed, told = [Memory(replace(memories.scope, store=each)) for each in await _profiles(zoo)]
+    meaning = Meaning(AllAlike(), told.scope.store)
     await meaning.embed_missing()
-    facets = await Memory(replace(told._scope(), meaning=meaning)).facets(limit=1000, ask=tuple(view.asked))
+    facets = await _meant(told, meaning).facets(limit=1000, ask=tuple(view.asked))
     ask = tuple(view.asked)
     is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
     try:
@@ -466,6 +466,11 @@ def _line(row: Observation, kind: str) -> Observation:
     return replace(row, category=CATEGORY, metadata={"kind": kind, "line": "speaks", HELD: held})
 
 
+def _meant(memories: Memory, meaning: Meaning) -> Memory:
+    environment = replace(memories.scope.environment, meaning_of=lambda _: meaning)
+    return Memory(replace(memories.scope, environment=environment))
+
+
 async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
     ask = tuple(view.asked)
@@ -486,7 +491,7 @@ async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[s
     found["recall"] = seen | recalled
     meaning = Meaning(AllAlike(), zoo.store)
     await meaning.embed_missing()
-    [alike] = await Memory(replace(memories._scope(), meaning=meaning)).like([("zebra", Filter())], limit=1000, ask=ask)
+    [alike] = await _meant(memories, meaning).like([("zebra", Filter())], limit=1000, ask=ask)
     found["like"] = {hit.observation.id for hit in alike}
     counted = await memories.vector_stats(ask=ask)
     found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
@@ -549,7 +554,8 @@ def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
         for view in VIEWS:
             if view.namespaces == frozenset(SPACES):
                 continue
-            scope = Scope(zoo.store, view.clearance, lambda: NOW, uuid4, across=view.namespaces is None)
+            caller, clock = Caller(clearance=view.clearance), Environment(clock=lambda: NOW)
+            scope = Scope(zoo.store, caller, clock, across=view.namespaces is None)
             space = "" if view.namespaces is None else next(iter(view.namespaces))
             found = await _remembered(zoo, Memory(scope).within(namespace=space), view)
             assert found.keys() == READING

@@ -110,7 +110,7 @@ async def test_a_warm_turn_takes_few_round_trips(
 async def test_within_a_moment_others_are_looked_at_once_and_own_writes_are_seen(tmp_path: Path) -> None:
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
-        mine, theirs = one.memories("chat"), other.memories("chat")
+        mine, theirs = one.memory("chat"), other.memory("chat")
         await mine.remember("a hive in the garden")
         with one_moment():
             assert len(await mine.search("hive")) == 1
@@ -222,7 +222,7 @@ async def test_reads_that_came_with_the_lease_of_a_turn_do_not_come_again_with_a
 async def test_servers_that_write_at_once_without_a_lock_lose_nothing_and_keep_nothing_twice(tmp_path: Path) -> None:
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
-        mine, theirs = one.memories("chat"), other.memories("chat")
+        mine, theirs = one.memory("chat"), other.memory("chat")
         for memories in (mine, theirs):
             assert not await memories.search("hive")
         first = await mine.remember("a hive in the garden")

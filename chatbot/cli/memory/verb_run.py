@@ -49,15 +49,13 @@ class VerbRun:
         """The memories in the namespace that was asked for."""
         if self.of_session is not None:
             return self.of_session
-        memories = self.system.memories(self.setup.agent)
+        memories = self.system.memory(self.setup.agent)
         return memories.within(namespace=self.args.namespace, across=self.args.all_namespaces)
 
     @property
     def context(self) -> Context:
         """The context of operations."""
-        return Context(
-            lambda: self.memories, self.system, self.setup.agent, self.system.clearance, progress=self.progress
-        )
+        return Context(lambda: self.memories, self.system, self.setup.agent, progress=self.progress)
 
     async def id(self, text: str) -> str:
         """The id that begins with `text`: who names one asks for it, however sensitive it is."""

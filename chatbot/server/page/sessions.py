@@ -77,7 +77,7 @@ async def _listed(
         is_later = before is None or (record.used_at, record.id) < before
         return is_later and (record.archived_at is not None) == archived
 
-    return await access.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted, clearance=access.clearance)
+    return await access.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted)
 
 
 async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
