@@ -299,7 +299,7 @@ ONE_THING = {
         "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "models.py",
         "profile.py", "prompt.py", "serve.py", "stores.py", "tasks.py", "usage.py", "users.py", "why.py",
     },
-    "a part of memory, and the hook that feeds it": {"episode.py", "facts.py", "memorability.py", "summaries.py"},
+    "a part of memory, and the hook that feeds it": {"episode.py", "memorability.py"},
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py", "results.py"},
     "errors of a layer, and a library's errors as those": {"errors.py", "failures.py"},

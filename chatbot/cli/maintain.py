@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, waiting
-from chatbot.memory.maintenance.report import MaintenanceReport
+from chatbot.memory.maintenance.policy import MaintenanceReport
 from chatbot.runtime import Options, Setup
 from chatbot.stores.fields import how_many
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from chatbot.chat.events import SESSION_END, SESSION_START, SessionEnd, SessionStart
 from chatbot.config import MaintenanceSettings
 from chatbot.hooks.hook import Hook, HookContext
-from chatbot.memory.maintenance.policy import Part, configured
-from chatbot.memory.maintenance.report import MaintenanceReport
+from chatbot.memory.maintenance.policy import MaintenanceReport, Part, configured
 from chatbot.stores.base import ObservationStore
 
 

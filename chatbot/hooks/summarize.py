@@ -21,8 +21,7 @@ from chatbot.hooks.capture import can_write
 from chatbot.hooks.episode import SUMMARY
 from chatbot.hooks.hook import Hook, HookContext, PerSession
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import READ_AT_ONCE
-from chatbot.memory.forgotten import without_forgotten
+from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
 from chatbot.memory.memorability import content
 from chatbot.memory.tasks import KIND, OPEN, task_of
 from chatbot.messages import without_blocks

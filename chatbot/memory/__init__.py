@@ -7,10 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chatbot.memory.facts import FactQuery
     from chatbot.memory.handle import SessionHandle
     from chatbot.memory.memory import Memory
-    from chatbot.memory.people import Person
+    from chatbot.memory.people import FactQuery, Person
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
     from chatbot.memory.recall import RankedMemory, Recollection
     from chatbot.memory.record import SessionRecord
@@ -28,7 +27,7 @@ _HOMES = {
     "Draft": "chatbot.memory.writing",
     "Every": "chatbot.memory.reading",
     "FactFilter": "chatbot.stores.query",
-    "FactQuery": "chatbot.memory.facts",
+    "FactQuery": "chatbot.memory.people",
     "Filter": "chatbot.stores.query",
     "Hit": "chatbot.memory.reading",
     "Listing": "chatbot.memory.reading",

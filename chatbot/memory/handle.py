@@ -14,8 +14,7 @@ from chatbot.errors import SessionError
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import SessionCatalog
-from chatbot.memory.turn_order import TurnOrder
+from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Right, least_clearance
 from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of

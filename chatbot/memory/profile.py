@@ -110,7 +110,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         Where only `known_at` is given, what was true by then is meant. Raises `InvalidValue` for a time to come.
         """
-        from chatbot.memory.past import moment
+        from chatbot.memory.recall import moment
 
         scope = self.scope
         moment(as_of, known_at, scope.clock())

@@ -187,7 +187,7 @@ class MemoryReads(ScopedOperations):
         return _within(hits[offset:], asked.max_tokens)
 
     async def _search(self, asked: Batch) -> list[list[Hit]]:
-        from chatbot.memory.asking import vectors_of
+        from chatbot.memory.meaning import vectors_of
         from chatbot.memory.recall import rows_about
 
         if asked.as_of is not None or asked.known_at is not None:

@@ -38,8 +38,7 @@ from chatbot.stores.span import Observer, count, observed, span
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
     from chatbot.memory.notices import Notices
-    from chatbot.memory.origins import Mark
-    from chatbot.memory.tombstones import Tombstones
+    from chatbot.memory.origins import Mark, Tombstones
 
 logger = logging.getLogger(__name__)
 

@@ -11,25 +11,22 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
-from chatbot.memory.comparison import Comparison, compare
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
-from chatbot.memory.following import Following
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.notices import LINES as CHANGES
-from chatbot.memory.notices import Notices
-from chatbot.memory.origins import marks_of_session
+from chatbot.memory.notices import Following, Notices
+from chatbot.memory.origins import Tombstones, marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.scope import PUBLIC, Caller, Environment, Observable, Scope, Sensitivities, Tell, bar
 from chatbot.memory.scoring import PROFILES, ScoringProfile
-from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
-from chatbot.memory.tombstones import Tombstones
-from chatbot.memory.turn_order import TurnOrder
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -47,8 +44,7 @@ from chatbot.stores.span import count, observed, span
 
 if TYPE_CHECKING:
     from chatbot.embedding import Embedder, EmbeddingResult
-    from chatbot.memory.maintenance.policy import Part, Policy
-    from chatbot.memory.maintenance.report import MaintenanceReport
+    from chatbot.memory.maintenance.policy import MaintenanceReport, Part, Policy
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.session_search import SessionHit
@@ -822,3 +818,24 @@ def _names(store_types: Sequence[str]) -> tuple[str, ...]:
     for name in store_types:
         check_text(name, "a store's name")
     return tuple(store_types)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`common` entries at the beginning say the same; `left` and `right` are what follows them in each."""
+
+    common: int
+    left: tuple[TranscriptEntry, ...]
+    right: tuple[TranscriptEntry, ...]
+
+
+def compare(left: Sequence[TranscriptEntry], right: Sequence[TranscriptEntry]) -> Comparison:
+    """The common beginning goes by who said what, not by when."""
+    same = takewhile(lambda pair: is_same(*pair), zip(left, right, strict=False))
+    common = sum(1 for _ in same)
+    return Comparison(common, tuple(left[common:]), tuple(right[common:]))
+
+
+def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:
+    """Return whether both entries have the same role and text, at any time."""
+    return (left.role, left.content) == (right.role, right.content)

@@ -178,7 +178,7 @@ class MemoryWrites(ScopedOperations):
 
         Either those of these ids, or all of a session, about a person, or from a source: see `Target`. Raises
         `UnknownObservation` where none of the ids exists, and `InvalidValue` unless one way is named. An import does
-        not bring back what was purged: see `chatbot.memory.tombstones`.
+        not bring back what was purged: see `chatbot.memory.origins`.
 
         A transcript that holds the same words is not touched: that belongs to its session. But no receipt of its
         session and its forks tells of a purged exchange, and no title that it gave. No summary is made of an exchange

@@ -23,12 +23,12 @@ from typing import Any
 
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.comparison import is_same
 from chatbot.memory.exchanges import Exchange, exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import marks_of_fact
 from chatbot.memory.record import CHOICES, is_session_id
+from chatbot.memory.system import is_same
 from chatbot.memory.writing import Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility

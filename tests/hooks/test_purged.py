@@ -7,8 +7,7 @@ import pytest
 
 from chatbot.chat import Chat
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode
-from chatbot.memory.forgotten import without_forgotten
+from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy, RetentionRule
-from chatbot.memory.maintenance.report import MaintenanceReport
+from chatbot.memory.maintenance.policy import MaintenanceReport, Policy, RetentionRule
 from chatbot.memory.maintenance.upkeep import NAME
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller

@@ -19,7 +19,7 @@ from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import judge
 from chatbot.disguises import visible
 from chatbot.hooks.extraction.structured import objects_in, records_in
-from chatbot.memory.denial import contradict
+from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.record import new_id
 from chatbot.messages import Message
 from chatbot.redaction import redact

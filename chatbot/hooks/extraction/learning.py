@@ -18,7 +18,7 @@ from chatbot.hooks.extraction.facts import FACT_TYPES, ExtractedFact, FactList, 
 from chatbot.hooks.extraction.reconciliation import Decision, MemoryCandidates, candidates_for, reconcile
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
-from chatbot.memory.denial import contradict
+from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import OWN, is_proposable
 from chatbot.memory.writing import AddResult, Draft

@@ -16,11 +16,28 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from chatbot.memory.denial import negations
-from chatbot.memory.maintenance.alike import Compared, Words, groups
-from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
-from chatbot.memory.maintenance.policy import Policy, RetentionRule, RowDecision, crowded, days_since, outlived
-from chatbot.memory.maintenance.report import Deed, Kind, MaintenanceReport
+from chatbot.memory.maintenance.merging import (
+    Compared,
+    Key,
+    Words,
+    digest,
+    groups,
+    kinship,
+    may_be_merged,
+    negations,
+    portions,
+)
+from chatbot.memory.maintenance.policy import (
+    Deed,
+    Kind,
+    MaintenanceReport,
+    Policy,
+    RetentionRule,
+    RowDecision,
+    crowded,
+    days_since,
+    outlived,
+)
 from chatbot.memory.memorability import content
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES

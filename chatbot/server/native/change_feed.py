@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 from starlette.responses import JSONResponse, Response
 
 from chatbot.errors import ChatbotError
-from chatbot.memory.following import Following, MemoryChange
+from chatbot.memory.notices import Following, MemoryChange
 from chatbot.server import sse
 from chatbot.server.dependencies import AccessHere, IdentitiesHere
 from chatbot.server.error_responses import OF_MEMORY
