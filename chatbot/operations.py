@@ -47,7 +47,7 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
 from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
-from chatbot.stores.records import TranscriptEntry, format_time, micros, moment
+from chatbot.stores.records import TranscriptEntry, micros, moment
 from chatbot.words import Priority, TaskScope, TaskStatus
 
 if TYPE_CHECKING:
@@ -103,16 +103,14 @@ class Context:
 
     async def session(self, session_id: str) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
-        from chatbot.memory.record import is_session_id
-
         if self.own is not None and session_id == self.own.id:
             return self.own
-        hidden = (SessionNotFound,) if self.any_agent else (SessionNotFound, SessionExpired, WrongAgent)
         try:
             return await self.sessions.load_session(session_id, self.agent, any_agent=self.any_agent)
-        except hidden:
-            shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"no session has the id {shown}") from None
+        except (SessionExpired, WrongAgent):
+            if self.any_agent:
+                raise
+            raise SessionNotFound(f"no session has the id {session_id}") from None
 
 
 class MemoryFilter(TypedDict, total=False):
@@ -451,8 +449,6 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     field, the narrative is opened in $EDITOR.
     """
     changed: dict[str, Any] = dict(fields)
-    if (expires := fields.get("expires_at")) is not None:
-        changed["expires_at"] = format_time(expires)
     return await context.memories.update(memory_id, **changed)
 
 

@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-from chatbot.memory.namespaces import check_entry, check_namespace, may_cross, user_of, usual_principal
+from chatbot.memory.namespaces import check_namespace, user_of
 from chatbot.memory.record import new_id, utc_now
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
@@ -91,12 +91,12 @@ class Caller:
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
         if not self.principal:
-            object.__setattr__(self, "principal", usual_principal(self.namespace))
+            object.__setattr__(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
 
     @property
     def may_cross(self) -> bool:
         """True if they may go to any namespace, or look across all of them."""
-        return may_cross(self.principal, self.rights)
+        return self.principal == OWNER and "curate" in self.rights
 
     def check(self, right: Right, row: OwnedRow | None = None) -> None:
         """Raise `MissingRight` where they may not do that, or not with the row."""
@@ -112,14 +112,17 @@ class Caller:
     ) -> Caller:
         """The caller with less: of clearances and rights what both allow, in a namespace that this one may enter.
 
-        Only the owner may act in another principal's name. Where none is named, a user's namespace is entered in the
-        name of that user. Raises `AccessDenied`, or `InvalidValue` for an impossible namespace.
+        Everybody may go further in; only the owner, with the right to curate, may go anywhere else, or act in another
+        principal's name. Where none is named, a user's namespace is entered in the name of that user. Raises
+        `AccessDenied`, or `InvalidValue` for an impossible namespace.
         """
         space = self.namespace if namespace is None else namespace
-        check_entry(space, at=self.namespace, principal=self.principal, rights=self.rights)
+        is_inside = bool(self.namespace) and space.startswith(f"{self.namespace}/")
+        if not (space == self.namespace or is_inside or self.may_cross):
+            raise AccessDenied(f"a caller in the namespace {self.namespace!r} may not enter {space!r:.80}")
         if principal is None:
             principal = self.principal if space == self.namespace or user_of(space) is None else space
-        is_further_in = bool(self.namespace) and space.startswith(f"{self.namespace}/") and principal != OWNER
+        is_further_in = is_inside and principal != OWNER
         if principal != self.principal and not (is_further_in or self.may_cross):
             raise AccessDenied(f"{self.principal!r} may not act in the name of {principal!r:.80}")
         return replace(

@@ -134,11 +134,6 @@ class SessionCatalog(Closable):
         with _translated():
             await asyncio.to_thread(self._sessions.note_used, session_id, now)
 
-    async def mend(self, session_id: str) -> None:
-        """Write anew what is damaged of a session's record. Raises like `get`."""
-        with _translated():
-            await asyncio.to_thread(self._sessions.mend, session_id)
-
     async def delete(self, record: SessionRecord) -> None:
         """Erase a session. Raises `SessionNotFound`."""
         with _translated():

@@ -378,15 +378,6 @@ class MemorySystem(Closable, Observable):
             await handle.take_in(entries, key_values, receipts, attachments)
         return self._handle(record, stores)
 
-    async def mend_session(self, session_id: str) -> None:
-        """Write a damaged `session.json` anew from the index, the damaged one kept beside it, as any change would.
-
-        Also of a session that is not open to the caller. Raises `SessionNotFound`, or `DamagedSession` where nothing
-        else knows the session, or `MissingRight`: it takes `curate`.
-        """
-        self.caller.check("curate")
-        await self._catalog.mend(session_id)
-
     async def reorder_sessions(self) -> None:
         """Bring adopted sessions into the order of their last use: the index is built anew when it is next read."""
         await self._catalog.reorder()
@@ -553,15 +544,17 @@ class MemorySystem(Closable, Observable):
     async def _open_record(self, session_id: str) -> SessionRecord:
         """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
         own = self.caller
+        shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
+        unknown = SessionNotFound(f"no session has the id {shown}")
         try:
             record = await self._catalog.get(session_id)
         except SessionNotFound:
             if own.clearance != "full" or own.principal != OWNER:  # to whom nothing is closed
                 await self._catalog.get_another(is_there=True)
-            raise
+            raise unknown from None
         if not record.is_open_to(own.clearance, own.namespace):
             await self._catalog.get_another(is_there=False)
-            raise SessionNotFound(f"no session has the id {session_id}")
+            raise unknown
         return record
 
     async def _find_open(

@@ -16,8 +16,6 @@ from chatbot.chat.budget import Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
-from chatbot.memory.record import is_session_id
-from chatbot.memory.session_search import SessionHit
 from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
@@ -26,7 +24,7 @@ from chatbot.server.callers import ServerCaller
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.relay import RemoteTurn, write_down
 from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
-from chatbot.stores.access import Clearance, Right, check_may, least_clearance
+from chatbot.stores.access import Right, check_may
 from chatbot.stores.errors import UnsupportedOperation
 
 IDLE_S = 1_800.0
@@ -116,11 +114,6 @@ class IdentityAccess:
         return self.runtime.setup.identity.name
 
     @property
-    def clearance(self) -> Clearance:
-        """The least of the caller's and the identity's."""
-        return least_clearance(self.caller.clearance, self.runtime.setup.identity.clearance)
-
-    @property
     def memory(self) -> MemorySystem:
         """The identity's memory as the caller may use it: with their clearance and rights, in their namespace."""
         return self.caller.memory_of(self.runtime.memory)
@@ -132,7 +125,7 @@ class IdentityAccess:
             self.runtime.check_memories()
         except ConfigError as error:
             raise UnsupportedOperation(str(error)) from error
-        return self.memory.memory(self.runtime.agent).within(clearance=self.clearance)
+        return self.memory.memory(self.runtime.agent)
 
     @property
     def context(self) -> Context:
@@ -166,29 +159,21 @@ class IdentityAccess:
             return bills
         return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
 
-    async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
-        """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
-        return await self.memory.search_sessions(text, limit=limit)
-
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
-        try:
-            return await self.memory.load_session(session_id, self.runtime.agent, any_agent=any_agent)
-        except SessionNotFound:
-            shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"no session has the id {shown}") from None
+        return await self.memory.load_session(session_id, self.runtime.agent, any_agent=any_agent)
 
-    async def new_session(self, title: str = "") -> SessionHandle:
+    async def new_session(self) -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""
         runtime = self.runtime
         if not runtime.store_types:
             raise UnsupportedOperation(f"the agent {runtime.agent!r} keeps no sessions: it has no stores")
-        return await self.memory.create_session(runtime.store_types, runtime.agent, title=title)
+        return await self.memory.create_session(runtime.store_types, runtime.agent)
 
-    async def fork(self, session_id: str, title: str = "", *, at: int | None = None) -> SessionHandle:
+    async def fork(self, session_id: str, *, at: int | None = None) -> SessionHandle:
         """A copy of a session, or of its first `at` entries, to continue it differently. Raises like `session`."""
         session = await self.session(session_id)
-        copy = await self.memory.fork_session(session.id, title=title, at=at)
+        copy = await self.memory.fork_session(session.id, at=at)
         return await self.session(copy.id)
 
     async def erase_user(self) -> UserErasure:

@@ -185,7 +185,6 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "expired_sessions": ("", "", lambda p: p.memory.expired_sessions()),
     "expire_sessions": ("", "", lambda p: p.memory.expire_sessions()),
     "sessions_anywhere": ("", "", lambda p: p.memory.sessions_anywhere()),
-    "mend_session": ("curate", "curate", lambda p: p.memory.mend_session(p.session.id)),
     "maintain": ("curate", "curate", lambda p: p.memory.maintain()),
     "is_taken": ("", "", lambda p: p.memory.is_taken(p.session.id)),
     "embed": ("", "", lambda p: p.memory.embed(["well"])),

@@ -217,12 +217,11 @@ async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHe
     access.memories.caller.check("write")
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
-    importer = Importer(access.memory.cleared_for(access.clearance), agent=setup.agent, agents=agents)
+    importer = Importer(access.memory, agent=setup.agent, agents=agents)
     report = await importer.run(memories_in(given.text))
     return ImportResult.of(report)
 
 
 def _memory(access: IdentityAccess) -> AgentMemory:
     _ = access.memories  # raises where the agent keeps none
-    system = access.memory.cleared_for(access.clearance)
-    return AgentMemory(system, access.runtime.setup, owns=False)
+    return AgentMemory(access.memory, access.runtime.setup, owns=False)

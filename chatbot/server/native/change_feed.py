@@ -118,7 +118,7 @@ async def follow_changes(
 def _following(access: IdentityAccess, after: str | None, ask: list[Sensitivity]) -> Following:
     _ = access.memories  # raises where the agent keeps none
     asked = [each for each in SENSITIVITIES if each in {*ask, "public"}]
-    return access.memory.cleared_for(access.clearance).following(access.runtime.agent, after, ask=asked)
+    return access.memory.following(access.runtime.agent, after, ask=asked)
 
 
 async def _events(

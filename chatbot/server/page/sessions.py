@@ -85,7 +85,7 @@ async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
     wanted = q.strip().casefold()
     titled = [each for each in await access.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
     found = {record.id: SessionMatch(record) for record in titled[:_ON_A_PAGE]}
-    for hit in await access.search_sessions(q, limit=_ON_A_PAGE):
+    for hit in await access.memory.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(
             hit.record.id, SessionMatch(hit.record, _marked(hit), format_time(hit.at) if hit.number else "")
         )
