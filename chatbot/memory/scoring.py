@@ -84,7 +84,7 @@ class ScoringProfile:
     absolute_floor: float = 0.0
     """The least evidence of a row that meaning alone found; a word that is found is no accident."""
     meaning: float = WEIGHT
-    """Weight of meaning beside words, from 0 to 1."""
+    """Weight of meaning beside words, from 0 to 1: `[embedding] weight`."""
 
 
 PROFILES: Mapping[str, ScoringProfile] = {
