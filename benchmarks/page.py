@@ -30,8 +30,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import Identities
-from chatbot.server.listening import listening
-from chatbot.server.serve import server_of
+from chatbot.server.serve import listening, server_of
 from chatbot.stores.observation import Type
 from chatbot.stores.records import TranscriptEntry
 

@@ -60,8 +60,7 @@ from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.messages import Message
 from chatbot.models import open_model
 from chatbot.models.local_encoder import LocalEmbedder
-from chatbot.models.model import Model
-from chatbot.models.token_counts import estimate_text
+from chatbot.models.model import Model, estimate_text
 from chatbot.stores.text.analysis import terms
 
 WAYS = ("none", "last", "full", "bm25s", "oracle", "ours")

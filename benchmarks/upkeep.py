@@ -43,7 +43,7 @@ from chatbot.config import MaintenanceSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.policy import Policy, configured
 from chatbot.memory.writing import Draft
-from chatbot.models.token_counts import estimate_text
+from chatbot.models.model import estimate_text
 from chatbot.stores.access import View
 
 AGENT = "upkeep"

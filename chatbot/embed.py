@@ -27,7 +27,7 @@ from chatbot.chat.foreign import ChatMessage, asked_in, spoken
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import FILE_NAME, AgentSettings, Settings, Table
 from chatbot.hooks.capture import keep_run, mark_milestones
-from chatbot.hooks.plugins import plan_hook
+from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.exchanges import exchanges_in

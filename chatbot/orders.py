@@ -1,19 +1,171 @@
-"""Forms of text that act on a model whatever they say: forged structure, and the plainest orders as data.
+"""Texts that give a model orders: plain forms, and disguises of letters.
+
+`visible` is for showing: it removes invisible characters and nothing else. `unmasked` is for judging: the readings
+of a text in which a rule would recognise it. None of them is ever shown.
 
 Structure is free of language: calls of tools, frames of prompts, links that carry data away. `orders.tsv` holds the
 most frequent orders, word for word, a line each with its language. Both are compared with every reading of a text that
-`chatbot.disguises` gives. Nothing else is judged by patterns: that is what the head `orders_a_model` is for, and what
+`unmasked` gives. Nothing else is judged by patterns: that is what the head `orders_a_model` is for, and what
 passes both is still data between the fences of a memory block.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import codecs
+import html
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
+from urllib.parse import unquote
 
-from chatbot.disguises import plain, unmasked
+_MOST_RUNS = 16
+_LONGEST_RUN = 8_192
+_SHORTEST_PRINTABLE = 0.9
+
+_KEPT = frozenset("\n\t\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U000110bd\U000110cd")
+"""Format characters that can be seen, and the white space that a text may hold."""
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Characters that count as letters, marks or symbols, and show nothing."""
+_JOINED = "\u0600-\u0eff\u1000-\u109f\u1780-\u18af"
+_PICTURES = "\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff"
+_WANTED = re.compile(
+    rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])|(?<=[{_PICTURES}])\u200d(?=[{_PICTURES}])"
+    rf"|(?<=[#*0-9{_PICTURES}])\ufe0f(?!\ufe0f)"
+)
+"""Joiners inside the words that need them and inside emoji, and what makes an emoji of a sign."""
+
+_LOOK_ALIKES = (
+    ("аеорсухіјѕһԁԛԝкмнтвгзӏь", "aeopcyxijshdqwkmhtbr3lb"),
+    ("АВЕКМНОРСТХУІЈЅԌԚԜ", "ABEKMHOPCTXYIJSGQW"),
+    ("αεικνορτυχηγωβ", "aeikvoptuxnywb"),
+    ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX"),
+    ("ոսցօհզ", "nugohq"),
+    ("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘǫʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnopqrstuvwyz"),
+    ("ɑɡıȷłøđħŧɩʋɐəɔ", "agijlodhtivaec"),
+    ("‘’‛ʼʹ′“”„″‐‑‒–—−⁄∕∣ǀ∶։", "''''''\"\"\"\"------//||::"),
+)
+"""Signs of other scripts and what they are read as: Cyrillic, Greek, Armenian, Latin, punctuation."""
+_CONFUSABLES = {ord(sign): plain for signs, plains in _LOOK_ALIKES for sign, plain in zip(signs, plains, strict=True)}
+_SQUARED = {
+    first + at: chr(97 + at) for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6, 0xE0041, 0xE0061) for at in range(26)
+}
+"""Letters in squares and circles, of flags, and tag characters, which show nothing and that a model may read."""
+_TAGS = _SQUARED | {0xE0000 + code: chr(code) for code in range(32, 65)}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_LEET = str.maketrans("0134578$@!|", "oieastbsaii")
+_LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
+_ELEMENT = re.compile(r"</?[a-z][^<>\n]{0,200}>", re.IGNORECASE)
+_INSIDE = re.compile(r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])")
+"""Emphasis that stands inside of words."""
+_BACKWARDS = re.compile(r"backward|revers|r\u00fcckw|umgekehrt|envers|rev\u00e9s", re.IGNORECASE)
+_ROT13 = re.compile(r"rot ?-?13", re.IGNORECASE)
+_SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
+_SPELLED_WORD = re.compile(r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])")
+_GAP = re.compile(r"[\W_]{20,}")
+_RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,}")
+_ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})")
+
+
+def visible(text: str) -> str:
+    """Return `text` without invisible characters: zero-width, direction, tag and filler ones, hidden selectors."""
+    if text.isascii() and not _CONTROL.search(text):
+        return text
+    wanted = {found.start() for found in _WANTED.finditer(text)}
+    return "".join(char for at, char in enumerate(text) if at in wanted or not is_invisible(char))
+
+
+def is_invisible(char: str) -> bool:
+    """Return whether `char` is invisible where it is alone."""
+    if char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+        return True
+    return char not in _KEPT and unicodedata.category(char) in {"Cf", "Cc", "Cs"}
+
+
+def skeleton(text: str) -> str:
+    """`text` in the plainest letters that look like it: no width, no accents, no letters borrowed from others."""
+    return text if text.isascii() else plain(text).translate(_CONFUSABLES).translate(_SQUARED)
+
+
+def plain(text: str) -> str:
+    """`text` without width, accents and other marks, in its own script: the one form of rules and of what they judge.
+
+    Marks are taken off (also those of kana, and of Arabic), and what was one letter is one letter again (Hangul).
+    """
+    if text.isascii():
+        return text
+    apart = unicodedata.normalize("NFKD", text)
+    bare = "".join(char for char in apart if not (is_invisible(char) or unicodedata.category(char) == "Mn"))
+    return unicodedata.normalize("NFC", bare)
+
+
+def unmasked(text: str) -> Iterator[str]:
+    """Yield the readings of `text`, each once: plain, look-alikes folded, spelled out, decoded once; bounded."""
+    seen: set[str] = set()
+    for reading in (text, *_decoded(text)):
+        for unfolded in _readings(reading):
+            short = _GAP.sub(" ", unfolded)
+            if short not in seen:
+                seen.add(short)
+                yield short
+
+
+def _readings(text: str) -> Iterator[str]:
+    yield plain(text)
+    folded = skeleton(text)
+    yield folded
+    if not text.isascii() and (tagged := text.translate(_TAGS)) != text:
+        yield skeleton(tagged)
+    if _LEET_WORD.search(folded):
+        yield folded.translate(_LEET)
+    if _SPELLED.search(folded):
+        yield _SPELLED_WORD.sub(lambda found: found[0][::2], folded)
+
+
+def _decoded(text: str) -> Iterator[str]:
+    if "<" in text:
+        yield _ELEMENT.sub("", text)
+    if _INSIDE.search(text):
+        yield _INSIDE.sub("", text)
+    if _BACKWARDS.search(text):
+        yield text[::-1]
+    if _ROT13.search(text):
+        yield codecs.decode(text, "rot13")
+    if "&" in text:
+        yield html.unescape(text)
+    if "%" in text:
+        yield unquote(text)
+    if "\\" in text:
+        yield _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    for run in _first(_RUN, text):
+        yield from _as_text(_base64(run))
+    for run in _first(_HEX, text):
+        yield from _as_text(binascii.unhexlify(re.sub("[ :]", "", run)))
+
+
+def _first(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+    for at, found in enumerate(pattern.finditer(text)):
+        if at == _MOST_RUNS:
+            return
+        yield found[0][:_LONGEST_RUN]
+
+
+def _base64(run: str) -> bytes:
+    digits = run.rstrip("=").replace("-", "+").replace("_", "/")
+    digits = digits[: len(digits) - (len(digits) % 4 == 1)]
+    return base64.b64decode(digits + "=" * (-len(digits) % 4))
+
+
+def _as_text(data: bytes) -> Iterator[str]:
+    for encoding in ("utf-8", "utf-16-le"):
+        text = data.decode(encoding, errors="ignore")
+        if text and sum(map(str.isprintable, text)) >= _SHORTEST_PRINTABLE * len(text):
+            yield text
+
 
 ORDER = "order"
 """The name of a form in `orders.tsv`."""

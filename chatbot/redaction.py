@@ -1,17 +1,279 @@
-"""Redaction of secrets in texts, for memories before they are written and for errors of providers.
+"""Secrets are redacted before anything is stored; the rules that find them.
 
-All rules are in `secret_rules`.
+Gitleaks scans source code and knows about two hundred formats. Our rules add phrases of chats ("my password is …"),
+text pasted from a terminal, and keys of model providers. A rule is tried only on texts with one of its keywords, and
+compiled on first use. No rule is skipped for a text that it could match.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import tomllib
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
+from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from chatbot.secret_rules import KEY_PREFIXES, candidates
+_LONG = 16
+_LOCKED = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
+_SHORT = frozenset(
+    [
+        "curl-auth-header",
+        "curl-auth-user",
+        "dropbox-api-token",
+        "generic-api-key",
+        "pin",
+        "hashicorp-tf-password",
+        "jwt-base64",
+        "kubernetes-secret-yaml",
+        "linkedin-client-id",
+        "nuget-config-password",
+        "private-key",
+        "slack-app-token",
+        "slack-legacy-token",
+        "slack-legacy-workspace-token",
+        "sumologic-access-id",
+        "authorization",
+        "cookie",
+        "unended-private-key",
+        "command-password",
+        "password",
+    ]
+)
+"""Rules that may find something in a text whose words are all shorter than `_LONG`."""
+_WHOLE = frozenset({"jwt-base64", "microsoft-teams-webhook"})
+"""Rules whose groups are only parts of the secret."""
+_TRANSLATED = {
+    "(?i)": "",
+    r"\z": r"\Z",
+    # This prefix costs fifty steps a character and does not change the matches.
+    r"[\w.-]{0,50}?": "",
+    # Go's regular expressions never backtrack; Python's would take minutes for a text with many `curl`.
+    r"(?:.*?|.*?(?:[\r\n]{1,2}.*?){1,5})": r"[\s\S]{0,500}?",
+    r"(?:.*|.*(?:[\r\n]{1,2}.*){1,5})": r"[\s\S]{0,500}?",
+    # In a sentence a key is followed by a comma, a full stop or a bracket, too.
+    r"""(?:[\x60'"\s;]|\\[nr]|$)""": r"(?![\w+/=(\[-]|\.\w)",
+}
+
+_NAME = re.compile(r'^id = "([^"]+)"$', re.MULTILINE)
+_KEYWORDS = re.compile(r"^keywords = \[(.*?)\]", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r'"([^"]+)"')
+
+_KEY_OF_A_PROVIDER = (
+    r"(?:sk|pk|rk)-(?=[\w-]{0,150}?(?=[A-Za-z]{0,40}(?:\d|[a-z][A-Z]))[A-Za-z0-9]{12})[\w-]{16,}"
+    r"|(?:gsk_|hf_|fw_|r8_|xai-|csk-|jina_|nvapi-|tvly-|fc-)[A-Za-z0-9](?=[\w-]*?[A-Za-z0-9]{16})[\w-]{19,}"
+    r"|(?:cbt_|tgp_v1_|lsv2_|pa-|dckr_pat_|sbp_|ya29\.)(?=[\w-]*?[A-Za-z0-9]{12})(?=[\w-]*\d)[\w-]{26,}"
+    r"|xox[cd]-[\w%+/=-]{20,}"
+)
+KEY_PREFIXES = (
+    *("sk-", "pk-", "rk-", "gsk_", "hf_", "fw_", "r8_", "xai-", "csk-", "jina_", "nvapi-", "tvly-", "fc-", "cbt_"),
+    *("tgp_v1_", "lsv2_", "pa-", "dckr_pat_", "sbp_", "ya29.", "xoxb-", "xoxc-", "xoxd-", "xoxp-", "dapi"),
+    *("ghp_", "gho_", "glpat-", "AIza", "AKIA", "eyJ"),
+)
+"""Prefixes of keys. In a provider's error the prefix is enough, because the key may be cut off."""
+_LABEL = (
+    r"(?:(?:api|access|auth|bearer|bot|client|secret|private|refresh|session|personal|account|app|deploy|signing|master)"
+    r"[\s_-]*(?:access[\s_-]*)?(?:key|token|secret)|\bmy(?:\s[\w.'-]+){0,4}?\s(?:key|token|secret))\b"
+)
+_FOR_WHAT = r"(?:\s(?:for|of|on|to|at)(?:\s[\w.@'-]+){1,5}?)?"
+_PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|(?<![a-z])pwd|(?<=_)pass\b)"  # noqa: S105 -- the word, not one
+_MARK = r"""["'`*_]{0,3}"""
+_PLACEHOLDER = r"(?!\$\{|\$[A-Z_]+\b|\{\{|<|%[A-Z]|\*{3}|\[redacted)"
+_SPOKEN_OF = (
+    r"(?!\d[\d-]*\W+(?:or\s\w+\s)?(?:char|digit|letter|symbol|day|week|month|year|bit|time))"
+    r"(?!(?:sha|md|base|aes|argon|utf)-?\d)"
+)
+_OURS: tuple[Mapping[str, Any], ...] = (
+    {
+        "id": "provider-key",
+        "keywords": KEY_PREFIXES,
+        "regex": rf"(?<![\w-])({_KEY_OF_A_PROVIDER})",
+        "entropy": 3,
+    },
+    {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<![\d:])(\d{6,12}:AA[\w-]{33})(?![\w-])"},
+    {
+        "id": "discord-webhook",
+        "keywords": ["/api/webhooks/"],
+        "regex": r"(?i)discord(?:app)?\.com/api/webhooks/\d+/([\w-]{40,})",
+    },
+    {
+        "id": "authorization",
+        "keywords": ["authorization", "bearer"],
+        "regex": r"(?i)(?:(?<!redacted: )\bauthorization\W{1,6}(?:bearer|basic|token|digest|apikey)\s+([\w.~+/=:-]{8,})"
+        r"|(?<!redacted: )\bauthorization\W{1,6}(?=\S*\d)([\w.~+/=-]{16,})"
+        r"|\bbearer\s+(?=\S*\d)([\w.~+/=-]{16,}))",
+    },
+    {
+        "id": "cookie",
+        "keywords": ["cookie"],
+        "regex": r"""(?i)\bcookie["']?\s*[:=\s]\s*["']?((?:[\w.%-]+=[^\s;"']*;\s*)*[\w.%-]+=[^\s;"']{8,}"""
+        r"""(?:;\s*[\w.%-]+=[^\s;"']*)*)""",
+    },
+    {
+        # A text that was cut off does not reach the end of its key.
+        "id": "unended-private-key",
+        "keywords": ["-----begin"],
+        "regex": r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----[\s\S]+?(?:KEY(?: BLOCK)?-----|\Z)",
+    },
+    {
+        "id": "command-password",
+        "keywords": ["mysql", "mariadb", "sshpass", "redis-cli", "--pass"],
+        "regex": rf"""\b(?:mysql|mariadb)[\w-]*\b[^|;\n]{{0,200}}?\s-p["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
+        rf"""|\bsshpass\s+-p\s*["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
+        rf"""|\bredis-cli\b[^|;\n]{{0,200}}?\s-a\s+["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
+        rf"""|--pass(?:word|wd|phrase)?\s+["']?(?=[^\s"']*\d){_PLACEHOLDER}([^\s"']{{4,}})""",
+    },
+    {
+        "id": "told-key",
+        "keywords": ["key", "token", "secret"],
+        "regex": rf"(?i){_LABEL}{_FOR_WHAT}{_MARK}\s*(?:\bis\b|\bwas\b|[:=])(?:\snow)?\s*{_MARK}"
+        r"(?=[\w.~+/=-]*\d)(?=[\w.~+=-]*?[a-z0-9]{12}|[\w+/]{40,}=)((?:[\w~+=]|/(?=[\w+/]{39,}=))[\w.~+/=-]{15,})(?![(\[])",
+        "entropy": 3,
+    },
+    {
+        "id": "pin",
+        "keywords": ["pin", "puk", *(f"{of} {what}" for of in _LOCKED for what in ("code", "combination"))],
+        "regex": rf"(?i)\b(?:(?:pin|puk)(?:\s?(?:code|number))?|(?:{'|'.join(_LOCKED)}) (?:code|combination))"
+        rf"{_FOR_WHAT}"
+        r"\s*(?:\bis\b|\bwas\b|[:=])"
+        r"(?:\snow)?\s*(\d(?:[ -]?\d){3,9})(?![\w-])",
+    },
+    {
+        "id": "password",
+        "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
+        "regex": rf"(?i){_PASSWORD}\b{_FOR_WHAT}\s(?:is|was|ist)(?:\snow)?\s+"
+        rf"""(?:["'`“]([^"'`”\n]{{4,80}})["'`”]"""
+        rf"""|{_SPOKEN_OF}(?=\S*(?:\d|\w[!@#$%^&*+=~]\w)|\w{{18}})([^\s"'`,;]{{3,}}[^\s"'`,;.!?)]))""",
+    },
+    {
+        "id": "password",
+        "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
+        "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_MARK}\s?{_PLACEHOLDER}"""
+        r"""(?=[^\s"',;]*[\d!@#$%^&*?])([^\s"',;]{4,})""",
+    },
+)
+
+
+class SecretRule:
+    """One rule in gitleaks' format, parsed on first use."""
+
+    def __init__(self, id_: str, keywords: Iterable[str], read: Callable[[], Mapping[str, Any]]) -> None:
+        self.id = id_
+        self.keywords = frozenset(map(str.lower, keywords))
+        self._read = read
+
+    @cached_property
+    def _written(self) -> Mapping[str, Any]:
+        return self._read()
+
+    @cached_property
+    def _allowed(self) -> Sequence[Mapping[str, Any]]:
+        return [each for each in self._written.get("allowlists", ()) if "condition" not in each]
+
+    @cached_property
+    def _stop_words(self) -> Sequence[str]:
+        return [word.lower() for each in self._allowed for word in each.get("stopwords", ())]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled pattern; a group holds the secret if it is not the whole match."""
+        return _compiled(self._written["regex"])
+
+    def find(self, text: str) -> set[str]:
+        """The secrets in the text."""
+        return {
+            secret
+            for match in self.pattern.finditer(text)
+            if (secret := self._secret(match)) and self._is_likely(secret, match[0])
+        }
+
+    def _secret(self, match: re.Match[str]) -> str:
+        if group := self._written.get("secretGroup"):
+            return match[group] or ""
+        return match[0] if self.id in _WHOLE else next((group for group in match.groups() if group), match[0])
+
+    def _is_likely(self, secret: str, match: str) -> bool:
+        lowered = secret.lower()
+        if _entropy(secret) < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
+            return False
+        return not any(
+            _compiled(pattern).search(match if each.get("regexTarget") == "match" else secret)
+            for each in self._allowed
+            if each.get("regexTarget") != "line"
+            for pattern in each.get("regexes", ())
+        )
+
+
+def candidates(lowered: str) -> Sequence[SecretRule]:
+    """The rules that may find something in a text, given in lower case.
+
+    Most need a word of sixteen characters, which few sentences hold: those are spared the search for their keywords.
+    """
+    is_long = max(map(len, lowered.split()), default=0) >= _LONG
+    found = [rule for keyword, those in _by_keyword(is_long) if keyword in lowered for rule in those]
+    return [rule for _, rule in sorted(set(found), key=itemgetter(0))]
+
+
+@cache
+def rules() -> tuple[SecretRule, ...]:
+    """All rules, in the order in which they are tried."""
+    _, *theirs = _gitleaks().read_text("utf-8").split("\n[[rules]]\n")
+    ours = [SecretRule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
+    return (*filter(None, map(_rule_of, theirs)), *ours)
+
+
+def _gitleaks() -> Path:
+    """The file of rules; the package itself takes its time to be imported, and has nothing else for us."""
+    package = find_spec("secretscreen")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("secretscreen is not installed: without it no secrets are detected")
+    return Path(package.origin).with_name("gitleaks.toml")
+
+
+def _rule_of(text: str) -> SecretRule | None:
+    """A rule of gitleaks, from its part of the file; None for one that looks at names of files alone."""
+    name, keywords = _NAME.search(text), _KEYWORDS.search(text)
+    if name is None or keywords is None or "\nregex = " not in text:
+        return None
+    return SecretRule(
+        name[1],
+        _QUOTED.findall(keywords[1]),
+        lambda: tomllib.loads(text.replace("[[rules.allowlists]]", "[[allowlists]]")),
+    )
+
+
+@cache
+def _by_keyword(is_long: bool) -> tuple[tuple[str, tuple[tuple[int, SecretRule], ...]], ...]:  # noqa: FBT001 -- the key of a cache
+    found: dict[str, list[tuple[int, SecretRule]]] = {}
+    for place, rule in enumerate(rules()):
+        if is_long or rule.id in _SHORT:
+            for keyword in rule.keywords:
+                found.setdefault(keyword, []).append((place, rule))
+    return tuple((keyword, tuple(those)) for keyword, those in found.items())
+
+
+@cache
+def _compiled(source: str) -> re.Pattern[str]:
+    """A pattern in the dialect of Go, compiled in ours."""
+    flags = re.IGNORECASE if "(?i)" in source else 0
+    for theirs, ours in _TRANSLATED.items():
+        source = source.replace(theirs, ours)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(source, flags)
+
+
+def _entropy(text: str) -> float:
+    """Shannon's entropy of the characters, in bits."""
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
+
 
 _MASK = "[redacted]"
 _SHORTEST_SECRET = 6

@@ -37,7 +37,7 @@ from chatbot.telemetry import open_telemetry
 
 if TYPE_CHECKING:
     from chatbot.chat import Chat
-    from chatbot.chat.budget import Payer
+    from chatbot.chat.ledger import Payer
     from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.memorability import Memorability
@@ -206,7 +206,7 @@ class Setup:
 
     def exchange_gate(self) -> Memorability | None:
         """Return the gate for exchanges; None where the agent remembers none. Raises `ConfigError`."""
-        from chatbot.hooks.memorability import exchange_gate
+        from chatbot.hooks.capture import exchange_gate
 
         wanted = self.agent_settings.remember_exchanges
         return exchange_gate(self.config.hooks, beside=self.settings.plugins_beside) if wanted else None
@@ -220,7 +220,7 @@ class Setup:
 
     def check_hooks(self) -> None:
         """Check that every hook in the configuration exists and knows its settings. Raises `ConfigError`."""
-        from chatbot.hooks.plugins import plan_hook
+        from chatbot.hooks.hook import plan_hook
 
         for name, table in self.config.hooks.items():
             try:
@@ -523,9 +523,9 @@ class Runtime(AsyncResource):
         Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
         """
         from chatbot.chat import Bill
-        from chatbot.chat.budget import limits_of
+        from chatbot.chat.ledger import limits_of
         from chatbot.chat.usage import Call
-        from chatbot.models.token_counts import estimate_text
+        from chatbot.models.model import estimate_text
 
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
             return await self.memory.embed(texts)
@@ -701,6 +701,6 @@ def _judge(spec: ToolSpec) -> str | None:
 
 
 def _clean(text: str) -> str:
-    from chatbot.chat.role_marks import without_role_marks
+    from chatbot.chat.governor import without_role_marks
 
     return without_role_marks(text)

@@ -26,8 +26,7 @@ from chatbot.models.model import Price
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import Identities
-from chatbot.server.listening import listening
-from chatbot.server.serve import server_of
+from chatbot.server.serve import listening, server_of
 
 HERE = Path(__file__).parent
 REPLIES = (

@@ -18,8 +18,8 @@ from chatbot.allowed import HARMLESS, NAME, PROVIDERS, allow, is_allowed, needin
 from chatbot.cli.main import main
 from chatbot.config import OF_IDENTITY, Config, McpServerSettings, ProviderSettings, Section, Settings
 from chatbot.errors import ConfigError
-from chatbot.hooks.plugins import HOOKS
-from chatbot.hooks.plugins import load as load_hook
+from chatbot.hooks.hook import HOOKS
+from chatbot.hooks.hook import load as load_hook
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.models import litellm_import

@@ -26,8 +26,8 @@ from chatbot.config import (
     read_toml,
 )
 from chatbot.errors import ConfigError
-from chatbot.hooks.plugins import HOOKS, planned_hooks
-from chatbot.hooks.plugins import load as load_hook
+from chatbot.hooks.hook import HOOKS, planned_hooks
+from chatbot.hooks.hook import load as load_hook
 from chatbot.memory.scoring import HALF_LIVES, PROFILES, ScoringProfile, tuned
 from chatbot.models.provider import check_providers
 from chatbot.stores.errors import StoreError

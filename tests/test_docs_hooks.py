@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import chatbot.chat.events
-from chatbot.hooks.plugins import HOOKS, planned_hooks
+from chatbot.hooks.hook import HOOKS, planned_hooks
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 

@@ -17,8 +17,7 @@ from chatbot.attachments import Link, split
 from chatbot.chat.fence import fenced
 from chatbot.memory import SessionHandle
 from chatbot.messages import Image, Message
-from chatbot.models.model import Model
-from chatbot.models.token_counts import estimate_text
+from chatbot.models.model import Model, estimate_text
 from chatbot.stores.backend import Blobs
 from chatbot.stores.errors import StoreError
 from chatbot.stores.in_memory_backend import MemoryBlobs

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from chatbot.chat.budget import Limit, Payer, limits_of, reply_within
-from chatbot.chat.ledger import Amount, Ledger, Reservation
+from chatbot.chat.ledger import Amount, Ledger, Limit, Payer, Reservation, limits_of, reply_within
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
@@ -34,9 +33,8 @@ from chatbot.messages import (
     ToolSpec,
     Usage,
 )
-from chatbot.models.model import Model
+from chatbot.models.model import Model, estimate_text
 from chatbot.models.rerank import Reranker
-from chatbot.models.token_counts import estimate_text
 from chatbot.stores.errors import StoreError
 from chatbot.stores.moment import soon
 from chatbot.stores.observation import Observation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from chatbot.chat.budget import Payer
+from chatbot.chat.ledger import Payer
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 
 

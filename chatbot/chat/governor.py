@@ -1,4 +1,6 @@
-"""Judge each row before a model sees it, and the descriptions of tools from other servers.
+"""The judge of recalled text: role marks and orders are quoted or left out, and never obeyed.
+
+Role marks are taken away, not judged: "User: likes tea" is a note like another once it does not look like an entry.
 
 Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
 takes away what is invisible and what speaks in another's name. A row that is not the reader's own is dropped where it
@@ -10,21 +12,83 @@ block, and the role in which it is sent.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from chatbot.chat.role_marks import without_role_marks
-from chatbot.disguises import visible
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.tasks import KIND, task_of
 from chatbot.messages import ToolSpec
-from chatbot.orders import form_in
+from chatbot.orders import form_in, skeleton, visible
 from chatbot.stores.access import View, may_see
 from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
+
+_HEAD = 300
+_LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_TAKEN = "·"
+"""Stands where a token stood, so that what was around it does not become another."""
+_ROLES = (
+    *("system", "developer", "assistant", "user", "human", "tool", "bot"),
+    *("entwickler", "benutzer", "nutzer", "assistent"),
+    *("système", "développeur", "utilisateur", "assistante"),
+    *("sistema", "desarrollador", "usuario", "asistente", "desenvolvedor", "usuário", "assistente"),
+    *("система", "разработчик", "пользователь", "ассистент"),
+    *("系统", "系統", "助手", "用户", "用戶", "开发者", "開發者"),
+    *("システム", "ユーザー", "アシスタント", "開発者"),
+    *("시스템", "사용자", "어시스턴트", "개발자"),
+    *("النظام", "المستخدم", "المساعد", "المطور"),
+)
+_AS_WRITTEN = r"(?-i:model|function|AI|ai|Ai)"
+"""Roles that count in this case alone: "Model: Golf VII" is about a car."""
+_ROLE = (
+    rf"(?:{'|'.join(map(skeleton, _ROLES))}|{_AS_WRITTEN})(?: (?:message|prompt|note|role))?(?:\s?\([^()\n]{{0,30}}\))?"
+)
+_TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
+_LEAD = r"(?:\d{1,3}[.)]\s)?[\s·>#*_\-=`\"']*"
+_PREFIX = re.compile(
+    rf"(?:{_LEAD}[\[<({{]*\s*{_ROLE}[\s*_`\"'\]>)}}]*(?::[*_]*|\s*-+\s*{_TIME})"
+    rf"|{_LEAD}[\[<({{]+\s*/?(?:system|developer|assistant)(?: (?:message|prompt|note))?\s*[\]>)}}]+)+\s*",
+    re.IGNORECASE,
+)
+"""A role at the start of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
+_TOKEN = re.compile(
+    r"<\s*[|｜]\s*[\w ▁/-]{1,40}\s*[|｜]\s*>(?:\s*(?:system|assistant|user|tool|developer)\b)?"
+    r"|\[\s*\|\s*[\w -]{1,40}\s*\|\s*\]"
+    r"|\[/?\s*(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\s*\]|<</?SYS>>"
+    r"|</?(?:start|end)_of_turn>|<[be]os>|</?s>",
+    re.IGNORECASE,
+)
+"""A token of a chat template: ChatML, Llama, Mistral, Gemma, DeepSeek."""
+
+
+def without_role_marks(text: str) -> str:
+    """`text` without them, and without white space at the ends of its lines."""
+    return "\n".join(map(_without_prefix, _LINE_END.split(_TOKEN.sub(_TAKEN, text))))
+
+
+def _without_prefix(line: str) -> str:
+    while end := _end_of_prefix(line[:_HEAD]):
+        line = line[end:]
+    return line.rstrip()
+
+
+def _end_of_prefix(head: str) -> int:
+    """Return where the mark ends in `head`, recognised in any disguise of its letters."""
+    if head.isascii():
+        plainly = _PREFIX.match(head)
+        return plainly.end() if plainly else 0
+    folded, ends = "", []
+    for at, char in enumerate(head):
+        piece = skeleton(char)
+        folded += piece
+        ends += [at + 1] * len(piece)
+    found = _PREFIX.match(folded)
+    return ends[found.end() - 1] if found else 0
+
 
 LONGEST_JUDGED = 50_000
 """Characters that a row may have: a longer one cannot be judged, and is not shown."""

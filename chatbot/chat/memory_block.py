@@ -24,8 +24,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.chat.fence import fenced, in_one_line
+from chatbot.chat.fit import excerpt, question_words
 from chatbot.memory.exchanges import EXCHANGE
 from chatbot.memory.meaning import only_asks
 from chatbot.memory.recall import SUMMARIES

@@ -23,10 +23,15 @@ from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
+    REPLY_TOKENS,
     USER,
     Line,
     Window,
     messages_of,
+    says_little,
+    title_from,
+    title_in,
+    title_request,
     tool_call_line,
     tool_result_line,
     unanswered,
@@ -54,7 +59,6 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, tools_left_out
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.titles import REPLY_TOKENS, says_little, title_from, title_in, title_request
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed, reply_before
 from chatbot.config import AgentSettings, BudgetSettings

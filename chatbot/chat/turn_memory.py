@@ -18,8 +18,8 @@ from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.messages import without_blocks
-from chatbot.models.disclosure import Disclosure
-from chatbot.models.token_counts import estimate_text
+from chatbot.models.failures import Disclosure
+from chatbot.models.model import estimate_text
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore

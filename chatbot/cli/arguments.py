@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.cli.grammar import Parser, add_action, add_place
-from chatbot.cli.option_values import amount, count, days, usd, whole_days
+from chatbot.cli.grammar import Parser, add_action, add_place, amount, count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:

@@ -7,8 +7,7 @@ import sys
 
 from chatbot.attachments.read import uploaded
 from chatbot.chat import Event, Notice
-from chatbot.cli.exits import Exit
-from chatbot.cli.interrupts import end_in_order, until_interrupted
+from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
 from chatbot.cli.output import complain, printable, say_json, warn
 from chatbot.errors import ChatbotError

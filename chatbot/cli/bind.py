@@ -1,24 +1,81 @@
-"""The operations on memory as verbs of the command line: their grammar, and the values that an operation is given.
+"""Verbs of the command line that operations declare: their grammar, and the values that an operation is given.
 
-Imports nothing heavy: `chatbot memory --help` needs it.
+A verb is bound from `chatbot.operations` unless it is one of its own (`OF_SESSIONS`, `OF_MEMORY`). Imports nothing
+heavy: `chatbot memory --help` needs it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.grammar import add_action
-from chatbot.cli.option_values import count, future, pair, past, share, words
+from chatbot.cli.grammar import add_action, count, future, pair, past, share, words
 from chatbot.operation import LEFT_OUT, REQUIRED, Operation, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
-    from chatbot.cli.memory.verb_run import VerbRun
+    from chatbot.cli.memory.command import VerbRun
+
+
+class OwnVerb(NamedTuple):
+    """The coroutine that takes the `VerbRun`, as `module:function`, and why no operation fits."""
+
+    runs: str
+    why: str
+    memories: bool = True
+    """True if it needs memories, which are opened for it."""
+
+    async def __call__(self, run: VerbRun) -> None:
+        """Run it."""
+        module, _, function = self.runs.partition(":")
+        await getattr(import_module(module), function)(run)
+
+
+_FILES = "reads or writes files that the user names"
+_MANY = "changes many sessions at once: selects them with filters, shows them, and asks first"
+_CONFIRMS = "asks first, or reads more than its operation takes"
+_ERASING = "chatbot.cli.sessions.erasing"
+_CHANGING = "chatbot.cli.memory.changing"
+
+OF_SESSIONS: Mapping[str, OwnVerb] = {
+    "export": OwnVerb("chatbot.cli.sessions.moving:export", _FILES),
+    "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
+    "archive": OwnVerb(f"{_ERASING}:archive", _MANY, memories=False),
+    "delete": OwnVerb(f"{_ERASING}:delete", _MANY, memories=False),
+    "prune": OwnVerb(f"{_ERASING}:prune", _MANY, memories=False),
+}
+"""Own verbs of `chatbot sessions`."""
+
+OF_MEMORY: Mapping[str, OwnVerb] = {
+    "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
+    "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
+    "extract": OwnVerb("chatbot.cli.memory.changing:extract", "calls a model, and bills it"),
+    "stats": OwnVerb("chatbot.cli.memory.results:stats", "draws charts"),
+    "profile": OwnVerb("chatbot.cli.memory.profile:profile", "one grammar for keys, values and proposals"),
+    "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is no part of a memory"),
+}
+"""Own verbs of `chatbot memory`."""
+
+OF_OPERATIONS: Mapping[str, OwnVerb] = {
+    name: OwnVerb(f"{_CHANGING}:{name}", _CONFIRMS)
+    for name in (
+        "remember",
+        "change_memory",
+        "confirm_memory",
+        "forget_memory",
+        "restore_memory",
+        "purge_memories",
+        "list_people",
+        "purge_fact",
+    )
+}
+"""Operations whose verbs do more on the command line than run them."""
+
 
 _COUNTED = (kinds.RankCursor, kinds.KeyCursor, kinds.NameCursor)
 """Cursors that are numbers here: how many came before."""

@@ -1,23 +1,191 @@
-"""`chatbot config`: show, set and edit settings, trust a configuration file. Keys are never shown."""
+"""`chatbot config`: show, check, trust and edit the configuration.
+
+`chatbot config set`, `config unset`, `config edit`, `chatbot setup` and `chatbot models alias` all write through here.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import tomlkit
 from msgspec import to_builtins
+from platformdirs import user_config_path, user_data_path
 
+from chatbot import allowed
 from chatbot.allowed import allow, is_allowed, needing_trust
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
-from chatbot.config import FILE_NAME, SECRET, Settings, find_file, read_toml
+from chatbot.config import FILE_NAME, SECRET, Config, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
 from chatbot.runtime import Options, Setup
+from chatbot.stores.files import make_folder, opened
 from chatbot.stores.home import without_password
+
+Place = tuple[str, ...]
+_PRIVATE = 0o600
+_VARIABLE = "env:"
+_NEW = """\
+# Settings that are not set here have their default: chatbot config shows all of them.
+# identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
+
+identities = {identities}
+"""
+
+
+def file_in_force(path: Path | None) -> Path:
+    """Return the file in force, or the user's own where there is none yet."""
+    return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
+
+
+def place_of(key: str) -> Place:
+    """Split a dotted key such as `providers."my.box".api_base`. Raises `ConfigError`."""
+    try:
+        table = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{key!r} is not a setting: write it like model.name") from error
+    place = []
+    value: Any = table
+    while isinstance(value, dict):
+        [(part, value)] = value.items()
+        place.append(part)
+    return tuple(place)
+
+
+def set_values(path: Path, values: Mapping[Place, Any]) -> str:
+    """Set values in the file, which is created if it is missing; return its new text. Raises `ConfigError`."""
+    document = _document(path)
+    for place, value in values.items():
+        _put(document, place, value)
+    return replace_text(path, tomlkit.dumps(document))
+
+
+def set_text(path: Path, key: str, text: str) -> str:
+    """Set one value as typed: a TOML value where that is valid for the setting, else text. Returns the new text."""
+    place = place_of(key)
+    try:
+        return set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
+    except tomllib.TOMLDecodeError:
+        return set_values(path, {place: text})
+    except ConfigError:
+        with suppress(ConfigError):  # the first error names what the user meant
+            return set_values(path, {place: text})
+        raise
+
+
+def unset(path: Path, key: str) -> str:
+    """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
+    document, place = _document(path), place_of(key)
+    table: Any = document
+    for part in place[:-1]:
+        table = table.get(part, {})
+    if not isinstance(table, dict) or place[-1] not in table:
+        raise ConfigError(f"{path} does not set {key}: nothing was changed", at=path)
+    del table[place[-1]]
+    return replace_text(path, tomlkit.dumps(document))
+
+
+def replace_text(path: Path, text: str) -> str:
+    """Check the text and write it in place of the file. Raises `ConfigError` and writes nothing.
+
+    The mode of the file stays, but with a key in it only its owner may read it, from then on.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    trusted = path.is_file() and _was_trusted(path)
+    check(path, text)
+    write_atomically(path, text, is_secret=_holds_key(tomllib.loads(text)))
+    if trusted:
+        allowed.allow(path, read_toml(path))
+    return text
+
+
+def check(path: Path, text: str) -> None:
+    """Raise `ConfigError` for a text that would not be valid as this file."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} would not be valid TOML: {error}: nothing was written", at=path) from error
+    try:
+        setup = Setup.resolve(Options(settings=Settings(path, table, {}, {})))
+        setup.check_stores()
+        setup.check_hooks()
+    except ConfigError as error:
+        raise ConfigError(f"{error}: nothing was written", at=path) from error
+
+
+def _holds_key(value: Any, *, is_secret: bool = False) -> bool:
+    """Return whether there is a secret itself in a table, and not the variable that holds it."""
+    if isinstance(value, Mapping):
+        return any(_holds_key(each, is_secret=is_secret or name in SECRET) for name, each in value.items())
+    return is_secret and isinstance(value, str) and bool(value) and not value.startswith(_VARIABLE)
+
+
+def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
+    """Replace a file, or create it with mode 0600, as one that `is_secret` has then. Raises `ConfigError`."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        make_folder(path.parent)
+        mode = path.stat().st_mode & 0o777 if path.exists() else _PRIVATE
+        if is_secret and mode & ~_PRIVATE:
+            warn(f"{path} holds a key: from now on only you may read it (its mode was {mode:o}, and is 600)")
+            mode = _PRIVATE
+        with opened(path.parent) as folder:
+            folder.create(fresh.name, text.encode())
+        try:
+            fresh.chmod(mode)
+            fresh.replace(path)
+        finally:
+            fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", at=path) from error
+
+
+def toml_text(text: str) -> str:
+    """Write a TOML basic string, which has the form of a JSON string."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _was_trusted(path: Path) -> bool:
+    """Return True for a file that the user trusts with settings that need it: his own change keeps that."""
+    table = read_toml(path)
+    return bool(allowed.needing_trust(table)) and allowed.is_allowed(path, table)
+
+
+def current_text(path: Path) -> str:
+    """Return the text of the file, or that of a new one. Raises `ConfigError`."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else _new_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
+
+
+def _document(path: Path) -> tomlkit.TOMLDocument:
+    try:
+        return tomlkit.parse(current_text(path))
+    except tomlkit.exceptions.TOMLKitError as error:
+        raise ConfigError(f"{path} cannot be changed: {error}", at=path) from error
+
+
+def _new_text() -> str:
+    """Return the text of a new file, which keeps the identities that there were without one."""
+    return _NEW.format(identities=toml_text(str(user_data_path("chatbot") / Config().identities)))
+
+
+def _put(document: Any, place: Place, value: Any) -> None:
+    table = document
+    for depth, part in enumerate(place[:-1]):
+        if not isinstance(table.get(part), Mapping):
+            table[part] = tomlkit.table(is_super_table=depth < len(place) - 2)
+        table = table[part]
+    table[place[-1]] = value
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -47,7 +215,6 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 async def _set(args: argparse.Namespace) -> Exit:
-    from chatbot.cli.config_editing import file_in_force, set_text
 
     path = file_in_force(args.config)
     set_text(path, args.key, args.value)
@@ -55,7 +222,6 @@ async def _set(args: argparse.Namespace) -> Exit:
 
 
 async def _unset(args: argparse.Namespace) -> Exit:
-    from chatbot.cli.config_editing import file_in_force, unset
 
     path = file_in_force(args.config)
     unset(path, args.key)
@@ -64,7 +230,6 @@ async def _unset(args: argparse.Namespace) -> Exit:
 
 async def _edit(args: argparse.Namespace) -> Exit:
     """Edit a copy, and write it once it is valid."""
-    from chatbot.cli.config_editing import current_text, file_in_force, replace_text
     from chatbot.cli.repl.editor import edited
 
     check_can_ask("editing", "chatbot config set KEY VALUE")
@@ -87,8 +252,6 @@ async def _edit(args: argparse.Namespace) -> Exit:
 
 def _tell_written(args: argparse.Namespace, path: Path, what: str) -> Exit:
     """Report the file, what overrides it, and whether the change needs trust."""
-    from chatbot.cli.config_editing import place_of
-
     settings = Settings.read(path)
     overridden = settings.source(*place_of(args.key)) if args.what == "set" else path
     if args.json:

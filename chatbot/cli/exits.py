@@ -1,8 +1,12 @@
-"""Exit codes, and which error ends with which. The only place that knows."""
+"""Exit codes of the command line, and ends by Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
+import asyncio
+import signal
+from collections.abc import Coroutine
 from enum import IntEnum
+from typing import Any, TypeVar
 
 from chatbot.errors import (
     BudgetExceeded,
@@ -79,3 +83,28 @@ _CODES: dict[type[Exception], Exit] = {
 def exit_code(error: ChatbotError | StoreError) -> Exit:
     """The code for an error: that of the nearest class which has one."""
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
+
+
+T = TypeVar("T")
+
+
+def end_in_order() -> None:
+    """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no process is left."""
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if task is not None:
+            loop.add_signal_handler(number, task.cancel)
+
+
+async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
+    """The outcome of `work`; None where Ctrl-C came first, once the work has put things in order."""
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

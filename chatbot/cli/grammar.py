@@ -1,13 +1,158 @@
-"""Parts that all commands share: summary, examples, configuration options. Imports nothing else."""
+"""Values of options, and the parts from which the grammar of the command line is built."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import textwrap
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
+
+_MOST_DAYS = 3660
+_SPAN = re.compile(r"(\d{1,6})\s*([mhdw])")
+_MONTH = re.compile(r"(\d{4})(?:-(\d\d))?")
+_IN_WORDS = re.compile(r"[^\W\d_]{2}|\d\d?\.\d\d?\.\d{4}|\d\s*[年月日]")
+_OR_NAMED = ", May 2025, last year"
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def usd(text: str) -> float:
+    """Parse an amount of money above 0."""
+    amount = float(text)
+    if not amount > 0:
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
+    return amount
+
+
+def amount(text: str) -> float:
+    """Parse an amount of money from 0."""
+    found = float(text)
+    if not 0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must not be negative")
+    return found
+
+
+def count(text: str) -> int:
+    """Parse a whole number from 0."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} must not be negative")
+    return number
+
+
+def days(text: str) -> float:
+    """Parse a number of days above 0."""
+    number = float(text)
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"{text} must be a number of days above 0")
+    return number
+
+
+def whole_days(text: str) -> int:
+    """Parse a whole number of days, up to ten years."""
+    number = int(text)
+    if not 1 <= number <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {_MOST_DAYS}")
+    return number
+
+
+def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
+    number = float(text)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text} must be a number from 0 to 1")
+    return number
+
+
+def past(text: str) -> datetime:
+    """Parse a time, or a time ago: `30d`."""
+    return _time(text, -1)
+
+
+def future(text: str) -> datetime | None:
+    """Parse a time, or a time from now: `30d`; None for `never`."""
+    return None if text == "never" else _time(text, 1)
+
+
+def words(text: str) -> list[str]:
+    """Split words at commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """Parse `KEY=VALUE`; a value that is not valid JSON is text."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} must be KEY=VALUE")
+    try:
+        return key, json.loads(value, parse_constant=str)
+    except (ValueError, RecursionError):
+        return key, value
+
+
+def _time(text: str, direction: int) -> datetime:
+    """Parse a time; without a zone it is UTC, like every time that is printed."""
+    from chatbot.stores.records import read_time
+
+    try:
+        if span := _SPAN.fullmatch(text):
+            return datetime.now(UTC) + direction * timedelta(**{_UNITS[span[2]]: int(span[1])})
+        if direction < 0 and (named := _named(text)):
+            return named
+        return read_time(text)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w{_OR_NAMED * (direction < 0)}"
+        ) from None
+
+
+def _named(text: str) -> datetime | None:
+    """Return the first moment of "May 2025", "last week" or "2025"; None for what is written in numbers."""
+    if text.casefold() in {"now", "today"}:
+        now = datetime.now(UTC)
+        return now if text.casefold() == "now" else now.replace(hour=0, minute=0, second=0, microsecond=0)
+    if month := _MONTH.fullmatch(text):
+        return datetime(int(month[1]), int(month[2] or 1), 1, tzinfo=UTC)
+    if not _IN_WORDS.search(text):
+        return None
+    from chatbot.memory.profile_lines import named_time
+
+    return named_time(text, datetime.now(UTC))
+
+
+T = TypeVar("T")
+
+
+def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to 1,000") -> None:
+    """`--limit` and `--page-after` of a list in which the places are counted."""
+    usual = str(limit) if limit else "all"
+    parser.add_argument(
+        "--limit", type=count, default=limit, metavar="N", help=f"maximum results (default {usual}; 0: {zero})"
+    )
+    add_page_after(parser)
+
+
+def add_page_after(parser: argparse._ActionsContainer) -> None:
+    """`--page-after` alone."""
+    parser.add_argument("--page-after", type=count, default=0, metavar="N", help="skip the first N")
+
+
+def reach(args: argparse.Namespace) -> int:
+    """Return how many must be found to show the page, and to know whether there is another."""
+    from chatbot.stores.query import EVERY
+
+    return args.page_after + args.limit + 1 if args.limit else EVERY
+
+
+def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:
+    """Return the requested part of the list, and a hint how to see the next; empty at the end."""
+    end = args.page_after + args.limit if args.limit else len(items)
+    return items[args.page_after : end], f"more: --page-after {end}" if end < len(items) else ""
+
 
 _WIDTH = 78
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from platformdirs import user_config_path, user_data_path
 
-from chatbot.cli.config_editing import toml_text
+from chatbot.cli.config import toml_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
 from chatbot.config import FILE_NAME, Config, ModelSettings, ProviderSettings, Settings

@@ -12,8 +12,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, warn
 from chatbot.config import ProviderSettings, Settings
 from chatbot.errors import ConfigError
-from chatbot.models.keys import remove_key, store_key, stored_keys
-from chatbot.models.provider import key_place
+from chatbot.models.provider import key_place, remove_key, store_key, stored_keys
 from chatbot.providers import OURS, known_providers, nearest_to, variables_of
 from chatbot.stores.errors import InvalidValue
 

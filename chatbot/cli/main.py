@@ -15,27 +15,27 @@ _MODULES = {
     "config": "chatbot.cli.config",
     "completion": "chatbot.cli.completion",
     "doctor": "chatbot.cli.doctor",
-    "hooks": "chatbot.cli.hooks",
+    "hooks": "chatbot.cli.plugins:list_hooks",
     "keys": "chatbot.cli.keys",
     "mcp": "chatbot.cli.mcp",
-    "maintain": "chatbot.cli.maintain",
+    "maintain": "chatbot.cli.storage:run_maintain",
     "init": "chatbot.cli.init",
     "models": "chatbot.cli.models",
     "memory": "chatbot.cli.memory.command",
     "personas": "chatbot.cli.personas",
-    "prompt": "chatbot.cli.prompt",
+    "prompt": "chatbot.cli.why:run_prompt",
     "serve": "chatbot.cli.serve",
     "sessions": "chatbot.cli.sessions.command",
     "storage": "chatbot.cli.storage",
     "setup": "chatbot.cli.setup",
-    "stores": "chatbot.cli.stores",
-    "token": "chatbot.cli.token",
-    "tools": "chatbot.cli.tools",
+    "stores": "chatbot.cli.plugins:list_stores",
+    "token": "chatbot.cli.users:run_token",
+    "tools": "chatbot.cli.plugins:list_tools",
     "usage": "chatbot.cli.usage",
     "users": "chatbot.cli.users",
     "why": "chatbot.cli.why",
 }
-"""The module of each command; its `run(args)` is a coroutine function that returns an `Exit`; see `run_command`."""
+"""The module of each command; its `run`, or the function named, takes the arguments and returns an `Exit`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
     from chatbot.errors import ChatbotError
     from chatbot.stores.errors import StoreError
 
-    _leave_to_notices("chatbot.hooks.bus")
+    _leave_to_notices("chatbot.hooks.hooks")
     try:
         return int(asyncio.run(run_command(args)))
     except KeyboardInterrupt:
@@ -98,7 +98,8 @@ def _leave_to_notices(name: str) -> None:
 
 async def run_command(args: argparse.Namespace) -> Any:
     """Run the parsed command and return its `Exit`. Errors are raised."""
-    run = importlib.import_module(_MODULES[args.command]).run
+    module, _, name = _MODULES[args.command].partition(":")
+    run = getattr(importlib.import_module(module), name or "run")
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.exits import Exit
-from chatbot.cli.interrupts import end_in_order
+from chatbot.cli.exits import Exit, end_in_order
 from chatbot.cli.output import complain, warn
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError

@@ -7,17 +7,15 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 
-from chatbot.cli.config_editing import file_in_force, set_values, unset
+from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, waiting
 from chatbot.config import Config, Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.record import utc_now
-from chatbot.models.catalog import CatalogModel, catalog, described, local_model
-from chatbot.models.gguf import EMBEDDED, PREFIX
-from chatbot.models.nearby import ModelServer, find_servers
+from chatbot.models.catalog import CatalogModel, ModelServer, catalog, described, find_servers, local_model
 from chatbot.models.provider import key_place
-from chatbot.models.weights import SMOLLM2, WEIGHTS, Weights
+from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2, WEIGHTS, Weights
 
 _SHOWN = 40
 _HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")

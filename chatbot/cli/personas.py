@@ -12,7 +12,7 @@ from pathlib import Path
 import tomlkit
 from platformdirs import user_config_path
 
-from chatbot.cli.config_editing import write_atomically
+from chatbot.cli.config import write_atomically
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_table
 from chatbot.errors import ConfigError

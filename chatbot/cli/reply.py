@@ -28,7 +28,7 @@ from chatbot.messages import TextDelta
 class Echo:
     """Switch for the terminal's echo. Echoed characters, ^C too, would move the drawing.
 
-    Keys wait as they are typed, not in lines that the terminal edits: see `chatbot.cli.repl.typeahead`.
+    Keys wait as they are typed, not in lines that the terminal edits: see `chatbot.cli.repl.input`.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chatbot.cli.config_editing import Place, file_in_force, set_values
+from chatbot.cli.config import Place, file_in_force, set_values
 from chatbot.cli.exits import Exit
 from chatbot.cli.keys import read_key
 from chatbot.cli.models import cells, price
@@ -21,13 +21,10 @@ from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiti
 from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
 from chatbot.errors import ModelError
 from chatbot.models import open_model
-from chatbot.models.catalog import SUGGESTED, CatalogModel, described, local_model
+from chatbot.models.catalog import SUGGESTED, CatalogModel, ModelServer, described, find_servers, local_model
 from chatbot.models.failures import unknown_provider
-from chatbot.models.gguf import EMBEDDED, PREFIX
-from chatbot.models.keys import store_key
-from chatbot.models.nearby import ModelServer, find_servers
-from chatbot.models.provider import Provider, key_place
-from chatbot.models.weights import SMOLLM2
+from chatbot.models.provider import Provider, key_place, store_key
+from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.stores.errors import InvalidValue
 

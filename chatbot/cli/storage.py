@@ -1,16 +1,17 @@
-"""`chatbot storage`: tables of a database, and copies of an identity from one storage to another."""
+"""`chatbot storage`: create and copy a store; `chatbot maintain`: do what is due of a memory's upkeep."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import progress, say, say_json
+from chatbot.cli.output import progress, say, say_json, say_table, waiting
 from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
+from chatbot.memory.maintenance.policy import MaintenanceReport
 from chatbot.runtime import Options, Setup
 from chatbot.stores.backends import create_tables, distribution_of_tables
 from chatbot.stores.fields import how_many
@@ -66,3 +67,42 @@ def _address(args: argparse.Namespace) -> Address:
     if not isinstance(setup.home, Address):
         raise ConfigError("memory is stored in files, which need no tables: set url in [storage], or pass --url")
     return setup.home
+
+
+_PAST = {
+    "consolidate": "consolidated",
+    "archive": "archived",
+    "delete": "deleted",
+    "compress": "compressed",
+    "summarize": "summarized",
+    "erase": "erased",
+}
+
+
+async def run_maintain(args: argparse.Namespace) -> Exit:
+    """Maintain the identity's memory, or report what that would do. Needs no model."""
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    policy = setup.policy
+    if args.summarize_old is not None:
+        policy = replace(policy, summarize_after_days=args.summarize_old)
+    async with setup.open_memory(observations=setup.observation_store()) as memory:
+        with waiting("maintaining memory"):
+            report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
+    if args.json:
+        say_json(report.as_json())
+    else:
+        _show(report)
+    return Exit.OK
+
+
+def _show(report: MaintenanceReport) -> None:
+    if report.skipped:
+        say("another process is already maintaining this memory")
+        return
+    rows = [
+        (_PAST[deed.kind], str(len(deed.ids)), deed.why, deed.by or "–", " ".join(deed.ids)) for deed in report.deeds
+    ]
+    if rows:
+        say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)
+    looked = f"{how_many(report.looked_at, 'row')} looked at in {report.seconds:.2f} s"
+    say(looked if rows else f"nothing to do: {looked}")

@@ -1,4 +1,4 @@
-"""`chatbot why`: the memories that a turn considered, which were injected, and why the others were not."""
+"""`chatbot why`: what a turn was given and why; `chatbot prompt`: what the next one would be given."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, say, say_json, say_marked, say_table
+from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.output import complain, printable, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Setup
+from chatbot.runtime import Options, Runtime, Setup
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation
 
 _PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
@@ -136,3 +139,42 @@ def _nothing(memory: Mapping[str, Any]) -> str:
     if not memory.get("judged", {}).get("needs_memory", True):
         return f"memory was not searched: the message was judged to need none ({memory['judged']['score']:+.2f})"
     return "no memory matches"
+
+
+async def run_prompt(args: argparse.Namespace) -> Exit:
+    """Print the prompt for a message."""
+    if not args.dry_run:
+        complain(InvalidValue("add --dry-run: chatbot prompt only shows prompts"), as_json=args.json)
+        return Exit.USAGE
+    async with Runtime(options_of(args)) as runtime:
+        named = args.new or args.resume is not None or args.fork is not None
+        session = await chosen_session(runtime, args) if named else await runtime.resume()
+        try:
+            bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
+        finally:
+            if session is not None and (args.new or args.fork is not None):
+                await runtime.memory.delete_session(session.id)  # it was made for this alone
+        if args.json:
+            say_json(
+                {
+                    "messages": [message.as_openai() for message in bundle.messages],
+                    "tokens": {**bundle.parts, "reply_reserve": bundle.reply_tokens, "window": bundle.context_window},
+                    "parts_left_out": list(bundle.dropped),
+                    "memory": receipt.memory,
+                }
+            )
+        else:
+            _show(bundle)
+    return Exit.OK
+
+
+def _show(bundle: PromptBundle) -> None:
+    for message in bundle.messages:
+        said = message.content or ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
+        say(f"--- {message.role}")
+        say(printable(said))
+    say("---")
+    parts = " · ".join(f"{name} {count:,}" for name, count in bundle.parts.items())
+    say(f"tokens: {parts} · reply {bundle.reply_tokens:,} of a window of {bundle.context_window:,}")
+    if bundle.dropped:
+        say(f"left out for want of room: {', '.join(bundle.dropped)}")

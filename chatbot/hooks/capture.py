@@ -1,19 +1,29 @@
-"""Remember what tools answered, and checkpoints at milestones."""
+"""The hooks that keep: what is said, whether it is worth it, and upkeep of the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
-from chatbot.chat.events import MEMORABILITY, TOOL_POST, ToolPost
+from msgspec import Meta
+
+from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
-from chatbot.hooks.hook import Hook, HookContext, PerSession
+from chatbot.config import MaintenanceSettings, Table
+from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.memorability import Memorability
+from chatbot.memory.maintenance.policy import MaintenanceReport, Part, configured
+from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import TYPES
 
 _COMPARED = 5
 """Last captures of a session that a new one is compared with."""
@@ -102,3 +112,95 @@ async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
 def can_write(session: SessionHandle) -> bool:
     """Return whether the holder of the session may remember anything."""
     return session.caller.clearance != "public"
+
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Memorable(Hook):
+    """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
+
+    topics = ()
+
+    def __init__(
+        self, context: HookContext, *, threshold: Share = GATE, type_weights: Mapping[str, Share] = TYPE_WEIGHTS
+    ) -> None:
+        super().__init__(context)
+        context.capabilities.provide(MEMORABILITY, _gate(threshold, type_weights))
+
+    async def handle(self, event: Any) -> None:
+        """Do nothing: this hook only provides a capability."""
+
+
+def exchange_gate(tables: Mapping[str, Table], *, beside: Path | None = None) -> Memorability | None:
+    """Return the gate for exchanges as the hooks are configured; None where none are kept.
+
+    Raises `ConfigError`.
+    """
+    keeps, judges = [plan_hook(name, tables.get(name), beside=beside) for name in ("exchange", "memorability")]
+    if not keeps.enabled:
+        return None
+    return _gate(**judges.all_settings()) if judges.enabled else Memorability(gate=0)
+
+
+def _gate(threshold: float, type_weights: Mapping[str, float]) -> Memorability:
+    for name in type_weights:
+        if name not in TYPES:
+            raise InvalidValue(f"type_weights: no type of memory is called {name!r}{did_you_mean(name, TYPES)}")
+    return Memorability(threshold, {**TYPE_WEIGHTS, **type_weights})
+
+
+class Maintenance(Hook):
+    """Does one part of maintenance, as `[maintenance]` says, unless that was done a short while ago."""
+
+    topics = (SESSION_START, SESSION_END)
+    timeout_s = 60.0
+    background = True
+    part: ClassVar[Part]
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        settings = context.config.maintenance
+        self._policy = configured(settings)
+        self._every = timedelta(hours=self.hours(settings))
+        context.capabilities.provide(f"memory.{self.part}", self.run)
+
+    @staticmethod
+    @abstractmethod
+    def hours(settings: MaintenanceSettings) -> float:
+        """Return how many hours after a run the next one is due."""
+
+    async def handle(self, event: SessionStart | SessionEnd) -> Any:
+        """Maintain the memory that the session uses, if it uses one."""
+        if event.session.supports(ObservationStore):
+            await self.run(event.session.record.store_types)
+
+    async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
+        """Maintain the first of these stores that keeps observations."""
+        return await self.context.memory.maintain(
+            self._policy, part=self.part, stores=stores, unless_within=self._every
+        )
+
+
+class Consolidation(Maintenance):
+    """Lets memory fade with time and grow stronger with use, every few days, as [maintenance] says."""
+
+    priority = 200
+    part = "consolidation"
+
+    @staticmethod
+    def hours(settings: MaintenanceSettings) -> float:
+        """Return `consolidate_every_hours`."""
+        return settings.consolidate_every_hours
+
+
+class Compression(Maintenance):
+    """Merges memories that are alike and retires old ones, every few days, as [maintenance] says."""
+
+    priority = 300
+    part = "compression"
+
+    @staticmethod
+    def hours(settings: MaintenanceSettings) -> float:
+        """Return `compress_every_hours`."""
+        return settings.compress_every_hours

@@ -1,21 +1,39 @@
-"""The hook contract: what a plug-in inherits, and the context that it is given."""
+"""What a hook is: its topics and steps, plug-ins, and the log of failures.
+
+The turn does the work itself; see `Step` in `chatbot.chat.events`.
+
+A name is that of an entry point in the group `chatbot.hooks`, or `package.module:Class`. Built-in hooks are on by
+default; a plug-in is on where `[hooks.<name>]` names it, so that installing a package alone runs nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from itertools import count, islice
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from chatbot.chat.events import Publisher
+from msgspec import Meta
+
+from chatbot.chat.events import PROMPT_SUBMIT, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
-from chatbot.config import Config, ModelSettings
+from chatbot.config import Config, ModelSettings, Table
+from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
+from chatbot.memory.session_catalog import FAILURES as LINES
 from chatbot.models import open_model
 from chatbot.models.model import Model
+from chatbot.stores.backend import Place
+from chatbot.stores.backends import open_place
+from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.home import Home
+from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of, told
 
 Result = TypeVar("Result")
 State = TypeVar("State")
@@ -122,3 +140,165 @@ async def uncancelled(work: Coroutine[Any, Any, Result]) -> Result:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+
+
+class TurnStep(Hook):
+    """A place in the order of hooks for a step of the turn."""
+
+    timeout_s = 60.0
+
+    async def handle(self, event: Any) -> None:
+        """Do nothing: an event that no turn publishes has no step."""
+
+
+class InjectStep(TurnStep):
+    """Puts what is remembered about a message into its prompt."""
+
+    topics = (PROMPT_SUBMIT,)
+    priority = 50
+
+
+class ExchangeStep(TurnStep):
+    """Remembers each exchange, word for word, before the turn returns."""
+
+    topics = (TURN_END,)
+    priority = 50
+
+
+_KEPT = 50
+_SLACK = 50
+_LONGEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure: its time in ISO 8601, hook, topic, session, and message."""
+
+    at: str
+    hook: str
+    topic: str
+    session: str
+    message: str
+
+
+class Failures:
+    """The last failures of an identity's hooks; a folder or an address stands for its place, None for none."""
+
+    def __init__(self, place: Place | Home | None) -> None:
+        self._lines = open_place(place).lines(LINES)
+
+    def acknowledge(self) -> None:
+        """Delete what was written down."""
+        self._lines.rewrite(lambda _: None)
+
+    async def add(self, failure: Failure) -> None:
+        """Write a failure. Raises a `StoreError` where that is not possible."""
+        await asyncio.to_thread(self._add, failure)
+
+    def read(self) -> list[Failure]:
+        """Return the last ones, oldest first. Unreadable lines are left out."""
+        lines = list(islice(self._lines.newest_first(), _KEPT))[::-1]
+        return [Failure(**{name: str(line.get(name, "")) for name in Failure.__slots__}) for line in lines]
+
+    def _add(self, failure: Failure) -> None:
+        with self._lines.alone() as pen:
+            pen.append([asdict(failure) | {"message": failure.message[:_LONGEST]}])
+            surplus = sum(1 for _ in self._lines.newest_first()) - _KEPT
+            if surplus > _SLACK:
+                place = count()
+                pen.rewrite(lambda line: line if next(place) >= surplus else None)
+
+
+HOOKS = PluginPoint(
+    group="chatbot.hooks",
+    own={
+        "boundaries": "chatbot.hooks.boundaries:Boundaries",
+        "capture": "chatbot.hooks.capture:Capture",
+        "compression": "chatbot.hooks.capture:Compression",
+        "consolidation": "chatbot.hooks.capture:Consolidation",
+        "episode": "chatbot.hooks.summarize:Episodes",
+        "exchange": "chatbot.hooks.hook:ExchangeStep",
+        "extraction": "chatbot.hooks.extraction.structured:Extraction",
+        "inject": "chatbot.hooks.hook:InjectStep",
+        "memorability": "chatbot.hooks.capture:Memorable",
+        "summarize": "chatbot.hooks.summarize:Summarize",
+        "temporal": "chatbot.hooks.temporal:Temporal",
+    },
+    noun="hook",
+    unknown=ConfigError,
+    broken=ConfigError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HookPlan:
+    """A hook class with its settings, before it is made."""
+
+    name: str
+    hook: type[Hook]
+    enabled: bool
+    priority: int
+    timeout_s: float
+    settings: Mapping[str, Any]
+
+    def all_settings(self) -> dict[str, Any]:
+        """Return its own settings, set or by default; those of a table key by key."""
+        defaults = {name: found.default for name, found in settings_of(self.hook).items()}
+        return {name: _over(default, self.settings.get(name, default)) for name, default in defaults.items()}
+
+    def make(self, context: HookContext) -> Hook:
+        """Make the hook. Raises `ConfigError`."""
+        try:
+            return self.hook(context, **self.settings)
+        except (ChatbotError, StoreError) as error:
+            raise ConfigError(f"[hooks.{self.name}]: {error}") from error
+        except (Exception, SystemExit) as error:  # the constructor of a plug-in may raise anything
+            raise ConfigError(f"the hook {self.name!r} cannot be made: {told(error)}") from error
+
+
+def load(name: str, *, beside: Path | None = None) -> type[Hook]:
+    """Load the hook class of that name. Raises `ConfigError`."""
+    found = HOOKS.load(name, beside=beside)
+    if not (inspect.isclass(found) and issubclass(found, Hook)):
+        raise ConfigError(f"the hook {name!r} is {found!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
+    if not isinstance(getattr(found, "topics", None), tuple):
+        raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
+    return found
+
+
+def planned_hooks(tables: Mapping[str, Table], *, beside: Path | None = None) -> list[HookPlan]:
+    """Return the built-in and the configured hooks, in the order in which they are called. Raises `ConfigError`."""
+    names = dict.fromkeys([*HOOKS.own, *tables])
+    plans = [plan_hook(name, tables.get(name), beside=beside) for name in names]
+    return sorted(plans, key=lambda each: (each.priority, each.name))
+
+
+def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> HookPlan:
+    """Plan the hook of that name by its table in the configuration. Raises `ConfigError`."""
+    hook = load(name, beside=beside)
+    where = f"[hooks.{name}]"
+    given = dict(table or {})
+    for key in given:
+        if key not in (known := {**settings_of(_Common), **settings_of(hook)}):
+            raise ConfigError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
+    common = {key: given.pop(key) for key in settings_of(_Common) if key in given}
+    chosen = checked_settings(where, _Common, common, invalid=ConfigError, broken=ConfigError)
+    return HookPlan(
+        name,
+        hook,
+        enabled=chosen.get("enabled", hook.enabled if name in HOOKS.own else table is not None),
+        priority=chosen.get("priority", hook.priority),
+        timeout_s=chosen.get("timeout_s", hook.timeout_s),
+        settings=checked_settings(where, hook, given, invalid=ConfigError, broken=ConfigError),
+    )
+
+
+def _over(default: Any, value: Any) -> Any:
+    return {**default, **value} if isinstance(default, Mapping) and isinstance(value, Mapping) else value
+
+
+class _Common:
+    """The settings of every hook."""
+
+    def __init__(self, *, enabled: bool, priority: int, timeout_s: Annotated[float, Meta(gt=0)]) -> None:
+        """Never called: only its annotations are read."""

@@ -1,4 +1,7 @@
-"""The hooks of one identity, from the first turn in this process to the end of its sessions.
+"""Hooks of a chat: the bus calls them by topic and order.
+
+A hook never hears what arises from its own run, however many others are between: so hooks that write to the store
+they were called from, or publish what they listen to, come to an end, after at most as many steps as there are hooks.
 
 Nothing is loaded before the first turn. A session begins with its first turn in this process and ends once, when its
 owner leaves it or everything is closed.
@@ -8,31 +11,243 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config
 from chatbot.errors import ConfigError
-from chatbot.hooks.bus import Bus, Subscription
-from chatbot.hooks.failure_log import Failures
-from chatbot.hooks.hook import Capabilities, Hook, HookContext
-from chatbot.hooks.plugins import HookPlan, planned_hooks
+from chatbot.hooks.hook import Capabilities, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
 from chatbot.hooks.requests import Retrieve, Update, answered
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import MemoryEvent
 from chatbot.models import open_model
 from chatbot.models.model import Model
+from chatbot.redaction import redact
+from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.span import Observer, observed
+from chatbot.stores.moment import nothing_waits
+from chatbot.stores.plugin_point import told
+from chatbot.stores.records import format_time
+from chatbot.stores.span import Observer, observed, span
 
 logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+_running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
+"""The hooks that the present code was called by, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A hook, as the bus knows it."""
+
+    name: str
+    topics: tuple[str, ...]
+    handle: Callable[[Any], Awaitable[object]]
+    priority: int = 100
+    timeout_s: float = 10.0
+    background: bool = False
+
+    def hears(self, topic: str) -> bool:
+        """Return whether it listens to that topic."""
+        return any(topic == each or ("*" in each and fnmatchcase(topic, each)) for each in self.topics)
+
+
+class Bus:
+    """Calls hooks in the order of their priorities, those of one priority in the order of their names."""
+
+    def __init__(self, failures: Failures, clock: Callable[[], datetime]) -> None:
+        self._failures = failures
+        self._clock = clock
+        self._subscriptions: list[Subscription] = []
+        self._last: dict[str, asyncio.Task[None]] = {}
+        self._reported: set[tuple[str, str]] = set()
+        """Sessions with the hooks whose failure their user knows of."""
+        self._unreported: dict[str, list[str]] = {}
+        """Notices that no event could carry yet, by session."""
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Call a hook for what it listens to, from now on."""
+        self._subscriptions = sorted([*self._subscriptions, subscription], key=lambda each: (each.priority, each.name))
+
+    def listeners(self, topic: str) -> list[Subscription]:
+        """Return the hooks that hear that topic now, in order, without those that the present code was called by."""
+        running = _running.get()
+        return [each for each in self._subscriptions if each.name not in running and each.hears(topic)]
+
+    async def publish(self, event: Any, step: Step | None = None) -> list[object]:
+        """Call the listeners, wait for those that are waited for, and return their answers. Raises nothing.
+
+        `step` is the publisher's own work at this event: it runs in the place of the hook of its name, by that hook's
+        priority and time-out, and not at all where the hook is switched off.
+        """
+        listeners = self.listeners(event.topic)
+        if any(not each.background and not (step and step.name == each.name) for each in listeners):
+            await nothing_waits()  # a hook may take long, and look at what was written
+        answers = [await self._call(each, event, step) for each in listeners if not each.background]
+        answers = [answer for answer in answers if answer is not None]
+        if behind := [each for each in listeners if each.background]:
+            self._follow_up(replace(event, answers=tuple(answers)) if _takes_answers(event) else event, behind)
+        self._report(event)
+        return answers
+
+    def tell(self, event: Any) -> None:
+        """Call the listeners in the background."""
+        if listeners := self.listeners(event.topic):
+            self._follow_up(event, listeners)
+
+    async def drain(self, session_id: str | None = None) -> None:
+        """Wait for what runs in the background, of one session or of all. Each hook has its time-out."""
+        while waiting := [task for key, task in self._last.items() if session_id in {None, key}]:
+            await asyncio.wait(waiting)
+
+    def is_idle(self, session_id: str) -> bool:
+        """Return whether nothing runs in the background of that session."""
+        return session_id not in self._last
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Return whether nothing runs in the background at all."""
+        return not self._last
+
+    def forget(self, session_id: str) -> None:
+        """End a session: a failure that was reported in it may be reported again in the next one."""
+        self._reported = {each for each in self._reported if each[0] != session_id}
+        self._unreported.pop(session_id, None)
+
+    def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
+        """Call them in the background, after what is under way in that session."""
+        key = _session_of(event)
+        task = asyncio.create_task(self._run(event, listeners, self._last.get(key)))
+        self._last[key] = task
+        task.add_done_callback(partial(self._forget, key))
+
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._last.get(key) is task:
+            del self._last[key]
+
+    async def _run(self, event: Any, listeners: list[Subscription], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        for each in listeners:
+            await self._call(each, event)
+
+    async def _call(self, subscription: Subscription, event: Any, step: Step | None = None) -> object:
+        token = _running.set((*_running.get(), subscription.name))
+        steps = Stepwise(_answer(subscription, event, step))
+        limit = asyncio.timeout(subscription.timeout_s)
+        answer, failure = None, ""
+        try:
+            async with limit:
+                answer = await steps
+        except TimeoutError as error:
+            failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else told(error)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            failure = "it cancelled itself"
+        except (Exception, SystemExit) as error:
+            # A plug-in may raise anything, and the conversation goes on.
+            logger.debug("the hook %s failed", subscription.name, exc_info=True)
+            failure = told(error)
+        finally:
+            _running.reset(token)
+        if failure:
+            await self.note_failure(subscription.name, event, failure)
+        if steps.longest_s > subscription.timeout_s:
+            await self._note_slow(subscription, event, steps.longest_s)
+        return answer
+
+    async def _note_slow(self, subscription: Subscription, event: Any, seconds: float) -> None:
+        had = f"slow: it let nothing else run for {seconds:.1f} s, and has {subscription.timeout_s:g} s"
+        await self.note_failure(subscription.name, event, had, was="is")
+
+    async def note_failure(
+        self, hook: str, event: Any, message: str, *, was: str = "failed, and was passed over:"
+    ) -> None:
+        """Log a failure, keep it for `doctor`, and report it to the user once a session."""
+        message, _ = redact(message)
+        session = _session_of(event)
+        logger.warning("the hook %s failed at %s: %s", hook, event.topic, message)
+        if (session, hook) not in self._reported:
+            self._reported.add((session, hook))
+            self._unreported.setdefault(session, []).append(f"the hook {hook!r} {was} {message}")
+        try:
+            await self._failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
+        except StoreError as error:
+            logger.warning("the failure of the hook %s could not be written down: %s", hook, error)
+
+    def _report(self, event: Any) -> None:
+        """Report failures with the first event that carries notices to the user."""
+        notice: Callable[[str], None] | None = getattr(event, "notice", None)
+        if notice is not None:
+            for session in ("", _session_of(event)):
+                for text in self._unreported.pop(session, ()):
+                    notice(text)
+
+
+async def _answer(subscription: Subscription, event: Any, step: Step | None) -> object:
+    with span("hook", hook=subscription.name, topic=_topic(event)):
+        if step is not None and step.name == subscription.name:
+            return await step.run()
+        return await subscription.handle(event)
+
+
+def _topic(event: Any) -> str:
+    """Return the topic without the id of the session."""
+    return f"memory.{event.action}" if isinstance(event, MemoryEvent) else str(event.topic)
+
+
+def _takes_answers(event: Any) -> bool:
+    return is_dataclass(event) and hasattr(event, "answers")
+
+
+def _session_of(event: Any) -> str:
+    session = getattr(event, "session", None)
+    return str(getattr(session, "id", "") or getattr(event, "session_id", "") or "")
+
+
+class Stepwise(Generic[Answer]):
+    """Awaits a coroutine step by step, and measures how long a step kept everything else from running.
+
+    A step runs from one `await` that waits to the next: no time-out can end one that never awaits.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        self._coroutine = coroutine
+        self.longest_s = 0.0
+        """The longest step so far."""
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        step: Callable[[], Any] = partial(self._coroutine.send, None)
+        while True:
+            began = time.monotonic()
+            try:
+                waits_for = step()
+            except StopIteration as done:
+                answer: Answer = done.value
+                return answer
+            finally:
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
+            try:
+                yield waits_for
+            except BaseException as error:  # noqa: BLE001 -- the coroutine handles it, a cancellation too
+                step = partial(self._coroutine.throw, error)
+            else:
+                step = partial(self._coroutine.send, None)
+
 
 MEMORY_STORE = "memory.store"
 

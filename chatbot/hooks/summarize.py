@@ -1,4 +1,4 @@
-"""Summarise each session by rule, from time to time: request, outcome, decisions, open items.
+"""The hooks that summarise sessions and episodes.
 
 The request is a sentence of the first message that does not say little, as a greeting does, and the outcome one of the
 last such reply. Decisions and open items are the rows of type `decision` and the open tasks written in the session.
@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from chatbot.chat.dialogue import ASSISTANT, USER
+from chatbot.chat.dialogue import ASSISTANT, USER, says_little
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
-from chatbot.chat.titles import says_little
+from chatbot.errors import ChatbotError
 from chatbot.hooks.capture import can_write
-from chatbot.hooks.episode import SUMMARY
-from chatbot.hooks.hook import Hook, HookContext, PerSession
+from chatbot.hooks.extraction.structured import ExtractionModel
+from chatbot.hooks.hook import Hook, HookContext, PerSession, uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
 from chatbot.memory.memorability import content
@@ -27,9 +27,76 @@ from chatbot.memory.tasks import KIND, OPEN, task_of
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.base import ObservationStore, TranscriptStore
+from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
+from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.words import sentences
+
+if TYPE_CHECKING:
+    from chatbot.hooks.extraction.summaries import SessionSummary
+
+SUMMARY = "session.summary_by_model"
+
+
+class Episodes(Hook):
+    """Lets a model sum up what the window left out, where `[extraction]` asks for summaries.
+
+    Provides `session.summary_by_model` then: `await it(session, entries)` gives a `SessionSummary`, or None.
+    """
+
+    topics = (TURN_END,)
+    priority = 160
+    timeout_s = 60.0
+    background = True
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        self._model = ExtractionModel(context)
+        self._tried: dict[str, datetime] = {}
+        if context.config.extraction.summaries:
+            context.capabilities.provide(SUMMARY, self.summarize)
+
+    async def handle(self, event: TurnEnd) -> None:
+        """Ask for a summary, where enough has left the window since the last one."""
+        session = event.session
+        if not self.context.config.extraction.summaries:
+            return
+        if not (session.supports(TranscriptStore) and session.supports(KeyValueStore)):
+            return
+        # Loaded late: the governor's patterns take long to compile.
+        from chatbot.hooks.extraction.summaries import entries_left, summarize_left
+
+        left = await entries_left(session)
+        if left is None or self._tried.get(session.id) == left.until:
+            return  # a failure is tried again when the window has moved, not at each turn
+        self._tried[session.id] = left.until
+        calls = self._model.calls(session)
+        notices: list[str] = []
+        try:
+            notices += await summarize_left(session, calls, left)
+        except (ChatbotError, StoreError) as error:
+            notices.append(f"the summary made by rule stands: {error}")
+            raise
+        finally:
+            if calls.made or notices:
+                await uncancelled(calls.note("episode", after=event.turn, notices=notices))
+
+    async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
+        """Return a model's summary of the session; None where it cannot be used, which the receipts say."""
+        from chatbot.hooks.extraction.summaries import SessionSummary, summarize_by_model
+
+        calls = self._model.calls(session)
+        rule, notice = SessionSummary(""), ""
+        try:
+            summary, notice = await summarize_by_model(entries, calls, rule)
+        finally:
+            await uncancelled(calls.note("summary", notices=[notice] if notice else []))
+        return None if notice else summary
+
+    async def aclose(self) -> None:
+        """Close the model if it is not the chat's."""
+        await self._model.aclose()
+
 
 Turns = Annotated[int, Meta(ge=1)]
 _MOST_TURNS = 1_000

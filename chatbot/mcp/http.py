@@ -16,8 +16,8 @@ from chatbot.config import ServerSettings
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors
-from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
 from chatbot.server.rates import Rates
+from chatbot.server.serve import address_of, check_doors, listening, uvicorn_config
 
 PATH = "/mcp"
 _GRACE_S = 2

@@ -1,13 +1,22 @@
-"""Chat models by LiteLLM's table: price, window, tools, images. Reads a file of the package and loads nothing."""
+"""Models that can be had: those known by name, and servers on this machine."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
+from http.client import HTTPException
+from ipaddress import ip_address
 from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
+from chatbot.errors import ConfigError
 from chatbot.providers import LOCAL, model_table
 
 SUGGESTED = {
@@ -102,3 +111,110 @@ def _whole(value: Any) -> int | None:
 
 def _per_million(value: Any) -> float | None:
     return round(float(value) * 1e6, 6) if isinstance(value, int | float) else None
+
+
+OLLAMA = "http://127.0.0.1:11434"
+_USUAL = (OLLAMA, "http://127.0.0.1:1234", "http://127.0.0.1:8000", "http://127.0.0.1:8080")
+"""Ollama, LM Studio, vLLM, llama.cpp."""
+_TIMEOUT_S = 1.5
+_LARGEST = 1_000_000
+_BY_OWNER = {"vllm": "hosted_vllm", "llamacpp": "llamacpp", "organization_owner": "lm_studio"}
+"""Providers by the owner that a server names for its models."""
+_TITLES = {"ollama_chat": "Ollama", "hosted_vllm": "vLLM", "llamacpp": "llama.cpp", "lm_studio": "LM Studio"}
+_OURS = "chatbot"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelServer:
+    """A server and the chat models that it has, by their names in the configuration."""
+
+    provider: str
+    api_base: str
+    models: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return _TITLES.get(self.provider, self.api_base)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The values for `[providers.<provider>]`; empty for Ollama at its usual address."""
+        if self.provider == "ollama_chat":
+            return {} if self.api_base == OLLAMA else {"api_base": self.api_base}
+        kind = {} if self.provider in {"hosted_vllm", "lm_studio"} else {"kind": "openai"}
+        return {**kind, "api_base": f"{self.api_base}/v1"}
+
+
+def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
+    """Ask the usual addresses, `$OLLAMA_HOST` and those in `more`, all at once; takes up to two seconds.
+
+    Raises `ConfigError` for an address in `more` that is not on loopback.
+    """
+    addresses = list(dict.fromkeys((*map(_checked, more), *_ollama_host(), *_USUAL)))
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        found = list(pool.map(_server, addresses))
+    return [server for server in found if server is not None and server.models]
+
+
+def _checked(address: str) -> str:
+    if not _is_loopback(address):
+        raise ConfigError(f"{address!r} is not an address on this machine, such as http://127.0.0.1:8080")
+    return _root(address)
+
+
+def _ollama_host() -> tuple[str, ...]:
+    given = os.environ.get("OLLAMA_HOST", "").strip()
+    address = given if "://" in given else f"http://{given}"
+    return (_root(address),) if given and _is_loopback(address) else ()
+
+
+def _root(address: str) -> str:
+    return address.rstrip("/").removesuffix("/v1")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme == "http" and (
+            parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
+        )
+    except ValueError:
+        return False
+
+
+def _server(address: str) -> ModelServer | None:
+    tags = _ask(f"{address}/api/tags")
+    if isinstance(tags, dict) and isinstance(tags.get("models"), list):
+        names = [str(each.get("name", "")) for each in tags["models"] if isinstance(each, dict)]
+        return ModelServer("ollama_chat", address, _chat("ollama_chat", names))
+    listed = _ask(f"{address}/v1/models")
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    if not isinstance(rows, list) or not rows or not all(isinstance(each, dict) for each in rows):
+        return None
+    owner = str(rows[0].get("owned_by", ""))
+    if owner == _OURS:
+        return None
+    provider = _BY_OWNER.get(owner, f"local-{urlsplit(address).port or 80}")
+    return ModelServer(provider, address, _chat(provider, [str(each.get("id", "")) for each in rows]))
+
+
+def _chat(provider: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{provider}/{name}" for name in names if name and "embed" not in name.lower())
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _opener() -> OpenerDirector:
+    return build_opener(ProxyHandler({}), _NoRedirect())
+
+
+def _ask(url: str) -> Any:
+    try:
+        with _opener().open(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked to be loopback
+            return json.loads(answer.read(_LARGEST))
+    except (URLError, HTTPException, OSError, ValueError, RecursionError):
+        return None  # whatever listens there, it is no model server

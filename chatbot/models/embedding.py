@@ -20,8 +20,8 @@ from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import NAME as MINILM
 from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
-from chatbot.models.token_counts import estimate_text
 from chatbot.stores.vectors import Vector, vector
 
 _RETRIES = 2

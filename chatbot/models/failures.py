@@ -1,4 +1,4 @@
-"""Conversion of exceptions of LiteLLM and providers to own errors: messages are kept, keys are removed."""
+"""Errors of providers in our words, without keys and other secrets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import random
 import re
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Literal
 
 from chatbot.errors import (
     ContextTooLong,
@@ -19,8 +20,9 @@ from chatbot.errors import (
     RequestRefused,
     UnknownModel,
 )
-from chatbot.providers import known_providers, nearest_to
+from chatbot.providers import OURS, known_providers, nearest_to
 from chatbot.redaction import without_secrets
+from chatbot.stores.access import GuardedRow
 
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Worth another try, as long as nothing has arrived."""
@@ -137,3 +139,61 @@ def pause_before(tried: int, error: ModelError, first_pause_s: float = FIRST_PAU
         return error.retry_after_s
     backoff = first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy
     return float(min(backoff, LONGEST_PAUSE_S))
+
+
+TRANSCRIPT_TOOLS = frozenset({"session_read", "session_search"})
+"""Tools that answer with parts of transcripts, which have no sensitivity."""
+MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
+    *("memory_confirm", "memory_facts", "memory_forget", "memory_get", "memory_history", "memory_list"),
+    *(
+        "memory_people",
+        "memory_profile",
+        "memory_profile_proposals",
+        "memory_profile_reject",
+        "memory_profile_set",
+        "memory_recall",
+        "memory_search",
+        "memory_supersede",
+        "memory_timeline",
+        "memory_write",
+    ),
+    *("memory_state", "task_add", "task_list", "task_update"),
+}
+"""All tools of the plug-in `memory`: even writing tools return stored memories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """Limits of one provider, in addition to the session's; none by default."""
+
+    provider: str = ""
+    memory: bool = True
+    sensitivity: Literal["", "public", "private"] = ""
+
+    @property
+    def sends_private(self) -> bool:
+        """Return whether private lines of the profile may be sent: to local models, or with consent."""
+        is_ours = self.provider in {"", *OURS} and not self.sensitivity
+        return self.memory and (is_ours or self.sensitivity == "private")
+
+    @property
+    def rule(self) -> str:
+        """The setting that limits what is sent; empty if none does."""
+        if not self.memory:
+            return "memory = false"
+        return f'sensitivity = "{self.sensitivity}"' if self.sensitivity == "public" else ""
+
+    @property
+    def withheld_tools(self) -> frozenset[str]:
+        """The tools whose answers are not to be sent, and which are therefore not offered."""
+        if not self.memory:
+            return MEMORY_TOOLS
+        return TRANSCRIPT_TOOLS if self.sensitivity == "public" else frozenset()
+
+    def withholds(self, row: GuardedRow) -> bool:
+        """Return True if a row must not be sent."""
+        return not self.memory or (self.sensitivity == "public" and row.sensitivity != "public")
+
+    def record(self, **withheld: Any) -> dict[str, Any]:
+        """Return the entry of a receipt about withheld memories."""
+        return {"provider": self.provider, "rule": self.rule, **withheld}

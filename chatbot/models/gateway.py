@@ -18,9 +18,8 @@ from chatbot.models import litellm_import
 from chatbot.models.call import ModelRequest, StreamedReply, has_reported_usage, is_whole
 from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
 from chatbot.models.litellm_import import Connections
-from chatbot.models.model import JsonMode, Model, Price
+from chatbot.models.model import JsonMode, Model, Price, estimate, estimate_text
 from chatbot.models.provider import Provider
-from chatbot.models.token_counts import estimate, estimate_text
 
 _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})

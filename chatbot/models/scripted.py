@@ -20,8 +20,7 @@ from chatbot.messages import (
     Usage,
     without_blocks,
 )
-from chatbot.models.model import Model, Price
-from chatbot.models.token_counts import estimate, estimate_text
+from chatbot.models.model import Model, Price, estimate, estimate_text
 
 Reply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
 """A text, an error, a tool call, or the deltas one by one, or a function that streams them.

@@ -1,4 +1,4 @@
-"""Weights of the local models: their location, and fetching missing ones on request.
+"""Weights of models: packages that hold them, and GGUF files.
 
 Each is a Python package. `Weights.get` installs that package without its dependencies into a folder of the user, pinned
 to a version and checked by the installer against its SHA-256. A package installed with the product has priority.
@@ -6,7 +6,9 @@ to a version and checked by the installer against its SHA-256. A package install
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,76 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from chatbot.errors import MissingModel
+from chatbot.errors import MissingModel, RequestRefused, UnknownModel
+
+PREFIX = "local/"
+EMBEDDED = "smollm2-135m"
+_ENGINE = "pip install cyllama"
+_WEIGHTS = "chatbot models get smollm2"
+_OR = "; or choose another model with chatbot setup"
+_MAGIC = b"GGUF"
+_VERSIONS = range(2, 4)
+_HEADER = struct.Struct("<4sIQQ")
+_MOST = 1 << 20
+
+
+def find_model(name: str) -> Path:
+    """Return the file of the local model `name`: `smollm2-135m`, or the path of a GGUF file.
+
+    Raises `MissingModel` with how to get it, `UnknownModel`, or `RequestRefused` for a file that is not a model.
+    """
+    if name == EMBEDDED:
+        return _embedded()
+    path = Path(name).expanduser()
+    if not name.endswith(".gguf") and not path.exists():
+        raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
+    if not path.is_file():
+        raise MissingModel(f"model file not found: {path.absolute()}")
+    check_gguf(path)
+    return path.resolve()
+
+
+def check_gguf(path: Path) -> None:
+    """Refuse input that is unsafe for a native parser: another format, an unknown version, an implausible header."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError as error:
+        raise MissingModel(f"{path} cannot be read: {error.strerror}") from error
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        raise RequestRefused(f"{path} is not a GGUF model file")
+    _, version, tensors, entries = _HEADER.unpack(header)
+    if version not in _VERSIONS:
+        raise RequestRefused(f"{path} has the unsupported GGUF version {version}")
+    if not (0 < tensors < _MOST and 0 < entries < _MOST):
+        raise RequestRefused(f"{path} is damaged: its header names {tensors} tensors and {entries} metadata entries")
+
+
+def missing_engine() -> MissingModel:
+    """The error for a machine without llama.cpp."""
+    bring = _ENGINE if _has_weights() else f"{_ENGINE} && {_WEIGHTS}"
+    return MissingModel(f"the engine for local models is not installed: {bring}{_OR}")
+
+
+def has_engine() -> bool:
+    """Return whether llama.cpp is installed."""
+    return importlib.util.find_spec("cyllama") is not None
+
+
+def _has_weights() -> bool:
+    folder = SMOLLM2.folder()
+    return folder is not None and any(folder.glob("*.gguf"))
+
+
+def _embedded() -> Path:
+    # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
+    folder = SMOLLM2.folder()
+    files = list(folder.glob("*.gguf")) if folder else []
+    if not files:
+        bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
+        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
+    return files[0]
+
 
 _LIMIT_S = 1800.0
 
@@ -50,12 +121,13 @@ class Weights:
         places = (spec.submodule_search_locations if spec else None) or ()
         return next((Path(place) for place in places), None)
 
-    def importable(self) -> None:
-        """Make the package importable from where `get` put it. Raises `MissingModel` if it is not there."""
-        if self.folder() is None:
+    def importable(self) -> Path:
+        """Make the package importable from where `get` put it; return its folder. Raises `MissingModel`."""
+        if (folder := self.folder()) is None:
             raise MissingModel(f"the weights of {self.name} are not installed: {self.bring}")
         if find_spec(self.module) is None:
             sys.path.append(str(_folder()))
+        return folder
 
     def get(self) -> Path:
         """Fetch the package where it is missing, and return its folder. Uses the network.

@@ -17,12 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.chat.budget import NO_QUOTA, Quota
+from chatbot.chat.ledger import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
 from chatbot.memory.namespaces import check_namespace
 from chatbot.memory.record import utc_now
-from chatbot.server.accounts import checked, quota_of
-from chatbot.server.callers import REMEMBERS, USERS, Remembers, ServerCaller, Users
+from chatbot.server.callers import REMEMBERS, USERS, Remembers, ServerCaller, Users, checked, quota_of
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place

@@ -60,7 +60,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
     if identities.telemetry is not None and identities.telemetry.can_be_read:
-        from chatbot.server.metrics import router_for  # needs the extra
+        from chatbot.server.readiness import router_for  # needs the extra
 
         app.include_router(router_for(identities.telemetry))
     _tell_of_errors(app)

@@ -1,14 +1,15 @@
-"""The operations on memory and sessions as routes under `/v1`, each with its part of the OpenAPI document."""
+"""Routes that operations declare, with versions of what they return (ETag, If-Match)."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
 from pydantic import ConfigDict, Field, create_model
 
 from chatbot import operation as kinds
@@ -17,14 +18,85 @@ from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, NoSuchPage, Operatio
 from chatbot.operations import Context
 from chatbot.server import request_values
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.error_responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
+from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, Page, gone
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
-from chatbot.server.versions import IfMatch, IfMatchHere, IfNoneMatch, IfNoneMatchHere, NewVersionHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import Observation, version_of
+
+_ANY = "*"
+_TAG = re.compile(r'(W/)?"([^"*]*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class IfMatch:
+    """The versions of which a memory must have one to be changed; None expects nothing, not even a memory."""
+
+    versions: frozenset[str] | None
+    response: Response
+    made: dict[str, str] = field(default_factory=dict)
+    """The versions that the request made, by the ids of their memories."""
+
+    def within(self, context: Context) -> Context:
+        """The context in which other versions cannot be changed."""
+        return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.made))
+
+    def tell(self, memory_id: str) -> None:
+        """Answer with the version that the request made of the memory, if it made one."""
+        if version := self.made.get(memory_id):
+            self.response.headers["etag"] = f'"{version}"'
+
+
+@dataclass(frozen=True, slots=True)
+class IfNoneMatch:
+    """The versions that a client has already."""
+
+    versions: frozenset[str]
+    response: Response
+
+    def answer(self, row: Observation, shown: Any) -> Any:
+        """The answer with its version; an empty 304 where the client has it."""
+        version = version_of(row)
+        headers = {"etag": f'"{version}"'}
+        if self.versions & {version, _ANY}:
+            return Response(status_code=304, headers=headers)
+        self.response.headers.update(headers)
+        return shown
+
+
+async def _new_version(response: Response) -> IfMatch:
+    return IfMatch(None, response)
+
+
+async def _expected(
+    response: Response,
+    if_match: Annotated[str | None, Header(description="Change only the version with this `ETag`.")] = None,
+) -> IfMatch:
+    if if_match is None:
+        return IfMatch(None, response)
+    return IfMatch(frozenset(tag for weak, tag in _tags(if_match) if not weak), response)
+
+
+async def _held(
+    response: Response,
+    if_none_match: Annotated[str | None, Header(description="The `ETag` of the version that you have.")] = None,
+) -> IfNoneMatch:
+    return IfNoneMatch(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
+
+
+def _tags(header: str) -> list[tuple[str, str]]:
+    """Each tag of a header, with its mark of weakness or none."""
+    return [("", _ANY)] if header.strip() == _ANY else _TAG.findall(header)
+
+
+IfMatchHere = Annotated[IfMatch, Depends(_expected)]
+NewVersionHere = Annotated[IfMatch, Depends(_new_version)]
+"""Of writes that make a memory, where there is no version to expect."""
+IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]
+
 
 _SESSIONS = "/v1/sessions"
 _PAGE: Any = Page

@@ -1,15 +1,27 @@
-"""Callers of the server."""
+"""Who calls, the accounts of users, and what is allowed to each.
+
+identities/.server/usage.jsonl    one line a call and account, without text or name
+identities/.server/quotas.json    {"version": 1, "users": {digest: {"day_usd", "day_tokens"}}}: quotas of single users
+
+A user is known here by the digest of their namespace.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from chatbot.chat.budget import NO_QUOTA, Quota
+from chatbot.chat.ledger import NO_QUOTA, Ledger, Payer, Quota, next_day
+from chatbot.chat.usage import Bill
 from chatbot.memory.namespaces import digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.backend import Place
+from chatbot.stores.backends import open_place
+from chatbot.stores.errors import DamagedFile, InvalidValue
+from chatbot.stores.home import Home
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
@@ -86,3 +98,97 @@ class ServerCaller:
 
 OWNER = ServerCaller("owner", None, "full", rights=EVERY_RIGHT, principal=OWNER_PRINCIPAL)
 """The caller on this machine while no tokens exist."""
+
+
+_NAME = "quotas.json"
+_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """State of an account on a day."""
+
+    whose: str
+    quota: Quota
+    spent: Bill
+    resets_at: datetime
+
+
+class Accounts:
+    """The accounts in a place."""
+
+    def __init__(self, place: Place) -> None:
+        self._ledger = Ledger(place, counts=False)
+        self._document = place.document(_NAME)
+        self._read: tuple[bytes | None, dict[str, Quota]] = (None, {})
+
+    @classmethod
+    def of(cls, home: Home) -> Accounts:
+        """The accounts that are kept there."""
+        return cls(open_place(home))
+
+    def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
+        """Return those on whose account the caller's calls are: their token, and the user whom they name.
+
+        Raises `DamagedFile` where the quotas cannot be read: then nothing is spent.
+        """
+        payers = []
+        if caller.token:
+            payers.append(self.of_token(caller.token, caller.quota))
+        if caller.user is not None:
+            payers.append(self.of_user(caller.namespace, caller.user_quota))
+        return tuple(payers)
+
+    def of_token(self, token_id: str, quota: Quota) -> Payer:
+        """Return the payer that a token is."""
+        return Payer(self._ledger, f"token:{token_id}", "this token", quota)
+
+    def of_user(self, namespace: str, otherwise: Quota = NO_QUOTA) -> Payer:
+        """Return the payer that the user of a namespace is, who has that quota if none of their own."""
+        digest = digest_of(namespace)
+        return Payer(self._ledger, f"user:{digest}", "this user", self._quotas().get(digest, otherwise))
+
+    async def account(self, payer: Payer, now: datetime) -> Account:
+        """Return what a payer has spent today."""
+        return Account(payer.whose, payer.quota, await payer.spent(now), next_day(now))
+
+    def set_quota(self, namespace: str, quota: Quota | None) -> None:
+        """Give a user a quota of their own, or, with None, that of the token again. Durable on return."""
+
+        def changed(data: bytes | None) -> bytes:
+            quotas = {**_parsed(data, self._document.name)}
+            quotas.pop(digest_of(namespace), None)
+            if quota is not None:
+                quotas[digest_of(namespace)] = checked(quota)
+            if len(quotas) > _MOST:
+                raise InvalidValue(f"{_MOST:,} users have a quota of their own, the most allowed: take some away")
+            told = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
+            return json.dumps(told, indent=1).encode() + b"\n"
+
+        self._document.change(changed)
+
+    def _quotas(self) -> dict[str, Quota]:
+        data = self._document.read()
+        if data is not self._read[0]:
+            self._read = (data, _parsed(data, self._document.name))
+        return self._read[1]
+
+
+def checked(quota: Quota) -> Quota:
+    """Return the quota if it can be kept. Raises `InvalidValue`."""
+    if not 0 <= quota.day_usd < float("inf") or quota.day_tokens < 0:
+        raise InvalidValue("a quota is 0, for no limit, or more")
+    return quota
+
+
+def quota_of(written: Any) -> Quota:
+    """Read a quota as it is written; None is none. Raises `ValueError`, `TypeError` or `KeyError`."""
+    return NO_QUOTA if written is None else checked(Quota(float(written["day_usd"]), int(written["day_tokens"])))
+
+
+def _parsed(data: bytes | None, name: str) -> dict[str, Quota]:
+    try:
+        written = {} if data is None else json.loads(data)["users"]
+        return {str(digest): quota_of(each) for digest, each in written.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error

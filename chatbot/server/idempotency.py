@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.server.bodies import replaying
 from chatbot.server.earlier_requests import EarlierRequest, Requests, is_success
 from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
-from chatbot.server.feed import Feed
 from chatbot.server.request_values import named_in_body
+from chatbot.server.sse import Feed
 from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"

@@ -1,9 +1,10 @@
-"""The identities of one configuration, each opened when it is first asked for, all closed at the end."""
+"""The identities that a server has open, and whether their storage answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Self
@@ -13,20 +14,55 @@ from chatbot.identity import FILE_NAME, is_name, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
-from chatbot.server.accounts import Accounts
-from chatbot.server.callers import ServerCaller
+from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.earlier_requests import Requests
-from chatbot.server.followers import Followers
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
 from chatbot.server.rates import rates_of
-from chatbot.server.storage_probe import StorageProbe
+from chatbot.server.sse import Followers
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
-from chatbot.stores.errors import ConflictingChange, StoreError, did_you_mean
+from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.telemetry import open_telemetry
+
+_KNOWN_FOR_S = 1.0
+_PATIENCE_S = 1.0
+
+
+class StorageProbe(AsyncResource):
+    """Looks whether the storage answers: `look` is blocking, and is called by one at a time, once a second at most."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._error: StoreError | None = None
+        self._looked_at = -_KNOWN_FOR_S
+        self._looking: asyncio.Task[None] | None = None
+
+    async def error(self) -> StoreError | None:
+        """Return why the storage cannot be used just now; None where it can. Takes at most a second."""
+        if self._looking is None and time.monotonic() >= self._looked_at + _KNOWN_FOR_S:
+            self._looking = asyncio.create_task(self._looked(), name="looking at the storage")
+        if self._looking is not None:
+            await asyncio.wait([self._looking], timeout=_PATIENCE_S)
+        return StoreAway("the storage gives no answer") if self._looking is not None else self._error
+
+    async def aclose(self) -> None:
+        """Wait for no answer any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _looked(self) -> None:
+        try:
+            await asyncio.to_thread(self._look)
+            self._error = None
+        except StoreError as error:
+            self._error = error
+        finally:
+            self._looking, self._looked_at = None, time.monotonic()
+
 
 logger = logging.getLogger(__name__)
 

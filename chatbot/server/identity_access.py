@@ -12,15 +12,14 @@ from datetime import datetime
 
 from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
-from chatbot.chat.budget import Payer
+from chatbot.chat.ledger import Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
-from chatbot.server.accounts import Accounts
-from chatbot.server.callers import ServerCaller
+from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.relay import RemoteTurn, write_down
 from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns

@@ -1,15 +1,17 @@
-"""Health of a server: it runs, and its storage answers. No token is needed, so nothing else is told."""
+"""Whether the server can answer, and its metrics."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from chatbot.server.dependencies import IdentitiesHere
-from chatbot.server.error_responses import OF_STORAGE
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
+from chatbot.server.errors import DENIED, EVERYWHERE, OF_STORAGE, Problem, ProblemError
 from chatbot.stores.errors import StoreAway
+from chatbot.telemetry.telemetry import Telemetry
 
 
 class Health(BaseModel):
@@ -38,3 +40,30 @@ async def ready(identities: IdentitiesHere) -> Health:
     if error := await identities.storage.error():
         raise error if isinstance(error, StoreAway) else StoreAway(str(error)) from error
     return Health(storage="ok")
+
+
+def router_for(telemetry: Telemetry) -> APIRouter:
+    """The route of these metrics."""
+    router = APIRouter(tags=["server"], responses=EVERYWHERE)
+
+    @router.get(
+        "/metrics",
+        summary="Metrics in the format of Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "All of them."}},
+    )
+    async def metrics(request: Request, identities: IdentitiesHere, caller: CallerHere) -> Response:
+        """Return the metrics to a metrics token, or one that opens every identity with full clearance."""
+        if not identities.may_read_metrics(caller):
+            raise ProblemError(
+                Problem(
+                    403,
+                    DENIED,
+                    "metrics_not_allowed",
+                    "this token does not open the metrics: `chatbot token add LABEL --metrics` makes one that does",
+                )
+            )
+        body, media_type = await asyncio.to_thread(telemetry.read, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
+
+    return router

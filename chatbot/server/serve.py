@@ -1,15 +1,103 @@
-"""Run the server until it is stopped."""
+"""Serve the app: sockets, uvicorn, an orderly end."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 import socket
 from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from chatbot.config import ServerSettings
+from chatbot.errors import ConfigError
+from chatbot.server.access_tokens import Tokens
 from chatbot.server.app import create_app
+from chatbot.server.doors import LONGEST_HEAD, is_loopback
 from chatbot.server.identities import Identities
-from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
+
+_BACKLOG = 2048
+"""Connections that wait to be accepted."""
+
+
+def check_doors(host: str, tokens: Tokens) -> None:
+    """Raise `ConfigError` if other machines can reach the server and no token exists."""
+    if not is_loopback(host) and not tokens.all():
+        raise ConfigError(
+            f"{host} can be reached from other machines, which requires a token: create one with "
+            "`chatbot token add LABEL --clearance familiar`, or listen on 127.0.0.1"
+        )
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises `ConfigError`."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError(
+            f"{host} port {port} is not available: {error.strerror or error}: choose another with --port"
+        ) from error
+    # An answer is its head and its body, and would else wait 40 ms between them for the client to acknowledge the head.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setblocking(False)  # noqa: FBT003 - that is its name
+    return sock
+
+
+def address_of(host: str, sock: socket.socket) -> str:
+    """The URL under which the socket can be called by that host's name."""
+    port = sock.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -> uvicorn.Config:
+    """Return uvicorn's configuration; running requests get `farewell_s` seconds at shutdown."""
+    return uvicorn.Config(
+        app,
+        http=_ImpatientProtocol,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # forwarded addresses are not trusted
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=math.ceil(settings.request_timeout_s),
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=farewell_s,
+        h11_max_incomplete_event_size=LONGEST_HEAD,
+    )
+
+
+class _ImpatientProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 with its limit for idle connections also for slow ones: no complete head yet, or nothing read.
+
+    uvicorn waits for both for ever: it stops its timer at the first byte, and has none before the first request.
+    """
+
+    _abort: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def data_received(self, data: bytes) -> None:
+        """Leave the timer running until `handle_events` has a complete head, and stops it."""
+        self.conn.receive_data(data)
+        self.handle_events()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for the client to read."""
+        super().pause_writing()
+        self._abort = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        self._abort.cancel()
+        super().resume_writing()
+
 
 _FAREWELL_S = 10
 """Seconds that running requests get at shutdown."""

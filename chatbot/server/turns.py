@@ -19,7 +19,7 @@ from chatbot.memory.record import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.errors import TurnGone, TurnStopped
-from chatbot.server.feed import Feed
+from chatbot.server.sse import Feed
 from chatbot.stores.backend import Backend, Place
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource

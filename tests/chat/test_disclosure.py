@@ -17,8 +17,8 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
-from chatbot.models.disclosure import MEMORY_TOOLS, Disclosure
-from chatbot.models.token_counts import estimate_text
+from chatbot.models.failures import MEMORY_TOOLS, Disclosure
+from chatbot.models.model import estimate_text
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.tools import Tool, Toolbox

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.chat import Chat, Rules
-from chatbot.chat.excerpts import excerpt, question_words
+from chatbot.chat.fit import excerpt, question_words
 from chatbot.chat.governor import LONGEST_JUDGED, TOO_LONG
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_block

@@ -16,7 +16,7 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.models.token_counts import estimate
+from chatbot.models.model import estimate
 from chatbot.operations import OPERATIONS
 from chatbot.stores.access import Clearance, Sensitivity
 from chatbot.tools import Toolbox

@@ -8,7 +8,7 @@ from msgspec import convert
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings, Config, ExtractionSettings, ModelSettings
-from chatbot.hooks.extraction.extraction_model import calls_for_extraction
+from chatbot.hooks.extraction.structured import calls_for_extraction
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.model import Model

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from chatbot.hooks.bus import Bus, Subscription
-from chatbot.hooks.failure_log import Failures
+from chatbot.hooks.hook import Failures
+from chatbot.hooks.hooks import Bus, Subscription
 
 
 @dataclass(frozen=True)

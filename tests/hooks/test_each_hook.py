@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from chatbot.chat import Chat
-from chatbot.hooks.failure_log import Failures
-from chatbot.hooks.plugins import HOOKS, planned_hooks
+from chatbot.hooks.hook import HOOKS, Failures, planned_hooks
 from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel

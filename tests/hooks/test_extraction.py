@@ -11,9 +11,9 @@ import pytest
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelTimeout, ProviderFailed, RateLimited
-from chatbot.hooks.extraction.extraction_model import PURPOSES
 from chatbot.hooks.extraction.facts import ExtractedFact, FactList, extract
 from chatbot.hooks.extraction.learning import TurnText, learn_from
+from chatbot.hooks.extraction.structured import PURPOSES
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.models import Price, ScriptedModel

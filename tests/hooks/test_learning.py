@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from chatbot.hooks.extraction.facts import ExtractedFact
+from chatbot.hooks.extraction.facts import MOST_CANDIDATES, ExtractedFact, candidates_for
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
-from chatbot.hooks.extraction.reconciliation import MOST_CANDIDATES, candidates_for
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.models.disclosure import Disclosure
+from chatbot.models.failures import Disclosure
 from chatbot.stores.access import Guard
 from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import Filter

@@ -11,7 +11,7 @@ import pytest
 
 from chatbot.chat.events import SessionEnd, SessionStart, ToolPost
 from chatbot.errors import ConfigError
-from chatbot.hooks.failure_log import Failures
+from chatbot.hooks.hook import Failures
 from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.hooks.extraction.facts import FACT_TYPES, LONGEST_FACT, MOST_FACTS, parse_facts
-from chatbot.hooks.extraction.reconciliation import ACTIONS, decisions_in
+from chatbot.hooks.extraction.facts import ACTIONS, FACT_TYPES, LONGEST_FACT, MOST_FACTS, decisions_in, parse_facts
 from chatbot.hooks.extraction.structured import object_in, objects_in, without_wrapping
 from chatbot.hooks.extraction.summaries import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chatbot import secret_rules
+from chatbot import redaction
 from chatbot.redaction import redact
 from tests.effort import examples, share
 
@@ -188,14 +188,14 @@ def test_hashes_ids_and_paths_are_kept_among_any_words(data: bytes, words: list[
 
 @settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
-@pytest.mark.parametrize("rule", share(secret_rules.rules(), "a day"), ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", share(redaction.rules(), "a day"), ids=lambda rule: rule.id)
 def test_no_rule_is_kept_from_a_text_that_it_finds_something_in(
-    rule: secret_rules.SecretRule, data: st.DataObject
+    rule: redaction.SecretRule, data: st.DataObject
 ) -> None:
     text = data.draw(st.from_regex(rule.pattern, alphabet=st.characters(codec="ascii")))
     if not rule.find(text) or not any(keyword in text.lower() for keyword in rule.keywords):
         return
-    assert rule in list(secret_rules.candidates(text.lower()))
+    assert rule in list(redaction.candidates(text.lower()))
     assert all(len(secret) < 8 or secret not in redact(text)[0] for secret in rule.find(text))
 
 
@@ -229,14 +229,14 @@ def test_a_short_secret_is_not_looked_for_within_other_words() -> None:
 def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
     text = files("secretscreen").joinpath("gitleaks.toml").read_text("utf-8")
     written = [rule for rule in tomllib.loads(text)["rules"] if rule.get("regex")]
-    read = secret_rules.rules()[: len(written)]
+    read = redaction.rules()[: len(written)]
     assert [rule.id for rule in read] == [rule["id"] for rule in written]
     assert [rule.keywords for rule in read] == [frozenset(map(str.lower, rule["keywords"])) for rule in written]
 
 
 def test_what_is_small_talk_reads_no_rule() -> None:
     code = (
-        "from chatbot.redaction import redact; from chatbot import secret_rules as rules;"
+        "from chatbot.redaction import redact; from chatbot import redaction as rules;"
         "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
         "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
     )

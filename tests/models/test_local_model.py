@@ -20,8 +20,8 @@ from chatbot.config import ModelSettings
 from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models import Model, Price, litellm_import, open_model
-from chatbot.models.engine import ENGINES, Engine
-from chatbot.models.gguf import find_model
+from chatbot.models.local_model import ENGINES, Engine
+from chatbot.models.weights import find_model
 from tests.patience import PATIENCE_S
 
 NAME = "local/smollm2-135m"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.models.local_encoder import LocalEmbedder
-from chatbot.models.probes import ENCODER, PATH
+from chatbot.models.local_encoder import ENCODER, PATH, LocalEmbedder
 
 ROOT = Path(__file__).parents[2]
 

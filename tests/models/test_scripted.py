@@ -9,7 +9,7 @@ from chatbot.config import ModelSettings
 from chatbot.errors import ProviderFailed, RateLimited
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel, open_model
-from chatbot.models.token_counts import estimate_text
+from chatbot.models.model import estimate_text
 from tests.patience import PATIENCE_S
 
 HELLO = [Message("user", "hello")]

@@ -4,7 +4,7 @@ import pytest
 
 from chatbot.messages import Message, ToolCall, ToolSpec
 from chatbot.models import litellm_import
-from chatbot.models.token_counts import estimate, estimate_text
+from chatbot.models.model import estimate, estimate_text
 
 TEXTS = {
     "prose": "The quick brown fox jumps over the lazy dog, and then it went home to think about its day. ",

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatbot.models.chat_template import PromptPiece
-from chatbot.models.gguf import find_model
-from chatbot.models.llama import Llama
-from chatbot.models.vocabulary import Decoder, Vocabulary
+from chatbot.models.llama import Decoder, Llama, Vocabulary
+from chatbot.models.weights import find_model
 from tests.effort import examples
 
 IM_START, IM_END = 1, 2

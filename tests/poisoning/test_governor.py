@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.governor import EMPTY, HIDDEN, LONGEST_JUDGED, ORDERS, STALE, TOO_LONG, judge, line_of
-from chatbot.chat.role_marks import without_role_marks
-from chatbot.disguises import is_invisible, visible
-from chatbot.orders import ORDER, STRUCTURE
+from chatbot.chat.governor import (
+    EMPTY,
+    HIDDEN,
+    LONGEST_JUDGED,
+    ORDERS,
+    STALE,
+    TOO_LONG,
+    judge,
+    line_of,
+    without_role_marks,
+)
+from chatbot.orders import ORDER, STRUCTURE, is_invisible, visible
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES, Observation
 from tests.poisoning.suite import NOW, VIEW, Attack, attacks, innocents, row_with

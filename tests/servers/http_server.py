@@ -23,8 +23,7 @@ from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Remembers, Users
 from chatbot.server.identities import Identities
-from chatbot.server.listening import listening
-from chatbot.server.serve import server_of
+from chatbot.server.serve import listening, server_of
 from chatbot.stores.access import RIGHTS, Clearance
 from tests.patience import PATIENCE_S
 

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from chatbot.hooks.bus import Bus
+from chatbot.hooks.hooks import Bus
 from chatbot.memory import MemorySystem
 from chatbot.messages import TextDelta
 from chatbot.models.scripted import ScriptedModel

@@ -11,10 +11,9 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from chatbot.attachments.read import uploaded
-from chatbot.cli.repl.attaching import PastedTexts, attached
+from chatbot.cli.repl.actions import Consent, PastedTexts, _shown, attached
 from chatbot.cli.repl.commands import Commands
-from chatbot.cli.repl.completing import SlashCompleter
-from chatbot.cli.repl.consent import Consent, _shown
+from chatbot.cli.repl.input import SlashCompleter
 from chatbot.messages import ToolCall
 from chatbot.stores.errors import InvalidValue
 from chatbot.tools.file_tools import lasting_consent

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.models import keys
+from chatbot.models import provider as keys
 from tests.command import ok, run
 from tests.patience import PATIENCE_S
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.cli.doctor.command import examine
-from chatbot.cli.doctor.finding import Finding
+from chatbot.cli.doctor import Finding, examine
 from chatbot.runtime import Options
 from chatbot.server.access_tokens import Tokens
 from tests import process

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.cli.option_values import future, pair, past
+from chatbot.cli.grammar import future, pair, past
 from chatbot.cli.output import printable
 from chatbot.memory import MemorySystem
 from tests import command

@@ -17,10 +17,9 @@ from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
 from chatbot.messages import Message
 from chatbot.models import ScriptedModel
+from chatbot.models.catalog import find_servers
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.keys import keys_in_file
-from chatbot.models.nearby import find_servers
-from chatbot.models.provider import NO_KEY, Provider
+from chatbot.models.provider import NO_KEY, Provider, keys_in_file
 from chatbot.runtime import Runtime
 from tests.command import ok, run
 from tests.servers.in_thread import answering

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from chatbot.cli.repl.attaching import PastedTexts
+from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.loop import _keys
 from tests.command import ok

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from chatbot.models import ScriptedModel
-from chatbot.models.gguf import find_model
 from chatbot.models.local_model import LocalModel
+from chatbot.models.weights import find_model
 from chatbot.runtime import Options, Runtime
 from tests.command import ok, project, run
 from tests.servers.http_server import serving

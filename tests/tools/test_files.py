@@ -12,8 +12,7 @@ from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.tools import Toolbox
-from chatbot.tools.file_tools import file_tools
-from chatbot.tools.folder import LARGEST, WorkFolder
+from chatbot.tools.file_tools import LARGEST, WorkFolder, file_tools
 from chatbot.tools.toolbox import Answer
 
 KEY = "AKIAIOSFODNN7EXAMQLE"

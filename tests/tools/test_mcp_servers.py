@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from chatbot.chat import Chat
-from chatbot.chat.governor import judge_tool
-from chatbot.chat.role_marks import without_role_marks
+from chatbot.chat.governor import judge_tool, without_role_marks
 from chatbot.config import McpServerSettings
 from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall, ToolSpec
@@ -26,7 +25,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
-from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
+from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.mcp_server import MARK

@@ -1,20 +1,120 @@
-"""Opens the memory of an identity and runs one verb on it."""
+"""`chatbot memory`: its verbs, each run with the memory as the caller sees it and the arguments of the command line."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.bind import asked_in, given_of
+from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, asked_in, check_words, given_of
 from chatbot.cli.exits import Exit
-from chatbot.cli.memory.verb_run import VerbRun, redacting
-from chatbot.cli.own_verbs import OF_MEMORY, OF_OPERATIONS
+from chatbot.cli.grammar import page_of
+from chatbot.cli.output import say, say_json, warn
+from chatbot.memory import MemorySystem
+from chatbot.memory.memory import Memory
 from chatbot.operation import Operation
-from chatbot.operations import OPERATIONS
+from chatbot.operations import OPERATIONS, Context, MemoryFilter
+from chatbot.redaction import redact_all
 from chatbot.runtime import Options, Setup
+from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.fields import is_observation_id
+from chatbot.stores.query import EVERY, Progress
 from chatbot.words import TaskStatus
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class VerbRun:
+    """One run of a verb. Raises `InvalidValue` for a word in `--ask` that is no sensitivity."""
+
+    args: argparse.Namespace
+    setup: Setup
+    system: MemorySystem
+    of_session: Memory | None = None
+    """The memory to work on where it is not the agent's."""
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_words("--ask", self.ask, SENSITIVITIES)
+
+    @property
+    def ask(self) -> tuple[Sensitivity, ...]:
+        """The sensitivities that were asked for; `public` always is."""
+        return ("public", *getattr(self.args, "ask", ()))
+
+    @cached_property
+    def memories(self) -> Memory:
+        """The memories in the namespace that was asked for."""
+        if self.of_session is not None:
+            return self.of_session
+        memories = self.system.memory(self.setup.agent)
+        return memories.within(namespace=self.args.namespace, across=self.args.all_namespaces)
+
+    @property
+    def context(self) -> Context:
+        """The context of operations."""
+        return Context(lambda: self.memories, self.system, self.setup.agent, progress=self.progress)
+
+    async def id(self, text: str) -> str:
+        """The id that begins with `text`: who names one asks for it, however sensitive it is."""
+        return await self.memories.resolve(text, ask=SENSITIVITIES)
+
+    async def fact_id(self, text: str) -> str:
+        """The one fact whose id begins with `text`. Raises `UnknownObservation`."""
+        prefix = text.lower()
+        if is_observation_id(prefix):
+            return prefix
+        facts = await self.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
+        found = sorted(fact.id for fact in facts if prefix and fact.id.startswith(prefix))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
+        raise UnknownObservation(f"no fact has the id {prefix!r}")
+
+    async def wanted(self) -> dict[str, Any]:
+        """The fields of `Filter` that are asked for."""
+        return await given_of(self, kinds.fields_of(MemoryFilter), self.ask)
+
+    def show_page(
+        self, items: Sequence[T], say_items: Callable[[Sequence[T]], None], as_json: Callable[[T], Any], *, nothing: str
+    ) -> None:
+        """Show the part of a list that is asked for: values for programs, a table for people."""
+        page, more = page_of(items, self.args)
+        if self.args.json:
+            say_json([as_json(item) for item in page])
+            return
+        if page:
+            say_items(page)
+        if more or not page:
+            say(more or ("no more results" if items else nothing))
+
+    def tell(self, value: Any, text: str) -> None:
+        """Print the result: a value for programs, a line for people."""
+        if self.args.json:
+            say_json(value)
+        else:
+            say(text)
+
+
+def warn_redacted(found: Iterable[str]) -> None:
+    """Report on standard error that secrets were removed."""
+    if told := ", ".join(found):
+        warn(f"SECRETS WERE REMOVED before storing: {told}. The memory does not contain them.")
+
+
+def redacting(*texts: str) -> tuple[str, ...]:
+    """The texts as they are kept; tells which secrets are taken out of them."""
+    kept, found = redact_all(texts)
+    warn_redacted(found)
+    return kept
+
 
 _KEPT = (kinds.Line, kinds.Name)
 """Fields that may hold secrets, which are removed."""

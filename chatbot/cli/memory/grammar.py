@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
-from chatbot.cli.option_values import add_pages, past, whole_days
+from chatbot.cli.grammar import add_pages, past, whole_days
 from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 

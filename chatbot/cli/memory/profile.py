@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chatbot.cli.memory.verb_run import VerbRun, redacting
-from chatbot.cli.option_values import page_of
+from chatbot.cli.grammar import page_of
+from chatbot.cli.memory.command import VerbRun, redacting
 from chatbot.cli.output import printable, say, say_json, say_table, short_ids
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.operations import show_profile

@@ -1,25 +1,144 @@
-"""Results of operations, as JSON for programs and as text for people: one way for each type."""
+"""What `chatbot memory` prints: tables, results, and the statistics of a memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
+from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Any
 
-from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
-from chatbot.cli.memory.verb_run import VerbRun, warn_redacted
-from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
-from chatbot.cli.sessions.results import entries_json, say_compared, say_entries, say_found, say_sessions
+from chatbot.chat.activity import Activity, count_remembered, count_turns
+from chatbot.cli.charts import chart_lines, hit_rate_line, remembering
+from chatbot.cli.memory.command import VerbRun, warn_redacted
+from chatbot.cli.output import age, printable, say, say_json, say_marked, say_table, short_ids, warn
+from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
+from chatbot.memory.record import utc_now
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries, SessionComparison
 from chatbot.stores.observation import Observation, Triple
-from chatbot.stores.query import Version
+from chatbot.stores.query import Stats, Version, status_now
+from chatbot.stores.records import format_time
+
+_LONGEST_VALUE = 300
+
+
+def headline(row: Observation) -> str:
+    """The title, or the beginning of what else it says, on one line."""
+    said = next(iter(row.said()), "")
+    return " ".join(said[:200].split())
+
+
+def say_observations(rows: Sequence[Observation]) -> None:
+    """A table of observations, with their status where any is not active."""
+    statuses = [status_now(row, datetime.now(UTC)) for row in rows]
+    is_mixed = any(status != "active" for status in statuses)
+    say_table(
+        ("id", "type", *(["status"] * is_mixed), "updated", "title"),
+        [
+            [short, row.type, *([status] * is_mixed), age(row.updated_at), headline(row)]
+            for short, row, status in zip(short_ids([row.id for row in rows]), rows, statuses, strict=True)
+        ],
+    )
+
+
+def say_hits(hits: Sequence[Hit]) -> None:
+    """A table of what was found, with how well it fits."""
+    ids = short_ids([hit.observation.id for hit in hits])
+    say_table(
+        ("id", "score", "type", "created", "title"),
+        [
+            [
+                short,
+                f"{hit.score:.2f}",
+                hit.observation.type,
+                age(hit.observation.created_at),
+                headline(hit.observation),
+            ]
+            for short, hit in zip(ids, hits, strict=True)
+        ],
+    )
+
+
+def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
+    """A table in the order of time, in which the one asked for is marked."""
+    ids = short_ids([row.id for row in rows])
+    say_table(
+        ("", "id", "created", "type", "title"),
+        [
+            ["*" if row.id == anchor else "", short, minute(row.created_at), row.type, headline(row)]
+            for short, row in zip(ids, rows, strict=True)
+        ],
+    )
+
+
+def say_history(line: Sequence[Version]) -> None:
+    """Each observation of a line of succession, with what happened to it, when, and who did it."""
+    for version in line:
+        row = version.observation
+        say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
+        for event, changed in version.steps():
+            what = [event.kind, f"by {event.by}" if event.by else ""]
+            what.append(f"{event.times:,} times" if event.times > 1 else "")
+            told = ": ".join(filter(None, (event.who, event.why)))
+            who = f" ({told})" if told else ""
+            say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
+            for name, (old, new) in changed.items():
+                say_marked(f"{name.replace('_', ' ')}: {_value(old)} → {_value(new)}", indent="    ")
+        if row.consolidated_at:
+            say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
+
+
+def _value(value: object) -> str:
+    """A value of a field on one line; one that is long is cut, as only `--json` shows it whole."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
+    return shorten(text, _LONGEST_VALUE, placeholder="…") or "(empty)"
+
+
+def say_in_full(row: Observation) -> None:
+    """Everything that an observation says, and what is known about it."""
+    parts = [f"# {headline(row)}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
+    parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
+    parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
+    say("\n\n".join(printable(part) for part in parts if part))
+
+
+def _strength(row: Observation) -> str:
+    """Return the strength of a row as text, with its number of touches."""
+    return f"strength of {row.standing:g} after {row.consolidated_touches} mentions, uses and confirmations"
+
+
+def minute(moment: datetime) -> str:
+    """A moment in UTC, to the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def _about(row: Observation) -> Iterable[tuple[str, str]]:
+    yield "id", row.id
+    yield "type", row.type
+    yield "status", status_now(row, datetime.now(UTC)) + (f" by {row.superseded_by}" if row.superseded_by else "")
+    yield "seen", f"{row.visibility}, {row.sensitivity}" + (f", in {row.namespace}" if row.namespace else "")
+    yield "needs", "" if row.min_clearance == "public" else f"{row.min_clearance} clearance"
+    for name in ("subject", "category", "project", "source"):
+        yield name, getattr(row, name)
+    for name in ("tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
+        yield name.replace("_", " "), ", ".join(getattr(row, name))
+    yield "metadata", ", ".join(f"{key}={value}" for key, value in row.metadata.items())
+    yield "importance", f"{row.importance:g}" + (f", by now a {_strength(row)}" if row.consolidated_at else "")
+    yield "session", row.session_id or ""
+    yield "created", format_time(row.created_at)
+    yield "updated", format_time(row.updated_at) if row.updated_at != row.created_at else ""
+    yield "expires", format_time(row.expires_at) if row.expires_at else ""
+    yield "counts", f"{row.mention_count} mentioned, {row.use_count} used, {row.confirmed_count} confirmed"
+
 
 _NO_MATCH = "no memories match; private and secret ones are searched with --ask private,secret"
 _NOTHING = {
@@ -209,3 +328,55 @@ def say_facts(found: Sequence[Triple]) -> None:
             for short, fact in zip(short_ids([fact.id for fact in found]), found, strict=True)
         ],
     )
+
+
+_HEAD = ("", "what", "how many")
+
+
+async def stats(run: VerbRun) -> None:
+    """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
+    counted = await run.memories.stats(ask=run.ask)
+    activity = Activity.of_last(run.args.days, utc_now())
+    await count_remembered(activity, run.memories)
+    await count_turns(activity, run.system)
+    if run.args.json:
+        say_json(_as_json(counted, activity))
+    else:
+        say_table(_HEAD, _rows(counted))
+        _draw(activity)
+
+
+def _draw(activity: Activity) -> None:
+    width = shutil.get_terminal_size().columns
+    charts = [chart for chart in remembering(activity) if sum(chart.values)]
+    for chart in charts:
+        say("\n" + "\n".join(chart_lines(chart, width)))
+    say(f"\n{hit_rate_line(activity)}" if charts else "")
+
+
+def _as_json(counted: Stats, activity: Activity) -> dict[str, object]:
+    return {
+        "by_status": dict(counted.by_status),
+        "by_type": dict(counted.by_type),
+        "by_visibility": dict(counted.by_visibility),
+        "facts": counted.facts,
+        "journal_bytes": counted.journal_bytes,
+        "cache_bytes": counted.cache_bytes,
+        "hit_rate": activity.hit_rate(),
+        "days": [day.as_json() for day in activity.days],
+    }
+
+
+def _rows(counted: Stats) -> list[list[str]]:
+    rows = [
+        [group, name, f"{number:,}"]
+        for group, numbers in (
+            ("status", counted.by_status),
+            ("type", counted.by_type),
+            ("visibility", counted.by_visibility),
+        )
+        for name, number in sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
+    ]
+    rows.append(["facts", "", f"{counted.facts:,}"])
+    sizes = (("journal", counted.journal_bytes), ("caches", counted.cache_bytes))
+    return rows + [["bytes", name, f"{size:,}"] for name, size in sizes if size is not None]

@@ -8,10 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
-from chatbot.cli.repl.command_line import CommandLineSlash
-from chatbot.cli.repl.remembering import MemorySlash
-from chatbot.cli.repl.slash import Next, needed, numbered
-from chatbot.cli.repl.taking import TakingSlash
+from chatbot.cli.repl.actions import MemorySlash, TakingSlash
+from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
@@ -105,7 +103,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
     async def do_search(self, text: str) -> None:
         """Search sessions: /search TEXT."""
-        from chatbot.cli.sessions.results import say_hit
+        from chatbot.cli.sessions.command import say_hit
 
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
         hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=_FOUND, wanted=wanted)
@@ -209,7 +207,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         Persona, tools, the summary of older messages, the window, the memory block, and the room for the reply.
         Without a message, the last one is used. Nothing is sent.
         """
-        from chatbot.cli.repl.context_picture import ContextPicture
+        from chatbot.cli.charts import ContextPicture
 
         asked = text or await self.chat.asked_last() or "hello"
         bundle, _ = await self.chat.dry_run(asked)

@@ -17,16 +17,12 @@ from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from chatbot.cli.exits import Exit
-from chatbot.cli.interrupts import end_in_order, until_interrupted
+from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
-from chatbot.cli.repl.attaching import PastedTexts, attached
+from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
-from chatbot.cli.repl.completing import Completions, SlashCompleter
-from chatbot.cli.repl.consent import Consent
-from chatbot.cli.repl.slash import Next
-from chatbot.cli.repl.typeahead import Typeahead
+from chatbot.cli.repl.input import Completions, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle

@@ -1,17 +1,24 @@
-"""Opens the memory of an identity and runs one action on its sessions."""
+"""`chatbot sessions`: its verbs, and what they print."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from chatbot.cli.bind import OF_SESSIONS
 from chatbot.cli.exits import Exit
-from chatbot.cli.memory.command import run_operation
-from chatbot.cli.memory.verb_run import VerbRun
-from chatbot.cli.output import progress
-from chatbot.cli.own_verbs import OF_SESSIONS
+from chatbot.cli.memory.command import VerbRun, run_operation
+from chatbot.cli.output import SESSION_HEAD, age, printable, progress, say, say_marked, say_table, session_rows
 from chatbot.errors import ConfigError
-from chatbot.operations import OPERATIONS
+from chatbot.memory import SessionRecord
+from chatbot.operations import OPERATIONS, Entries, SessionComparison
 from chatbot.runtime import Options, Setup
+from chatbot.stores.fields import how_many
+from chatbot.stores.records import TranscriptEntry, format_time
+
+if TYPE_CHECKING:
+    from chatbot.memory.session_search import SessionHit
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -34,3 +41,53 @@ def _store(setup: Setup) -> str | None:
         return setup.observation_store()
     except ConfigError:
         return None
+
+
+def say_sessions(records: Sequence[SessionRecord]) -> None:
+    """A table of sessions."""
+    say_table(SESSION_HEAD, session_rows(records))
+
+
+def say_found(hits: Sequence[SessionHit]) -> None:
+    """Sessions that speak of something, each with the command that goes on with it."""
+    for hit in hits:
+        say_hit(hit, f"chatbot -r {hit.record.id}")
+
+
+def say_hit(hit: SessionHit, command: str) -> None:
+    """A session that speaks of something, with the line that says it and the command that goes on with it."""
+    record = hit.record
+    where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role
+    archived = ", archived" if record.archived_at else ""
+    say_marked(f"{record.title or 'untitled'} ({age(record.used_at)}{archived})")
+    say_marked(f"{where}: {hit.line}", [(a + len(where) + 2, b + len(where) + 2) for a, b in hit.ranges], indent="  ")
+    say(f"  {command}\n")
+
+
+def say_entries(read: Entries) -> None:
+    """Print the entries, each with its number."""
+    say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}")
+    for number, entry in enumerate(read.rows, read.first):
+        say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")
+
+
+def say_compared(compared: SessionComparison) -> None:
+    """The common beginning in a line, then what follows it in each."""
+    say(f"the same so far: {how_many(compared.common, 'entry')}")
+    for mark, part in (("<", compared.left), (">", compared.right)):
+        say(f"\n{mark} {part.session.id} {printable(part.session.title)}: {len(part.rows)} more")
+        for number, entry in enumerate(part.rows, part.first):
+            said = f"{_headed(entry, number)}\n{printable(entry.content)}"
+            say("\n".join(f"{mark} {line}" for line in said.splitlines()))
+
+
+def entries_json(read: Entries) -> list[dict[str, Any]]:
+    """The entries as JSON, each with its number."""
+    return [
+        {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
+        for number, entry in enumerate(read.rows, read.first)
+    ]
+
+
+def _headed(entry: TranscriptEntry, number: int) -> str:
+    return f"### {number} {entry.role} — {format_time(entry.at)}"

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from chatbot.cli.memory.verb_run import VerbRun
+from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
 from chatbot.cli.sessions.grammar import chosen, filter_of
 from chatbot.errors import SessionNotFound

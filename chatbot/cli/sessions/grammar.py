@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from chatbot import operations
 from chatbot.cli.bind import Verbs, add_operations, add_parameters
-from chatbot.cli.option_values import count
+from chatbot.cli.grammar import count
 from chatbot.operation import fields_of
 from chatbot.operations import WantedSessions
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from chatbot.cli.memory.verb_run import VerbRun
+from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import ConfigError

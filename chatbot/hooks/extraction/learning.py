@@ -14,8 +14,16 @@ from typing import Any
 
 from chatbot.chat.calls import Calls
 from chatbot.config import ExtractionSettings
-from chatbot.hooks.extraction.facts import FACT_TYPES, ExtractedFact, FactList, extract
-from chatbot.hooks.extraction.reconciliation import Decision, MemoryCandidates, candidates_for, reconcile
+from chatbot.hooks.extraction.facts import (
+    FACT_TYPES,
+    Decision,
+    ExtractedFact,
+    FactList,
+    MemoryCandidates,
+    candidates_for,
+    extract,
+    reconcile,
+)
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.maintenance.merging import contradict

@@ -1,4 +1,4 @@
-"""Read JSON from the reply of a model, wrapped or broken. Never raises; unreadable parts are left out.
+"""Calls of the model for extraction, and its structured answers.
 
 Tried in turn: the whole text, code fences, both without commas before a closing bracket, the outermost `[…]`, then the
 whole objects at the beginning of a list that breaks off, and lines such as `content: …`, which small models write.
@@ -8,8 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from chatbot.chat.calls import Calls, OwnBudget, Purpose
+from chatbot.chat.events import TURN_END, TurnEnd
+from chatbot.chat.ledger import Ledger
+from chatbot.config import Config, ExtractionSettings, ModelSettings
+from chatbot.errors import ChatbotError
+from chatbot.hooks.hook import Hook, HookContext, uncancelled
+from chatbot.memory import SessionHandle
+from chatbot.memory.record import utc_now
+from chatbot.models.model import Model
+from chatbot.stores.errors import StoreError
+from chatbot.stores.lifecycle import AsyncResource
+
+if TYPE_CHECKING:
+    from chatbot.hooks.extraction.facts import FactList
+    from chatbot.hooks.extraction.learning import FactOutcome
 
 _LONGEST = 200_000
 _MOST_TRIES = 8
@@ -126,3 +143,111 @@ def _found(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Return the first few matches, so that a text of nothing but beginnings takes no longer."""
     for _, found in zip(range(_MOST_TRIES), pattern.finditer(text), strict=False):
         yield found
+
+
+PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize")
+
+
+def settings_of_model(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
+    """Return the model that `[extraction]` names; None where it is the one that chats. Its temperature is 0."""
+    if not settings.model:
+        return None
+    return ModelSettings(
+        name=settings.model,
+        temperature=0.0,
+        max_output_tokens=settings.max_output_tokens,
+        timeout_s=settings.timeout_s,
+        retries=chat.retries,
+        input_usd_per_million=settings.input_usd_per_million,
+        output_usd_per_million=settings.output_usd_per_million,
+        script=chat.script,
+    )
+
+
+def calls_for_extraction(
+    model: Model,
+    ledger: Ledger,
+    config: Config,
+    *,
+    session: SessionHandle | None = None,
+    clock: Callable[[], datetime] = utc_now,
+) -> Calls:
+    """Return the calls of one piece of work, within the limits of `[extraction]` and of `[budget]`."""
+    settings = config.extraction
+    own = OwnBudget(settings.budget_usd, PURPOSES, "budget_usd", "raise it in [extraction], or wait for the next day")
+    return Calls(
+        model,
+        ledger,
+        config.budget,
+        reply_tokens=settings.max_output_tokens,
+        session=session,
+        own_budget=own,
+        timeout_s=settings.timeout_s,
+        clock=clock,
+    )
+
+
+class ExtractionModel(AsyncResource):
+    """The model of `[extraction]` for a hook: opened when it is first needed, unless it is the chat's."""
+
+    def __init__(self, context: HookContext) -> None:
+        self._context = context
+        self._own: Model | None = None
+
+    def calls(self, session: SessionHandle) -> Calls:
+        """Return the calls of one piece of work. Raises what opening a model raises."""
+        context, config = self._context, self._context.config
+        other = settings_of_model(config.model, config.extraction)
+        if other is not None and self._own is None:
+            self._own = context.open_model(other)
+        model = self._own or context.model
+        return calls_for_extraction(model, context.ledger, config, session=session, clock=context.clock)
+
+    async def aclose(self) -> None:
+        """Close the model if it is not the chat's. May be called twice."""
+        own, self._own = self._own, None
+        if own is not None:
+            await own.aclose()
+
+
+class Extraction(Hook):
+    """Lets a model take facts out of each exchange after the turn, where `[extraction]` is enabled."""
+
+    topics = (TURN_END,)
+    priority = 150
+    timeout_s = 90.0
+    background = True
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        self._model = ExtractionModel(context)
+
+    async def handle(self, event: TurnEnd) -> None:
+        """Extract facts and remember them; their outcomes are in the session's receipts."""
+        settings = self.context.config.extraction
+        if not settings.enabled or event.remembrance is None:
+            return
+        # Loaded late: the governor's patterns take long to compile.
+        from chatbot.hooks.extraction.learning import TurnText, learn_from
+
+        calls = self._model.calls(event.session)
+        turn = TurnText(event.at, event.text, event.reply, event.recalled.rows)
+        record: dict[str, object] = {"facts": [], "notices": []}
+        try:
+            record["facts"] = _outcomes(*await learn_from(turn, event.session, calls, settings))
+        except (ChatbotError, StoreError) as error:
+            record["notices"] = [f"nothing was extracted: {error}"]
+            raise
+        finally:
+            if calls.made or record["notices"]:
+                await uncancelled(calls.note("extraction", after=event.turn, **record))
+
+    async def aclose(self) -> None:
+        """Close the model if it is not the chat's."""
+        await self._model.aclose()
+
+
+def _outcomes(extracted: FactList, learned: Sequence[FactOutcome]) -> list[dict[str, object]]:
+    """Return the outcomes for the receipt: without texts, for a receipt would outlive a purge."""
+    dropped = [{"outcome": "dropped", "reason": reason} for _, reason in extracted.dropped]
+    return [*(each.as_json() for each in learned), *dropped]

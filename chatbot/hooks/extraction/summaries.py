@@ -15,8 +15,7 @@ from typing import Any
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.fence import barred, fenced
-from chatbot.chat.role_marks import without_role_marks
-from chatbot.disguises import visible
+from chatbot.chat.governor import without_role_marks
 from chatbot.errors import ChatbotError
 from chatbot.hooks.extraction.structured import object_in, without_wrapping
 from chatbot.memory import SessionHandle
@@ -29,7 +28,7 @@ from chatbot.memory.episode import (
     without_forgotten,
 )
 from chatbot.messages import Message
-from chatbot.orders import form_in
+from chatbot.orders import form_in, visible
 from chatbot.redaction import redact
 from chatbot.stores.records import TranscriptEntry
 

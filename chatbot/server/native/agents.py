@@ -13,15 +13,14 @@ from chatbot.chat.foreign import entry_of
 from chatbot.embed import AgentMemory
 from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
-from chatbot.server.bind import body_of, given_in
+from chatbot.server.bind import IfNoneMatchHere, body_of, given_in
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.error_responses import OF_MEMORY, OF_VERSIONED
+from chatbot.server.errors import OF_MEMORY, OF_VERSIONED
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.request_values import MOST, Moment, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
-from chatbot.server.versions import IfNoneMatchHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.exports import export_memories, render_memories

@@ -14,14 +14,13 @@ from chatbot.errors import ChatbotError
 from chatbot.memory.notices import Following, MemoryChange
 from chatbot.server import sse
 from chatbot.server.dependencies import AccessHere, IdentitiesHere
-from chatbot.server.error_responses import OF_MEMORY
-from chatbot.server.errors import problem_of
-from chatbot.server.followers import Follower
+from chatbot.server.errors import OF_MEMORY, problem_of
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Limit
 from chatbot.server.request_values import Switch
 from chatbot.server.shapes import MemoryRecord, Shape
+from chatbot.server.sse import Follower
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import ClosedResource, StoreError
 

@@ -19,8 +19,7 @@ from chatbot.memory import SessionHandle
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
-from chatbot.server.errors import problem_of, unexpected
+from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of, unexpected
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
 from chatbot.server.relay import RemoteTurn

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse
 
 from chatbot.memory.profile import LONGEST_KEY
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.error_responses import OF_MEMORY, Responses
+from chatbot.server.errors import OF_MEMORY, Responses
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page

@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 
 from chatbot.attachments import media_of
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.error_responses import OF_IDENTITY
+from chatbot.server.errors import OF_IDENTITY
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.shapes import Shape
 from chatbot.stores.backend import is_blob_name

@@ -9,15 +9,13 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Body, Query
 from pydantic import Field
 
-from chatbot.chat.budget import Quota
+from chatbot.chat.ledger import Quota
 from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.memory.record import utc_now
 from chatbot.memory.users import export_user, users_in
-from chatbot.server.accounts import Account
-from chatbot.server.callers import ServerCaller
+from chatbot.server.callers import Account, ServerCaller
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere
-from chatbot.server.error_responses import EVERYWHERE, OF_MEMORY
-from chatbot.server.errors import CONFLICT, UNKNOWN, Problem, ProblemError
+from chatbot.server.errors import CONFLICT, EVERYWHERE, OF_MEMORY, UNKNOWN, Problem, ProblemError
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page

@@ -11,8 +11,7 @@ from starlette.responses import JSONResponse
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
-from chatbot.server.errors import Problem
+from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.openai.replies import PendingReply, answer_to
 from chatbot.server.openai.wire import Lenient, ReplyRequest

@@ -11,8 +11,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.error_responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
-from chatbot.server.errors import UNSUPPORTED
+from chatbot.server.errors import OF_IDENTITY, OF_MEMORY, OF_MODELS, UNSUPPORTED
 from chatbot.server.openai.models import access_of, unsupported
 from chatbot.server.openai.wire import IdentityRequest, Lenient
 from chatbot.stores.vectors import Vector

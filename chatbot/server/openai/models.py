@@ -10,8 +10,7 @@ from chatbot.messages import CallOptions
 from chatbot.runtime import Runtime
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.error_responses import EVERYWHERE, OF_IDENTITY
-from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, ProblemError, invalid
+from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, UNKNOWN, UNSUPPORTED, Problem, ProblemError, invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.wire import IdentityRequest, Lenient

@@ -14,8 +14,7 @@ from chatbot.errors import SessionError
 from chatbot.messages import Delta, Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.server import sse
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
-from chatbot.server.errors import Problem, TurnGone
+from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, TurnGone
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.openai import wire
 from chatbot.server.openai.places import place_in, response_id, unknown_response

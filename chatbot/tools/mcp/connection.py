@@ -87,8 +87,7 @@ class Connection(AsyncResource):
 
     @asynccontextmanager
     async def _stdio(self) -> AsyncIterator[Any]:
-        from chatbot.tools.mcp.child import running
-        from chatbot.tools.mcp.lines import message_streams
+        from chatbot.tools.mcp.lines import message_streams, running
 
         settings = self._settings
         env = {name: self._value(value, f"env {name}") for name, value in settings.env.items()}

@@ -1,4 +1,4 @@
-"""Messages of the Model Context Protocol as JSON lines on a pair of byte streams.
+"""A tool server as a child process: its start and end, and the lines of JSON that go both ways.
 
 The SDK's own standard streams read in threads, which cannot be cancelled: a server would hang on an open pipe after
 SIGTERM. These can be cancelled at once; a line that is not a message is skipped.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -93,3 +96,95 @@ async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: Lin
             async for sent in leaving:
                 writer.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                 await writer.drain()
+
+
+_SHARED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables passed to a child: no keys."""
+_ON_ITS_OWN_S = 1.0
+"""Time for a child to end after its input is closed, and again after SIGTERM."""
+_POLL_S = 0.01
+_LAST_WORDS = 2_000
+
+
+class Child:
+    """A running process. `last_words` is the end of its standard error."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise ValueError("a child is started with three pipes")
+        self.pid = process.pid
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self._stderr = process.stderr
+        self.last_words = b""
+
+    async def listen(self) -> None:
+        """Read its standard error to the end, so that it never waits for us."""
+        with suppress(OSError):
+            while words := await self._stderr.read(_LAST_WORDS):
+                self.last_words = (self.last_words + words)[-_LAST_WORDS:]
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) -> AsyncIterator[Child]:
+    """Start a command in `folder` with `env` and a minimal environment; its whole group is ended afterwards.
+
+    Raises `OSError` if it cannot be started.
+    """
+    shared = {name: os.environ[name] for name in _SHARED if name in os.environ}
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=shared | dict(env),
+        cwd=folder,
+        start_new_session=True,
+        limit=LONGEST_LINE,
+    )
+    try:
+        child = Child(process)
+        async with anyio.create_task_group() as group:
+            group.start_soon(child.listen)
+            yield child
+            group.cancel_scope.cancel()
+    finally:
+        try:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        finally:
+            _signal_all(process.pid, signal.SIGKILL)  # also where the line above was cancelled
+            with anyio.CancelScope(shield=True):
+                await _soon(lambda: process.returncode is not None)  # the event loop is notified a moment later
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public closes the pipes that an escaped grandchild holds
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Close its input, then ask the group to end, then make it."""
+    if process.stdin is not None:
+        process.stdin.close()
+    await _soon(lambda: process.returncode is not None)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _signal_all(process.pid, number)
+        if await _soon(lambda: not _signal_all(process.pid, 0)):
+            break
+
+
+async def _soon(is_true: Callable[[], bool]) -> bool:
+    """Wait for the condition. `process.wait` also waits for pipes, which a grandchild may hold."""
+    with anyio.move_on_after(_ON_ITS_OWN_S):
+        while not is_true():  # noqa: ASYNC110 - there is no event for the end of a group
+            await anyio.sleep(_POLL_S)
+        return True
+    return False
+
+
+def _signal_all(group: int, number: int) -> bool:
+    """Send a signal to a group; whether anyone is left in it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # macOS raises this for a group of zombies
+        return True
+    return True

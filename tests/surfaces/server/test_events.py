@@ -10,8 +10,7 @@ from starlette.types import Message
 
 from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import ProblemError
-from chatbot.server.followers import MOST, MOST_OF_ONE, Followers
-from chatbot.server.sse import EventStream, event
+from chatbot.server.sse import MOST, MOST_OF_ONE, EventStream, Followers, event
 from tests.servers.http_server import Serve, Served, events
 
 

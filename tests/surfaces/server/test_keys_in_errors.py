@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.models.failures import translate
-from chatbot.redaction import redact, without_secrets
+from chatbot.redaction import KEY_PREFIXES, redact, without_secrets
 from chatbot.runtime import Options
-from chatbot.secret_rules import KEY_PREFIXES
 from tests.command import run
 from tests.servers.http_server import Serve
 from tests.servers.key_forms import KEY_FORMS

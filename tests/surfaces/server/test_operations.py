@@ -13,7 +13,7 @@ from mcp import Client
 from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.cli.arguments import build_parser
-from chatbot.cli.own_verbs import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS
+from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS
 from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall

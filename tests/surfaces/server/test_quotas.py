@@ -12,15 +12,13 @@ import httpx
 import openai
 import pytest
 
-from chatbot.chat.budget import NO_QUOTA, Quota
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Ledger
+from chatbot.chat.ledger import NO_QUOTA, Ledger, Quota
 from chatbot.config import BudgetSettings
 from chatbot.errors import QuotaExceeded
 from chatbot.messages import Delta, Message, TextDelta
 from chatbot.models import ScriptedModel
-from chatbot.server.accounts import Accounts
-from chatbot.server.callers import ServerCaller
+from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.stores.errors import InvalidValue
 from tests.servers.http_server import Serve, Served
 

