@@ -99,8 +99,8 @@ async def measured(path: Path, name: str, questions: int, others: int) -> dict[s
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
             await year(runtime, voice, told(found, others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
-            await runtime.memory.memories("chat").embed_memories()
-            rows = [row for row in await runtime.memory.memories("chat").every() if row.type == "exchange"][::-1]
+            await runtime.memory.memory("chat").embed_memories()
+            rows = [row for row in await runtime.memory.memory("chat").every() if row.type == "exchange"][::-1]
         find = bm25s(Case(clock[0], [Doc(None, row.created_at, row.user_text) for row in rows], []), _BY_WORDS)
         options = Options(config=Path(folder) / "config.toml", identity="ada")
         async with (

@@ -72,8 +72,8 @@ async def write(folder: Path, rows: int) -> None:
     parts = (_WHO, _DID, _WHAT, _WHERE, _WHEN)
     async with opened(folder) as memory:
         said = ["{} {} the {} {} {}, number {}.".format(*map(chance.choice, parts), number) for number in range(rows)]
-        await memory.memories(AGENT).remember_all(Draft(title=text) for text in said)
-        await memory.memories(AGENT).embed_memories()
+        await memory.memory(AGENT).remember_all(Draft(title=text) for text in said)
+        await memory.memory(AGENT).embed_memories()
 
 
 def most_memory_mb() -> float:
@@ -88,7 +88,7 @@ async def ask(folder: Path, questions: int) -> None:
     """Print what the first question takes, what others take, and the most memory that was used."""
     chance = random.Random(7)
     async with opened(folder) as memory:
-        memories = memory.memories(AGENT)
+        memories = memory.memory(AGENT)
         began = time.process_time()
         await memories.recall("Who mended the stove?")
         first = time.process_time() - began

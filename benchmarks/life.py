@@ -181,7 +181,7 @@ async def measured(path: Path, half: str, others: int, questions: int = 0) -> li
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
             await year(runtime, voice, told(found, others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
-            await runtime.memory.memories("chat").embed_memories()
+            await runtime.memory.memory("chat").embed_memories()
             if questions:
                 return [await answered(runtime, voice, fact) for fact in some(found, questions)]
             return [await asked(runtime, fact, clock[0]) for fact in found]

@@ -126,9 +126,9 @@ async def ours(
         session = await memory.create_session(["basic_session", "observations"], "locomo")
         said = [turn for turn in turns if turn.session == number]
         drafts = [Draft(type="exchange", user_text=f"{turn.speaker}: {turn.text}", created_at=turn.at) for turn in said]
-        for turn, kept in zip(said, await session.remember_all(drafts), strict=True):
+        for turn, kept in zip(said, await session.memory.remember_all(drafts), strict=True):
             ids.setdefault(kept.id, turn.id)
-    asking = memory.memories("locomo")
+    asking = memory.memory("locomo")
     if embedder is not None:
         await asking.embed_memories()
 
@@ -157,11 +157,11 @@ async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
         if pair[0].session not in sessions:
             sessions[pair[0].session] = await memory.create_session(["basic_session", "observations"], AGENT)
         user, reply = (*map(_line, pair), "")[:2]
-        kept = await sessions[pair[0].session].remember(
+        kept = await sessions[pair[0].session].memory.remember(
             type="exchange", created_at=pair[0].at, user_text=user, assistant_text=reply
         )
         held.setdefault(kept.id, []).extend(turn.id for turn in pair)
-    memories = memory.memories(AGENT)
+    memories = memory.memory(AGENT)
     return partial(_asked, memories, held), memory.aclose, memories
 
 
@@ -185,7 +185,7 @@ async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
                 held.setdefault(said.remembered, []).extend(turn.id for turn in pair)
         await leave(runtime, session)
     now += timedelta(days=1)
-    memories = runtime.memory.memories(AGENT)
+    memories = runtime.memory.memory(AGENT)
     return partial(_asked, memories, held), runtime.aclose, memories
 
 

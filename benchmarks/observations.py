@@ -74,7 +74,7 @@ async def measure(rows: int, texts: Texts) -> None:
     with folder() as path:
         print(f"\n{rows:,} rows")
         async with memory_in(path) as memory:
-            notes = memory.memories("bench")
+            notes = memory.memory("bench")
             drafts = [Draft(title=texts.some(5), narrative=texts.some(28)) for _ in range(rows)]
             begin = time.process_time()
             await notes.remember_all(drafts)
@@ -144,7 +144,7 @@ async def opening(path: Path) -> None:
     texts = Texts()
     begin = time.process_time()
     async with memory_in(path) as memory:
-        notes = memory.memories("bench")
+        notes = memory.memory("bench")
         await notes.get(["01900000-0000-7000-8000-000000000000"])
         opened = time.process_time()
         await notes.search(texts.some(6), count_use=False)

@@ -178,14 +178,16 @@ async def _serve(identities: Identities, server: Any, sock: Any, args: argparse.
     began = time.monotonic()
     for begin in range(0, args.memories, BATCH):
         await access.memories.remember_all([_draft(n) for n in range(begin, min(begin + BATCH, args.memories))])
-    session = await access.new_session("A long talk")
+    session = await access.new_session()
+    await session.rename("A long talk")
     at = utc_now() - timedelta(days=30)
     await session.transcript_extend(
         TranscriptEntry("user" if n % 2 == 0 else "assistant", _said(n), at + timedelta(seconds=n))
         for n in range(2 * args.messages)
     )
     for n in range(200):
-        other = await access.new_session(f"Talk {n} of the {THINGS[n % 8]}")
+        other = await access.new_session()
+        await other.rename(f"Talk {n} of the {THINGS[n % 8]}")
         await other.transcript_append("user", _said(2 * n))
     made.append(session.id)
     print(f"made in {time.monotonic() - began:.0f} s", file=sys.stderr)

@@ -162,13 +162,13 @@ async def _recall(address: Address, bare: psycopg.Connection[Any], rows: int, ro
         begun = time.perf_counter()
         for begin in range(0, rows, 500):
             drafts = [Draft(title=each[:900]) for each in corpus.rows[begin : begin + 500]]
-            await memory.memories("chat").remember_all(drafts)
+            await memory.memory("chat").remember_all(drafts)
         print(f"remember {rows:,} rows, 500 at once: {time.perf_counter() - begun:.0f} s")
         for words, questions in corpus.questions.items():
             await _search(memory, bare, f"{words} words in {rows:,} rows", questions, rounds)
     begun, spent = time.perf_counter(), time.process_time()
     async with _remembering(address) as memory:
-        await memory.memories("chat").search(corpus.questions["2-4"][0], limit=10)
+        await memory.memory("chat").search(corpus.questions["2-4"][0], limit=10)
         took, cpu = time.perf_counter() - begun, time.process_time() - spent
     print(f"first search of a server that never saw {rows:,} rows: {took:.2f} s, {cpu:.2f} s of CPU")
 
@@ -176,7 +176,7 @@ async def _recall(address: Address, bare: psycopg.Connection[Any], rows: int, ro
 async def _search(
     memory: MemorySystem, bare: psycopg.Connection[Any], what: str, questions: list[str], rounds: int
 ) -> None:
-    mine = memory.memories("chat")
+    mine = memory.memory("chat")
 
     async def counting(number: int) -> None:
         assert await mine.search(questions[number % len(questions)], limit=10)

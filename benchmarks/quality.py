@@ -191,11 +191,13 @@ async def remembered(case: Case, folder: Path, *, encoder: Embedder | None) -> t
     for place in dict.fromkeys(doc.session for doc in case.docs):
         session = None if place is None else await memory.create_session(["basic_session", "observations"], AGENT)
         here = [number for number, doc in enumerate(case.docs) if doc.session == place]
-        kept = await (session or memory.memories(AGENT)).remember_all([_draft(case.docs[number]) for number in here])
+        kept = await (session.memory if session else memory.memory(AGENT)).remember_all(
+            [_draft(case.docs[number]) for number in here]
+        )
         numbers |= {row.id: number for row, number in zip(kept, here, strict=True) if row.id not in numbers}
     if encoder is not None:
-        await memory.memories(AGENT).embed_memories()
-        if missing := (await memory.memories(AGENT).vector_stats()).missing:
+        await memory.memory(AGENT).embed_memories()
+        if missing := (await memory.memory(AGENT).vector_stats()).missing:
             raise SystemExit(f"{missing} rows have no vector")
     return memory, numbers
 
@@ -203,7 +205,7 @@ async def remembered(case: Case, folder: Path, *, encoder: Embedder | None) -> t
 async def ours(case: Case, folder: Path, *, encoder: Embedder | None) -> tuple[Ask, Callable[[], Awaitable[None]]]:
     """Remember the docs; return how to ask, and how to close."""
     memory, numbers = await remembered(case, folder, encoder=encoder)
-    asking = memory.memories(AGENT)
+    asking = memory.memory(AGENT)
 
     async def ask(texts: list[str]) -> list[int]:
         return [numbers[hit.id] for hit in (await asking.recall(texts, limit=DEPTH)).hits if hit.id in numbers]

@@ -88,7 +88,7 @@ async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None
 
     for _ in range(sessions):
         await runtime.memory.create_session(["basic_session"], "chat", title=texts.some(4))
-    notes = runtime.memory.memories("chat")
+    notes = runtime.memory.memory("chat")
     for _ in range(0, rows, 1_000):
         await notes.remember_all([Draft(title=texts.some(5), narrative=texts.some(28)) for _ in range(1_000)])
     await notes.reindex()
@@ -114,8 +114,8 @@ async def live(runtime: Runtime, texts: Texts, rows: int) -> None:
             )
             for _ in range(20)
         ]
-        ids += [kept.id for kept in await session.remember_all(drafts)]
-    notes = runtime.memory.memories("chat")
+        ids += [kept.id for kept in await session.memory.remember_all(drafts)]
+    notes = runtime.memory.memory("chat")
     await notes.note_use(chance.sample(ids, rows // 100))
     await notes.forget(*chance.sample(ids, rows // 50))
 
@@ -166,7 +166,7 @@ def full(home: Path) -> None:
     search = [*CHATBOT, "memory", "search", texts.some(5)]
     work_in(home, partial(fill, texts=texts, sessions=10_000, rows=100_000))
     work_in(lived, partial(live, texts=texts, rows=100_000))
-    work_in(lived, lambda runtime: runtime.memory.memories("chat").reindex())
+    work_in(lived, lambda runtime: runtime.memory.memory("chat").reindex())
     work_in(lived, partial(live, texts=texts, rows=200))
     os.environ["HOME"] = str(home)
 

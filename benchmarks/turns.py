@@ -145,7 +145,7 @@ async def conversing(
     )
     model = ScriptedModel([texts.some(12)], window=200_000)
     async with Runtime(Options(config=config), model=model) as runtime:
-        notes = runtime.memory.memories("chat")
+        notes = runtime.memory.memory("chat")
         for _ in range(0, rows, _LOADED_AT_ONCE):
             drafts = [Draft(title=texts.some(5), narrative=texts.some(28)) for _ in range(_LOADED_AT_ONCE)]
             await notes.remember_all(drafts)

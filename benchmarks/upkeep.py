@@ -110,7 +110,7 @@ async def live(told: Sequence[Told], folder: Path, policy: Policy | None) -> tup
         session = await memory.create_session(["basic_session", "observations"], AGENT)
         here = [each for each in told if each.session == name]
         now = max(now, here[-1].at + timedelta(hours=1))
-        await session.remember_all([Draft(**each.fields, created_at=each.at) for each in here])
+        await session.memory.remember_all([Draft(**each.fields, created_at=each.at) for each in here])
         if policy is not None:
             await memory.maintain(policy, whole=True)
     now += LATER
@@ -126,7 +126,7 @@ async def gold_in_block(memory: MemorySystem, now: datetime, talk: Talk, half: s
     for number, question in enumerate(talk[1]):
         if half != "all" and number % 2 != (half == "odd"):
             continue
-        hits = (await memory.memories(AGENT).recall(question.texts, limit=5)).hits
+        hits = (await memory.memory(AGENT).recall(question.texts, limit=5)).hits
         rows = [(hit.observation, hit.score) for hit in hits if hit.observation is not None]
         view = View("full", now)
         block = build_block(rows, nonce="0f9c0f9c", view=view, count=estimate_text, asked=question.texts)
@@ -148,7 +148,7 @@ async def run(talks: Iterator[Talk], *, most: int, half: str, names: Sequence[st
                 memory, now = await live(talk[0], Path(folder), POLICIES[name])
                 async with memory:
                     found, tokens = await gold_in_block(memory, now, talk, half)
-                    rows[name] += (await memory.memories(AGENT).stats()).by_status.get("active", 0)
+                    rows[name] += (await memory.memory(AGENT).stats()).by_status.get("active", 0)
                 shares[name] += found
                 sizes[name] += tokens
     print(f"{len(shares[names[0]])} questions ({half}); share of gold in the block, tokens of the block, active rows\n")

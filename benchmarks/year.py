@@ -48,7 +48,7 @@ from living import Line, Voice, begin, leave, runtime_in
 from locomo import conversations, exchanges
 
 from chatbot.memory import SessionHandle
-from chatbot.memory.maintenance.report import KINDS, MaintenanceReport
+from chatbot.memory.maintenance.policy import KINDS, MaintenanceReport
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import STATUSES, Observation
@@ -289,13 +289,13 @@ class Year:
             turns = [self.sessions * at // len(values) for at in range(1, len(values))]
             if number in turns:
                 value = values[turns.index(number) + 1]
-                [old] = (await session.list_observations(subject=subject, types=("identity",))).rows
+                [old] = (await session.memory.list_observations(subject=subject, types=("identity",))).rows
                 await self._remember(
                     session, title=f"The {subject} is {value}", type="identity", subject=subject, supersedes=old.id
                 )
 
     async def _remember(self, session: SessionHandle, **draft: Any) -> None:
-        self.seen.add((await session.remember(**draft)).id)
+        self.seen.add((await session.memory.remember(**draft)).id)
 
     def _timed(self, maintain: Any) -> Any:
         async def timed(*args: Any, **options: Any) -> MaintenanceReport:
@@ -310,8 +310,8 @@ class Year:
     async def _weigh(self, runtime: Runtime, number: int) -> tuple[int, int, int, int]:
         """Sessions so far, active rows, bytes of the journal and of the index."""
         if len(self.growth) % (WEIGHINGS // 4) == 0:
-            self.seen |= {row.id async for row in _all(runtime.memory.memories())}
-        stats = await runtime.memory.memories().stats(ask=SENSITIVITIES)
+            self.seen |= {row.id async for row in _all(runtime.memory.memory())}
+        stats = await runtime.memory.memory().stats(ask=SENSITIVITIES)
         return number, stats.by_status.get("active", 0), stats.journal_bytes or 0, self._index_bytes()
 
     def _index_bytes(self) -> int:
@@ -319,7 +319,7 @@ class Year:
         return sum(file.stat().st_size for file in files if file.is_file())
 
     async def _look_back(self, runtime: Runtime) -> dict[str, Any]:
-        memories = runtime.memory.memories("chat")
+        memories = runtime.memory.memory("chat")
         found = {}
         for name, asked in (("decisions", DECISIONS), ("preferences", PREFERENCES)):
             hits = [

@@ -31,9 +31,9 @@ from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.exchanges import exchanges_in
-from chatbot.memory.following import MemoryChange
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.namespaces import user_namespace
+from chatbot.memory.notices import MemoryChange
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.messages import INTRODUCTION, ToolCall
@@ -152,7 +152,7 @@ class AgentMemory(Memory, AsyncResource):
         """
         said = asked_in(messages)
         settings = self._settings(recall_rows=rows, recall_tokens=tokens)
-        turn = TurnMemory(session or self, settings, self._own.clock, session)
+        turn = TurnMemory(session.memory if session else self, settings, self.scope.clock, session)
         since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
         recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else PromptMemory()
         text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
@@ -173,9 +173,9 @@ class AgentMemory(Memory, AsyncResource):
         `context` is what the prompt held: a reply that only repeats it is not kept, and its memories count as used.
         With a `session` the turn is also appended to its transcript. `at` is when the user spoke; default: now.
         """
-        at = at or self._own.clock()
-        memory = session or self
-        turn = TurnMemory(memory, self._settings(), self._own.clock, session)
+        at = at or self.scope.clock()
+        memory = session.memory if session else self
+        turn = TurnMemory(memory, self._settings(), self.scope.clock, session)
         recalled = context.recalled if context else PromptMemory()
         results = [_result(each, number) for number, each in enumerate(tools)]
         if session is not None and session.supports(TranscriptStore):
@@ -192,7 +192,7 @@ class AgentMemory(Memory, AsyncResource):
         call replaces the exchange as it was until then. Raises `InvalidValue` for a time that is still to come.
         """
         new = list(entries)
-        latest = self._own.clock() + _CLOCKS_APART
+        latest = self.scope.clock() + _CLOCKS_APART
         for number, entry in enumerate(new):
             if entry.at > latest:
                 raise InvalidValue(f"messages[{number}].at is {format_time(entry.at)}, which is in the future")
@@ -201,7 +201,7 @@ class AgentMemory(Memory, AsyncResource):
         gate = self._setup.exchange_gate()
         if gate is None:
             return []
-        turn = TurnMemory(session, self._settings(), self._own.clock, session)
+        turn = TurnMemory(session.memory, self._settings(), self.scope.clock, session)
         known = {each.number for each in exchanges_in(list(map(spoken, before)))}
         kept = []
         for each in exchanges_in(list(map(spoken, [*before, *new]))):
@@ -217,7 +217,7 @@ class AgentMemory(Memory, AsyncResource):
         from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
         from chatbot.tools import Toolbox
 
-        system = self.system.cleared_for(self._own.clearance, rights=self._own.rights & TOOL_RIGHTS)
+        system = self.system.cleared_for(self.caller.clearance, rights=self.caller.rights & TOOL_RIGHTS)
         if session is not None:
             found = memory_tools(session.for_tools(), session.for_tools().confined(self.system))
         else:
@@ -234,7 +234,7 @@ class AgentMemory(Memory, AsyncResource):
 
     def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
         """Return the same memory for one of your users, closed with this one. Raises `AccessDenied` from a user's."""
-        namespace = user_namespace(user, self._own.namespace)
+        namespace = user_namespace(user, self.caller.namespace)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
 
     def changes(self, after: str | None = None, *, ask: Sensitivities = PUBLIC) -> AsyncGenerator[MemoryChange, None]:

@@ -47,7 +47,7 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
 from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
-from chatbot.stores.records import TranscriptEntry, format_time, micros, moment
+from chatbot.stores.records import TranscriptEntry, micros, moment
 from chatbot.words import Priority, TaskScope, TaskStatus
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class Context:
     system: MemorySystem | None
     """Issuer of sessions; None where sessions are out of reach."""
     agent: str = ""
-    clearance: Clearance = "full"
     any_agent: bool = True
     """True if sessions of other agents are open too."""
     writer: str = "user"
@@ -104,18 +103,14 @@ class Context:
 
     async def session(self, session_id: str) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
-        from chatbot.memory.record import is_session_id
-
         if self.own is not None and session_id == self.own.id:
             return self.own
-        hidden = (SessionNotFound,) if self.any_agent else (SessionNotFound, SessionExpired, WrongAgent)
         try:
-            return await self.sessions.load_session(
-                session_id, self.agent, any_agent=self.any_agent, clearance=self.clearance
-            )
-        except hidden:
-            shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"no session has the id {shown}") from None
+            return await self.sessions.load_session(session_id, self.agent, any_agent=self.any_agent)
+        except (SessionExpired, WrongAgent):
+            if self.any_agent:
+                raise
+            raise SessionNotFound(f"no session has the id {session_id}") from None
 
 
 class MemoryFilter(TypedDict, total=False):
@@ -337,7 +332,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
 
     Whatever their status.
     """
-    return [await _any_status(context, each, ask) for each in ids]
+    return [await context.memories.row(each, ask=("public", *ask)) for each in ids]
 
 
 @reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
@@ -454,8 +449,6 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     field, the narrative is opened in $EDITOR.
     """
     changed: dict[str, Any] = dict(fields)
-    if (expires := fields.get("expires_at")) is not None:
-        changed["expires_at"] = format_time(expires)
     return await context.memories.update(memory_id, **changed)
 
 
@@ -894,11 +887,11 @@ async def list_sessions(
     chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
     try:
         page = replace(chosen, behind=place_of(cursor)[1] if cursor else None)
-        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+        records = await context.sessions.choose_sessions(page)
     except SessionNotFound:  # deleted since the page before
         last = place_of(str(cursor))[0]
         page = replace(chosen, before=min(last, chosen.before or last))
-        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+        records = await context.sessions.choose_sessions(page)
     end = limit or len(records)
     return ListPage(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
 
@@ -930,7 +923,6 @@ async def search_sessions(
     found = await context.sessions.search_sessions(
         query,
         limit=end + 1,
-        clearance=context.clearance,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
         exclude=[context.own.id] if context.own else [],
         progress=context.progress,
@@ -1010,10 +1002,7 @@ async def begin_session(context: Context, *, title: _Title = "") -> SessionRecor
     """
     if not context.store_types:
         raise UnsupportedOperation(f"the agent {context.agent!r} keeps no sessions: it has no stores")
-    session = await context.sessions.create_session(
-        context.store_types, context.agent, title=title, clearance=context.clearance
-    )
-    return session.record
+    return (await context.sessions.create_session(context.store_types, context.agent, title=title)).record
 
 
 @reads(http="GET /v1/sessions/{session_id}")
@@ -1145,11 +1134,6 @@ def place_of(cursor: str) -> tuple[datetime, str]:
         return moment(int(at)), session_id
     except ValueError:
         raise NoSuchPage(cursor) from None
-
-
-async def _any_status(context: Context, observation_id: str, ask: Sequence[Sensitivity]) -> Observation:
-    line = await context.memories.history(observation_id, ask=("public", *ask))
-    return next(version.observation for version in line if version.observation.id == observation_id)
 
 
 def _name_key(person: Person) -> str:

@@ -23,8 +23,8 @@ from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import utc_now
-from chatbot.memory.scope import MemoryEvent, Tell
-from chatbot.memory.system import MemorySystem
+from chatbot.memory.scope import Caller, MemoryEvent, Tell
+from chatbot.memory.system import MemorySystem, SystemOptions
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
@@ -250,24 +250,21 @@ class Setup:
         Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so.
         """
         ttl = self.config.sessions.ttl_days
-        embedding = self.config.embedding
+        named = {name for agent in self.config.agents.values() for name in agent.memory}
         return MemorySystem(
             None if ephemeral else self.home,
-            settings=self.config.memory,
+            Caller(namespace, clearance=self.clearance(clearance), observer=observer),
+            settings={name: self.config.memory.get(name, {}) for name in {*named, *self.config.memory}},
             ttl=timedelta(days=ttl) if ttl else None,
-            ttl_keeps_memory=self.config.sessions.ttl_keeps_memory,
-            plugins_beside=self.settings.plugins_beside,
-            plugins={name for agent in self.config.agents.values() for name in agent.memory},
-            clearance=self.clearance(clearance),
-            namespace=namespace,
-            observations=observations,
             embedder=_open_embedder(self.config),
-            meaning_weight=embedding.weight,
-            bill=self._bill_embedding,
-            profiles=self._profiles(),
-            tell=tell,
-            observer=observer,
             clock=clock,
+            options=SystemOptions(
+                observations=observations,
+                plugins_beside=self.settings.plugins_beside,
+                profiles=self._profiles(),
+                bill=self._bill_embedding,
+                tell=tell,
+            ),
         )
 
     def _profiles(self) -> dict[str, ScoringProfile]:
@@ -277,6 +274,7 @@ class Setup:
         profiles = dict(PROFILES)
         for name, settings in asdict(self.config.profiles).items():
             changes = {key: value for key, value in asdict(settings).items() if value is not None}
+            changes["meaning"] = self.config.embedding.weight
             try:
                 profiles[name] = tuned(profiles[name], changes)
             except InvalidValue as error:
@@ -395,7 +393,7 @@ class Runtime(AsyncResource):
     def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
         self.check_memories()
-        return self.memory.memories(self.agent)
+        return self.memory.memory(self.agent)
 
     @property
     def remembers(self) -> bool:
@@ -418,7 +416,7 @@ class Runtime(AsyncResource):
         """
         if not self.store_types:
             return None
-        return await self.memory.create_session(self.store_types, self.agent, namespace=namespace)
+        return await self.memory.cleared_for(namespace=namespace).create_session(self.store_types, self.agent)
 
     async def resume(self, text: str | None = None) -> SessionHandle | None:
         """Load the session with that id, beginning of an id, or title; without a text the last one used, or a new one.
@@ -657,7 +655,7 @@ class Runtime(AsyncResource):
 
     async def __aenter__(self) -> Self:
         if self.config.sessions.ttl_days:
-            await self.memory.expire_sessions()
+            await self.memory.expire_sessions(keep_memory=self.config.sessions.ttl_keeps_memory)
         return self
 
 

@@ -508,9 +508,8 @@ async def test_a_session_may_use_the_stores_that_its_owner_named(tmp_path: Path)
         with pytest.raises(UnknownStore, match="which is not configured"):
             await memory.load_session(session.id, "chat")
         assert await memory.expire_sessions() == []
-    for plugins, settings in (([name], None), ([], {name: dict[str, Any]()})):
-        async with MemorySystem(tmp_path, plugins=plugins, settings=settings) as memory:
-            await memory.load_session(session.id, "chat")
+    async with MemorySystem(tmp_path, settings={name: {}}) as memory:
+        await memory.load_session(session.id, "chat")
 
 
 def test_a_bundle_brings_neither_settings_nor_code(tmp_path: Path) -> None:

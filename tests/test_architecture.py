@@ -294,7 +294,6 @@ ONE_THING = {
         "chat.py", "config.py", "exchanges.py", "memory.py", "models.py",
         "profile.py", "serve.py", "tasks.py", "usage.py", "users.py", "why.py",
     },
-    "a part of memory, and the hook that feeds it": {"facts.py", "summaries.py"},
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py"},
     "errors of a layer": {"errors.py"},

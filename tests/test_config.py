@@ -178,7 +178,9 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
 
 
 def vars_of(profile: ScoringProfile) -> dict[str, Any]:
-    return {**asdict(profile), "half_lives": dict(profile.half_lives or HALF_LIVES)}
+    kept = {**asdict(profile), "half_lives": dict(profile.half_lives or HALF_LIVES)}
+    del kept["meaning"]  # `[embedding] weight` sets that
+    return kept
 
 
 DEFAULTS = in_force(Config())

@@ -155,11 +155,13 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
 async def test_the_weights_of_a_profile_are_settings() -> None:
     async def order() -> list[str]:
         async with Runtime() as runtime:
-            return [hit.observation.title for hit in await runtime.memory.search("copper kettle", count_use=False)]
+            return [
+                hit.observation.title for hit in await runtime.memory.memory().search("copper kettle", count_use=False)
+            ]
 
     async with Runtime() as runtime:
-        await runtime.memory.remember(title="kettle", narrative="copper", importance=0.1)
-        await runtime.memory.remember(title="copper pipes", narrative="no water in it", importance=1.0)
+        await runtime.memory.memory().remember(title="kettle", narrative="copper", importance=0.1)
+        await runtime.memory.memory().remember(title="copper pipes", narrative="no water in it", importance=1.0)
     assert await order() == ["kettle", "copper pipes"]
     _configure("[profiles.search]\nmatch = 0.1\nimportance = 0.9")
     assert await order() == ["copper pipes", "kettle"]

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.fence import fenced, in_one_line
 from chatbot.chat.fit import excerpt, question_words
-from chatbot.memory.asking import only_asks
 from chatbot.memory.exchanges import EXCHANGE
+from chatbot.memory.meaning import only_asks
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
 from chatbot.stores.access import View

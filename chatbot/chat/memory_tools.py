@@ -67,8 +67,8 @@ def memory_tools(
     """
     if not session.supports(ObservationStore):
         return []
-    context = _context(session, memory, session.agent_id, session)
-    return offered_to_models(context, table)
+    within = session.confined(memory) if memory else None
+    return offered_to_models(_context(session.memory, within, session.agent_id, session), table)
 
 
 def offered_to_models(context: Context, table: OperationTable = OPERATIONS) -> list[Tool]:
@@ -87,7 +87,7 @@ def agent_tools(context: Context, table: OperationTable = OPERATIONS) -> list[To
 
 def agent_context(memory: MemorySystem, agent: str) -> Context:
     """The context of a model's calls that hold no session."""
-    return _context(memory.memories(agent), memory, agent, None)
+    return _context(memory.memory(agent), memory, agent, None)
 
 
 def offered(context: ToolContext) -> list[Tool]:
@@ -96,8 +96,7 @@ def offered(context: ToolContext) -> list[Tool]:
 
 
 def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
-    clearance = own.clearance if own else memory.clearance if memory else "public"
-    return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="tool", own=own)
+    return Context(lambda: memories, memory, agent, any_agent=False, writer="tool", own=own)
 
 
 def _is_of_sessions(operation: Operation) -> bool:

@@ -674,7 +674,7 @@ class Turn:
 
     def _notice(self, text: str) -> None:
         """Report what does not work, without paths; guests are not told why, but the log is."""
-        if self._session is not None and self._session.clearance != "full":
+        if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
         text = without_folders(text)

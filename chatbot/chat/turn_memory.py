@@ -153,7 +153,7 @@ class TurnMemory:
         """Return the memory of that conversation, or None where nothing is remembered."""
         if session is None or not session.supports(ObservationStore):
             return None
-        return cls(session, settings, clock, session)
+        return cls(session.memory, settings, clock, session)
 
     async def recall(
         self,
@@ -269,7 +269,7 @@ class TurnMemory:
         if draft is None:
             return None
         scope = self._memory.scope
-        with observed(scope.observer), span("memory", operation="keep_words"):
+        with observed(scope.caller.observer), span("memory", operation="keep_words"):
             [kept] = await kept_rows(scope, [draft])  # it is embedded once it is whole
         if kept.outcome == "exact_dup":
             rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
@@ -316,7 +316,7 @@ class TurnMemory:
         scope = self._memory.scope
         if outcome.error is not None:
             return None
-        with observed(scope.observer), span("memory", operation="keep_reply"):
+        with observed(scope.caller.observer), span("memory", operation="keep_reply"):
             if outcome.kind == "exact_dup" and outcome.row:  # the same was said and answered before, and has a mention
                 erased = await scope.store.purge(scope.acting(SENSITIVITIES), [row])
                 await scope.gone({row: Guard.of(outcome.row)}, erased)
@@ -355,7 +355,7 @@ class TurnMemory:
         Rows that another principal wrote stay.
         """
         memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
-        session_id, own = memory.scope.session_id, memory.scope.principal
+        session_id, own = memory.scope.session_id, memory.caller.principal
         self.before = PromptMemory()
         if session_id is None:
             return

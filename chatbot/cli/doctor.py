@@ -286,13 +286,13 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
 
     async def embed() -> str:
         async with _open(setup) as memory:
-            return f"created for {how_many(await memory.memories().embed_memories(), 'memory')}"
+            return f"created for {how_many(await memory.memory().embed_memories(), 'memory')}"
 
     try:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
             return  # the check of models says what would bring one
         async with _open(setup) as memory:
-            stats = await memory.memories().vector_stats(ask=SENSITIVITIES)
+            stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
     except UnsupportedOperation:
         return
     except ChatbotError:

@@ -223,7 +223,7 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     theirs = await _known(memory, args)
-    [user] = [each for each in await users_in(memory) if each.namespace == theirs.namespace]
+    [user] = [each for each in await users_in(memory) if each.namespace == theirs.caller.namespace]
     told = (
         f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
     )
@@ -235,8 +235,8 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         raise InvalidValue("nothing was deleted: add --yes to confirm, or --dry-run for a preview")
     with waiting("erasing"):
         erased = await erase_user(theirs)
-    await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.namespace, None)
-    requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.namespace)
+    await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.caller.namespace, None)
+    requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.caller.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     _say(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")
 

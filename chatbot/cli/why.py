@@ -118,7 +118,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     ids = [each["id"] for each in memory["considered"]]
     known: dict[str, Observation] = {}
     if session.supports(ObservationStore):
-        known = {row.id: row for row in await session.get(ids, ask=SENSITIVITIES, count_use=False)}
+        known = {row.id: row for row in await session.memory.get(ids, ask=SENSITIVITIES, count_use=False)}
     why = {each["id"]: each["why"] for each in memory.get("left_out", [])}
     rows: list[tuple[str, ...]] = []
     for each in memory["considered"]:

@@ -67,7 +67,7 @@ class Boundaries(Hook):
         self._windows[session.id], boundary = self._windows[session.id].extended(_interaction(event))
         if boundary is not None:
             moment = format_time(boundary.at)
-            await session.store_fact(
+            await session.memory.store_fact(
                 f"session:{session.id}", PREDICATE, f"{moment} {', '.join(boundary.about)}".strip()
             )
             self._latest[session.id] = [boundary.at]
@@ -79,7 +79,7 @@ class Boundaries(Hook):
         """
         known = self._latest[session.id]
         if not known:
-            facts = await session.query_facts(subject=f"session:{session.id}", predicate=PREDICATE, limit=1)
+            facts = await session.memory.query_facts(subject=f"session:{session.id}", predicate=PREDICATE, limit=1)
             known.append(_moment(facts[0].object) if facts else None)
         return known[0]
 

@@ -17,8 +17,7 @@ from chatbot.config import MaintenanceSettings, Table
 from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.maintenance.policy import Part, configured
-from chatbot.memory.maintenance.report import MaintenanceReport
+from chatbot.memory.maintenance.policy import MaintenanceReport, Part, configured
 from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
@@ -52,10 +51,10 @@ class Capture(Hook):
             sources = await _tasks(session, run)
         else:
             gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
-            kept = await keep_run(session, run, gate=gate, before=self._captured[session.id])
+            kept = await keep_run(session.memory, run, gate=gate, before=self._captured[session.id])
             sources = [kept] if kept else []
         if self._checkpoints:
-            await mark_milestones(session, run, sources)
+            await mark_milestones(session.memory, run, sources)
 
 
 async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
@@ -107,12 +106,12 @@ async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
     asked = str(run.arguments.get("task_id", ""))
     if not is_observation_id(asked):
         return []
-    return [row.id for row in await session.get([asked], ask=SENSITIVITIES, count_use=False)]
+    return [row.id for row in await session.memory.get([asked], ask=SENSITIVITIES, count_use=False)]
 
 
 def can_write(session: SessionHandle) -> bool:
     """Return whether the holder of the session may remember anything."""
-    return session.clearance != "public"
+    return session.caller.clearance != "public"
 
 
 Share = Annotated[float, Meta(ge=0, le=1)]

@@ -82,7 +82,7 @@ async def _answer(request: Retrieve | Update) -> Answer:
     session = request.session.for_tools()
     if isinstance(request, Retrieve):
         limit = min(max(request.limit, 1), MOST)
-        return Answer(hits=tuple(await session.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
+        return Answer(hits=tuple(await session.memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
     if len(request.drafts) > MOST:
         return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
-    return Answer(kept=tuple(await session.remember_all(request.drafts, keep_going=True)))
+    return Answer(kept=tuple(await session.memory.remember_all(request.drafts, keep_going=True)))

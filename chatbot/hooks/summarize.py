@@ -21,8 +21,7 @@ from chatbot.hooks.capture import can_write
 from chatbot.hooks.extraction.structured import ExtractionModel
 from chatbot.hooks.hook import Hook, HookContext, PerSession, uncancelled
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import READ_AT_ONCE
-from chatbot.memory.forgotten import without_forgotten
+from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
 from chatbot.memory.memorability import content
 from chatbot.memory.tasks import KIND, OPEN, task_of
 from chatbot.messages import without_blocks
@@ -153,7 +152,7 @@ class Summarize(Hook):
 
     async def _write(self, session: SessionHandle, held: Sequence[_TurnLines], *, least: int = 1) -> None:
         """Update the summary. Where there is none, or none any more, it is made from the transcript too."""
-        earlier = await session.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
+        earlier = await session.memory.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
         if earlier and len(held) < least:
             return
         before = earlier[0].metadata if earlier else {}
@@ -166,7 +165,7 @@ class Summarize(Hook):
         if request and (earlier or len(turns) >= least):
             outcome = answered[-1] if answered else str(before.get("outcome") or "")
             decisions, open_items = await _decided(session), await _open(session)
-            await session.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
+            await session.memory.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
             await self._ask_model(session, request)
 
     async def _ask_model(self, session: SessionHandle, request: str) -> None:
@@ -176,7 +175,7 @@ class Summarize(Hook):
             return
         entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
         if (summary := await by_model(session, entries)) is not None:
-            await session.summarize_session(
+            await session.memory.summarize_session(
                 summary.request or request,
                 summary.outcome,
                 decisions=summary.decisions,
@@ -190,7 +189,7 @@ async def _still_valid(held: Sequence[_TurnLines], session: SessionHandle, *, al
     Unless they are wanted `alone`, adds the other turns at the end of the transcript.
     """
     ids = [each.kept for each in held if each.kept is not None]
-    there = {row.id for row in await session.get(ids, ask=SENSITIVITIES, count_use=False)} if ids else set()
+    there = {row.id for row in await session.memory.get(ids, ask=SENSITIVITIES, count_use=False)} if ids else set()
     held = [each for each in held if each.kept is None or each.kept in there]
     if not session.supports(TranscriptStore):
         return held
@@ -215,13 +214,13 @@ def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[_TurnLines]:
 
 async def _decided(session: SessionHandle) -> list[str]:
     """Return the last decisions that were written in the session, in their order."""
-    rows = await session.every(session_id=session.id, types=("decision",), ask=SENSITIVITIES)
+    rows = await session.memory.every(session_id=session.id, types=("decision",), ask=SENSITIVITIES)
     return [_line(row.title or row.text()) for row in reversed(rows[:_MOST_ITEMS])]
 
 
 async def _open(session: SessionHandle) -> list[str]:
     """Return the last tasks that were written in the session and are open, in their order."""
-    rows = await session.every(session_id=session.id, metadata={"kind": KIND}, ask=SENSITIVITIES)
+    rows = await session.memory.every(session_id=session.id, metadata={"kind": KIND}, ask=SENSITIVITIES)
     tasks = [task for task in map(task_of, rows) if task.status in OPEN]
     return [_line(task.title) for task in reversed(tasks[:_MOST_ITEMS])]
 

@@ -28,7 +28,7 @@ from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.operation import Operation, OperationTable
 from chatbot.operations import OPERATIONS, Context
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.stores.access import TOOL_RIGHTS
 from chatbot.stores.errors import (
     AccessDenied,
@@ -115,9 +115,7 @@ class Prompts:
         return [person.name for person in people if person.name.casefold().startswith(typed)]
 
     async def _sessions(self, typed: str) -> list[str]:
-        records = await self._context.sessions.list_sessions(
-            self._context.agent, limit=_LOOKED_AT, clearance=self._context.clearance
-        )
+        records = await self._context.sessions.list_sessions(self._context.agent, limit=_LOOKED_AT)
         return [each.id for each in records if _fits(typed, each.id, each.title)]
 
     async def _memories(self, typed: str) -> list[str]:
@@ -175,7 +173,6 @@ class Resources:
             self._context.agent,
             limit=PAGE + 1,
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
-            clearance=self._context.clearance,
         )
         if not records:
             return await self._memories_from(None)
@@ -299,11 +296,11 @@ class _Surface:
         self._table = table
         self._operations = {each.tool: each for each in table if each.tool}
         self._agent = agent
-        self._seen: OrderedDict[Caller | None, _Offer] = OrderedDict()
+        self._seen: OrderedDict[ServerCaller | None, _Offer] = OrderedDict()
 
     def _for(self, context: _Request) -> _Offer:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
-        caller: Caller | None = context.request.state.caller if context.request else None
+        caller: ServerCaller | None = context.request.state.caller if context.request else None
         if caller not in self._seen:
             self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent, self._table)
         self._seen.move_to_end(caller)
@@ -352,7 +349,7 @@ class _Surface:
         return types.CompleteResult(completion=await _or_refused(self._for(context).prompts.complete(asked)))
 
 
-def _memory_for(memory: MemorySystem, caller: Caller | None) -> MemorySystem:
+def _memory_for(memory: MemorySystem, caller: ServerCaller | None) -> MemorySystem:
     return memory.cleared_for(rights=TOOL_RIGHTS) if caller is None else caller.memory_of(memory, TOOL_RIGHTS)
 
 

@@ -7,15 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chatbot.memory.facts import FactQuery
     from chatbot.memory.handle import SessionHandle
     from chatbot.memory.memory import Memory
-    from chatbot.memory.people import Person
+    from chatbot.memory.people import FactQuery, Person
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
     from chatbot.memory.recall import RankedMemory, Recollection
     from chatbot.memory.record import SessionRecord
+    from chatbot.memory.scope import Caller
     from chatbot.memory.session_catalog import SessionFilter
-    from chatbot.memory.system import MemorySystem
+    from chatbot.memory.system import MemorySystem, SystemOptions
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import AddResult, Change, Draft
     from chatbot.stores.backend import SessionFile
@@ -23,39 +23,26 @@ if TYPE_CHECKING:
     from chatbot.stores.query import FactFilter, Filter, Page, Stats, Version
 
 _HOMES = {
-    "Batch": "chatbot.memory.reading",
-    "Change": "chatbot.memory.writing",
-    "Draft": "chatbot.memory.writing",
-    "Every": "chatbot.memory.reading",
-    "FactFilter": "chatbot.stores.query",
-    "FactQuery": "chatbot.memory.facts",
-    "Filter": "chatbot.stores.query",
-    "Hit": "chatbot.memory.reading",
-    "Listing": "chatbot.memory.reading",
-    "Memory": "chatbot.memory.memory",
-    "MemorySystem": "chatbot.memory.system",
-    "Observation": "chatbot.stores.observation",
-    "Page": "chatbot.stores.query",
-    "Person": "chatbot.memory.people",
-    "Recall": "chatbot.memory.reading",
-    "RankedMemory": "chatbot.memory.recall",
-    "Recollection": "chatbot.memory.recall",
-    "AddResult": "chatbot.memory.writing",
-    "Search": "chatbot.memory.reading",
-    "SessionFile": "chatbot.stores.backend",
-    "SessionFilter": "chatbot.memory.session_catalog",
-    "SessionHandle": "chatbot.memory.handle",
-    "SessionRecord": "chatbot.memory.record",
-    "Stats": "chatbot.stores.query",
-    "Task": "chatbot.memory.tasks",
-    "Timeline": "chatbot.memory.reading",
-    "Triple": "chatbot.stores.observation",
-    "Version": "chatbot.stores.query",
+    "chatbot.memory.handle": ("SessionHandle",),
+    "chatbot.memory.memory": ("Memory",),
+    "chatbot.memory.people": ("FactQuery", "Person"),
+    "chatbot.memory.reading": ("Batch", "Every", "Hit", "Listing", "Recall", "Search", "Timeline"),
+    "chatbot.memory.recall": ("RankedMemory", "Recollection"),
+    "chatbot.memory.record": ("SessionRecord",),
+    "chatbot.memory.scope": ("Caller",),
+    "chatbot.memory.session_catalog": ("SessionFilter",),
+    "chatbot.memory.system": ("MemorySystem", "SystemOptions"),
+    "chatbot.memory.tasks": ("Task",),
+    "chatbot.memory.writing": ("AddResult", "Change", "Draft"),
+    "chatbot.stores.backend": ("SessionFile",),
+    "chatbot.stores.observation": ("Observation", "Triple"),
+    "chatbot.stores.query": ("FactFilter", "Filter", "Page", "Stats", "Version"),
 }
 
 __all__ = [
     "AddResult",
     "Batch",
+    "Caller",
     "Change",
     "Draft",
     "Every",
@@ -78,6 +65,7 @@ __all__ = [
     "SessionHandle",
     "SessionRecord",
     "Stats",
+    "SystemOptions",
     "Task",
     "Timeline",
     "Triple",
@@ -87,9 +75,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name's module when the name is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'chatbot.memory' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'chatbot.memory' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

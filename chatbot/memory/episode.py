@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import content, rarity
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
-from chatbot.stores.base import KeyValueStore
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.base import KeyValueStore, ObservationStore
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 from chatbot.stores.span import span
 
@@ -171,3 +171,33 @@ def _best_lines(lines: Iterable[str]) -> list[str]:
     rare = rarity([line.partition(": ")[2] for line in lines])
     ranked = sorted(range(len(lines)), key=lambda at: (rare[at], at), reverse=True)
     return [lines[at] for at in sorted(ranked[:_MOST_LINES])]
+
+
+async def without_forgotten(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
+    """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased."""
+    if not entries or not session.supports(ObservationStore):
+        return list(entries)
+    asked = {format_time(entry.at) for entry in entries if entry.role == "user"}
+    remembered = await session.remembered_since(min(entry.at for entry in entries))
+    kept = {each: at for each, at in remembered.items() if at in asked}
+    gone = {kept[each] for each in await _gone(session, kept)}
+    return list(_without(entries, gone))
+
+
+async def _gone(session: SessionHandle, ids: Collection[str]) -> list[str]:
+    """Return the ids whose observations were forgotten or erased; archived ones are kept."""
+    if not ids:
+        return []
+    scope = session.memory.scope
+    rows = await scope.store.get(scope.view(SENSITIVITIES), list(ids), current=False)
+    there = {row.id for row in rows if row.status != "deleted"}
+    return [each for each in ids if each not in there]
+
+
+def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
+    hidden = True
+    for entry in entries:
+        if entry.role == "user":
+            hidden = format_time(entry.at) in gone
+        if not hidden:
+            yield entry

@@ -112,9 +112,9 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
 
     Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
     """
-    scope.check("erase")
+    scope.caller.check("erase")
     # To find all rows to erase, also those that the caller may not read or that are never shown.
-    scope = replace(scope, rights=scope.rights | {"read"}, erasing=True)
+    scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
     if not untell:
         known = await _named(scope, target)
         gone = await scope.store.purge(scope.view(), target.ids)
@@ -149,7 +149,7 @@ def guards_of(rows: Iterable[Observation]) -> dict[str, Guard]:
 
 async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
     """Bar from imports all rows that are erased with these, seen by the caller or not: digests reveal nothing."""
-    scope = replace(scope, clearance="full", across=True, rights=scope.rights | {"read"}, erasing=True)
+    scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]
     marks = [mark for row in derived.values() for mark in marks_of(row)]
@@ -192,13 +192,7 @@ async def turns_told(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
 
 async def _named(scope: Scope, target: Target) -> list[Observation]:
     view = scope.view(SENSITIVITIES)
-    lines = [await scope.store.history(view, each) for each in target.ids]
-    rows = [
-        version.observation
-        for each, line in zip(target.ids, lines, strict=True)
-        for version in line
-        if version.observation.id == each
-    ]
+    rows = await scope.store.get(view, target.ids, current=False) if target.ids else []
     for wanted in await _filters(scope, target):
         rows += await scope.rows(wanted, view=view)
     return [row for row in rows if target.source is None or is_from(row, target.source)]

@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from chatbot.errors import SessionError
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.scope import Holder, Scope
-from chatbot.memory.session_catalog import SessionCatalog
-from chatbot.memory.turn_order import TurnOrder
-from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
+from chatbot.memory.scope import Caller, Environment, Scope
+from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
+from chatbot.stores.access import TOOL_RIGHTS, Right, least_clearance
 from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.span import Observer
 
 if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
@@ -52,13 +50,13 @@ class WriteResult:
     outcomes: list[Outcome] = field(default_factory=list)
 
 
-class SessionHandle(Memory, spans=False):
+class SessionHandle:
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_caller", "_catalog", "_clock", "_known", "_looked", "_ref", "_stores", "turn_order")
+    __slots__ = ("_catalog", "_clock", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
 
     def __init__(
         self,
@@ -67,15 +65,18 @@ class SessionHandle(Memory, spans=False):
         stores: Mapping[str, Store],
         catalog: SessionCatalog,
         *,
-        caller: Holder,
+        caller: Caller,
+        environment: Environment,
         turn_order: TurnOrder,
     ) -> None:
         self._known = [record]  # shared with `restricted` handles
-        self._caller = caller
+        self.caller = replace(caller, clearance=least_clearance(caller.clearance, record.clearance))
+        """Its holder, with the lower of their clearance and the session's own."""
+        self._environment = environment
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
-        self._clock = caller.clock
+        self._clock = environment.clock
         self._looked = 0.0
         self.turn_order = turn_order
         """Held for the length of a turn: turns of one session take their order, in all processes."""
@@ -103,21 +104,6 @@ class SessionHandle(Memory, spans=False):
         return self.record.agent_id
 
     @property
-    def clearance(self) -> Clearance:
-        """Clearance for memories: the lower of the session's own and its holder's."""
-        return least_clearance(self._caller.clearance, self._known[0].clearance)
-
-    @property
-    def principal(self) -> str:
-        """Principal in whose name its holder writes."""
-        return self._caller.principal
-
-    @property
-    def rights(self) -> frozenset[Right]:
-        """Rights of the holder."""
-        return self._caller.rights
-
-    @property
     def memory(self) -> Memory:
         """Everything that can be done with what is remembered, as the session sees it, and written of the session.
 
@@ -125,13 +111,16 @@ class SessionHandle(Memory, spans=False):
         """
         return Memory(self._scope())
 
-    def view(self) -> View:
-        """Return the view of the memories that are visible now."""
-        return self._caller.scope_view(self.clearance)
+    def _scope(self) -> Scope:
+        store = self._keeper(ObservationStore)
+        scope = Scope(store, self.caller, self._environment, self.agent_id, self.id, self._ancestors)
+        if self.turn_order.answering or self._looked:
+            return replace(scope, answering=self.turn_order.answering, looked=self._as_of())
+        return scope
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the holder may not do that with this session."""
-        self._caller.check(right, self.record)
+        self.caller.check(right, self.record)
 
     def for_turns(self) -> SessionHandle:
         """The handle for taking turns: a turn recalls, keeps what is said, and can be taken back.
@@ -139,16 +128,16 @@ class SessionHandle(Memory, spans=False):
         Raises `MissingRight` where the holder may not chat in this session.
         """
         self.check("chat")
-        return self if self.rights >= _TURN_RIGHTS else self._with(self.rights | _TURN_RIGHTS)
+        return self if self.caller.rights >= _TURN_RIGHTS else self._with(self.caller.rights | _TURN_RIGHTS)
 
     def for_tools(self) -> SessionHandle:
         """The handle for tool calls of a model, which may do no more than its user."""
-        return self._with(self.rights & TOOL_RIGHTS)
+        return self._with(self.caller.rights & TOOL_RIGHTS)
 
     def confined(self, memory: MemorySystem) -> MemorySystem:
         """The memory system as the holder of this session may use it."""
-        own = self._caller
-        return memory.cleared_for(self.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
+        own = self.caller
+        return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
 
     @asynccontextmanager
     async def turn_begun(self) -> AsyncIterator[None]:
@@ -451,7 +440,7 @@ class SessionHandle(Memory, spans=False):
 
     def _with(self, rights: frozenset[Right]) -> SessionHandle:
         other = copy(self)
-        other._caller = replace(self._caller, rights=rights)  # noqa: SLF001 - it is one of us
+        other.caller = replace(self.caller, rights=rights)
         return other
 
     async def _ancestors(self) -> list[tuple[str, datetime]]:
@@ -465,18 +454,6 @@ class SessionHandle(Memory, spans=False):
             except SessionError:  # it is gone, or damaged; its memories are kept
                 break
         return list(line.items())
-
-    @property
-    def observer(self) -> Observer | None:
-        """Observer that is given spans and counts."""
-        return self._caller.observer
-
-    def _scope(self) -> Scope:
-        store = self._keeper(ObservationStore)
-        scope = self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
-        if self.turn_order.answering or self._looked:
-            return replace(scope, answering=self.turn_order.answering, looked=self._as_of())
-        return scope
 
     def _as_of(self) -> float:
         """Return the moment as of which a turn takes what others have written; 0 for now."""

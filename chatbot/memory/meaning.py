@@ -6,12 +6,16 @@ are never given to an embedder that sends texts away.
 
 New rows are embedded in the background, at no more than half a core and not while a question waits. What is left when
 the memory is closed is embedded then, within `CLOSING_S`, and a search fills a bounded number of gaps first.
+
+A message is embedded as the questions in it and what it says besides. In a chat a question comes after other lines, and
+often in the middle of other talk: a vector of all of it leans towards each question.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +27,6 @@ from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.record import utc_now
-from chatbot.memory.scoring import WEIGHT
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
@@ -34,7 +37,8 @@ from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress
 from chatbot.stores.span import Span, span
-from chatbot.stores.vectors import Vector
+from chatbot.stores.text.analysis import terms
+from chatbot.stores.vectors import Vector, unit
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +72,6 @@ class Meaning(AsyncResource):
         embedder: Embedder,
         store: ObservationStore,
         *,
-        weight: float = WEIGHT,
         bill: Billing | None = None,
         notice: Callable[[str], None] = logger.warning,
         clock: Callable[[], datetime] = utc_now,
@@ -78,8 +81,6 @@ class Meaning(AsyncResource):
     ) -> None:
         self._embedder = embedder
         self._store = store
-        self.weight = weight
-        """Weight beside words, from 0 to 1."""
         self._bill = bill
         self._notice = notice
         self._clock = clock
@@ -348,3 +349,53 @@ def embedded_text(row: Observation) -> str:
     question = str(row.metadata.get(QUESTION, ""))
     parts = (row.title, row.subtitle, row.narrative, *row.facts, question, row.user_text, row.assistant_text)
     return "\n".join(dict.fromkeys(filter(None, parts)))
+
+
+_SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=\w{4}\.)\s+")
+"""The end of a sentence. A short word before the full stop may be an abbreviation."""
+_MOST = 3
+"""Most questions of one message that get a vector, the last ones."""
+_LINES = 3
+"""Number of last lines that form one question to the embedder."""
+_LEANING = 3.0
+"""Weight of a question in its vector, relative to all lines."""
+
+
+def parted(text: str) -> tuple[str, list[str]]:
+    """Return what a message says besides its questions, and these, which end with a question mark."""
+    sentences = [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+    questions = [each for each in sentences if each.endswith(("?", "？"))]
+    return " ".join(each for each in sentences if each not in questions), questions
+
+
+def only_asks(text: str) -> bool:
+    """Return whether the text is nothing but questions."""
+    besides, questions = parted(text)
+    return bool(questions) and not besides
+
+
+async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[list[Vector]]:
+    """Return the vectors to search with for the last of each lines, all made in one call."""
+    wholes = ["\n".join(lines[-_LINES:]) for lines in asked]
+    parts = [_questions(lines[-1], whole) if lines else [] for lines, whole in zip(asked, wholes, strict=True)]
+    texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))
+    made = dict(zip(texts, await meaning.questions_of(texts), strict=True))
+    return [
+        [vector for part in each for vector in _leaning(made[whole], made[part])] or made[whole]
+        for whole, each in zip(wholes, parts, strict=True)
+    ]
+
+
+def _questions(message: str, whole: str) -> list[str]:
+    """Return the questions that get a vector of their own: those with a topic, unless one is all there is."""
+    _, questions = parted(message)
+    return [each for each in questions if each != whole.strip() and terms(each)][-_MOST:]
+
+
+def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
+    """Return the vectors of a part, each with a little of the whole in the same encoder's, or its last, vector."""
+    around = [*whole, *[whole[-1]] * len(part)] if whole else []
+    return [
+        unit([_LEANING * own + other for own, other in zip(vector, beside, strict=True)])
+        for vector, beside in zip(part, around, strict=False)
+    ]

@@ -1,41 +1,34 @@
-"""`Memory`: every operation on what is remembered, as one caller sees it."""
+"""`Memory`: every operation on what is remembered, as one caller sees it, and the summaries of sessions.
+
+A summary is an observation that is as strict as the strictest memory in it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from chatbot.memory.namespaces import may_cross
 from chatbot.memory.people import People
 from chatbot.memory.profile import Profiles
 from chatbot.memory.reading import MemoryReads
-from chatbot.memory.scope import Scope
-from chatbot.memory.summaries import Summaries
+from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
 from chatbot.memory.tasks import Tasks
-from chatbot.stores.access import Clearance
-from chatbot.stores.span import Observer
+from chatbot.memory.writing import AddResult
+from chatbot.redaction import redact_all
+from chatbot.stores.access import SENSITIVITIES, Clearance
+from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import EVERY, Filter, check_limit
 
 
-class Memory(Profiles, Tasks, Summaries, MemoryReads, People):
-    """Observations, profile, people, tasks, facts and summaries of one agent, session, namespace and clearance.
+class Memory(Profiles, Tasks, MemoryReads, People):
+    """Observations, profile, people, tasks, facts and summaries, in the scope of one caller.
 
-    `session.memory` and `system.memory(agent)` give one. `SessionHandle` and `MemorySystem` offer the same operations
-    themselves, by inheriting them.
+    `system.memory(agent)` and `session.memory` return one.
     """
 
-    __slots__ = ("_own",)
-
-    def __init__(self, scope: Scope) -> None:
-        self._own = scope
-
-    @property
-    def scope(self) -> Scope:
-        """Store, clearance, rights, namespace, agent and session of the caller."""
-        return self._scope()
-
-    @property
-    def observer(self) -> Observer | None:
-        """Observer that is given spans and counts."""
-        return self._own.observer
+    __slots__ = ()
 
     def within(
         self, *, namespace: str | None = None, across: bool | None = None, clearance: Clearance | None = None
@@ -44,20 +37,86 @@ class Memory(Profiles, Tasks, Summaries, MemoryReads, People):
 
         Raises `AccessDenied`: only the owner may leave a namespace.
         """
-        return Memory(self._scope().elsewhere(namespace=namespace, across=across, clearance=clearance))
+        scope = self.scope
+        caller = scope.caller.narrowed(clearance, namespace=namespace, principal=scope.caller.principal)
+        if across and not caller.may_cross:
+            raise AccessDenied("only the owner may look across all namespaces")
+        return Memory(replace(scope, caller=caller, across=scope.across if across is None else across))
 
     def everywhere(self) -> Memory:
         """Return the same memory across all namespaces if the caller may look there; if not, unchanged."""
-        scope = self._scope()
-        return Memory(replace(scope, across=may_cross(scope.principal, scope.rights)))
+        return Memory(self.scope.everywhere())
 
     def expecting(self, versions: frozenset[str] | None, made: dict[str, str] | None = None) -> Memory:
         """The same memory, whose changes raise `ChangedMeanwhile` for a row that has none of these versions.
 
         None expects nothing. `made` is filled with the version of each row as a write left it, by id.
         """
-        return Memory(replace(self._scope(), expects=versions, made=made))
+        return Memory(replace(self.scope, expects=versions, made=made))
 
-    def _scope(self) -> Scope:
-        self._own.store.check_open()
-        return self._own
+    async def summarize_session(
+        self,
+        request: str,
+        outcome: str = "",
+        *,
+        decisions: Sequence[str] = (),
+        open_items: Sequence[str] = (),
+        session_id: str | None = None,
+    ) -> AddResult:
+        """Keep what was asked for in a session, what came of it, what was decided, and what is still open.
+
+        The session is the scope's own, unless another is named; an earlier summary of it is brought up to date. It is
+        derived from what was remembered in the session; that of a fork also from its ancestors, until it was made.
+        """
+        scope = self.scope
+        session = session_id or scope.session_id
+        if session is None:
+            raise InvalidValue("a summary needs the id of the session that it is about")
+        (request, outcome, decisions, open_items), redacted = redact_all(
+            (request, outcome, tuple(decisions), tuple(open_items))
+        )  # before anything is cut, and half a secret with it
+        besides = await scope.ancestors() if scope.ancestors and not session_id else ()
+        said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
+        sources = [each for wanted in said_in for each in await _said_in(scope, wanted)]
+        said: dict[str, Any] = {
+            "title": f"Session: {request}"[:200],
+            "narrative": "\n\n".join(filter(None, (request, outcome))),
+            "facts": [*(f"Decided: {each}" for each in decisions), *(f"Open: {each}" for each in open_items)],
+            "metadata": {
+                "request": request,
+                "outcome": outcome,
+                "decisions": list(decisions),
+                "open_items": list(open_items),
+                "observation_count": len(sources),
+            },
+            "derived_from": sources,
+        }
+        found = await self.session_summaries(session_id=session, limit=EVERY, ask=SENSITIVITIES)
+        earlier = [row for row in found if row.principal == scope.caller.principal]
+        if earlier:
+            said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
+            kept = await self.update(earlier[0].id, **said)
+        else:
+            kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
+            await self._keep_first(session)
+        return replace(kept, redacted=redacted)
+
+    async def session_summaries(
+        self, *, session_id: str | None = None, limit: int = 20, ask: Sensitivities = PUBLIC
+    ) -> list[Observation]:
+        """Summaries, newest first; of one session, or of all."""
+        scope = self.scope
+        wanted = Filter(types=("session_summary",), subject=session_id)
+        return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))
+
+    async def _keep_first(self, session: str) -> None:
+        """Keep the first of two summaries if two processes have made the first one at once."""
+        found = await self.session_summaries(session_id=session, ask=SENSITIVITIES)
+        if later := sorted(row.id for row in found)[1:]:
+            await self.forget(*later)
+
+
+async def _said_in(scope: Scope, wanted: Filter) -> list[str]:
+    """The ids of what was remembered there, as far as the caller may see it."""
+    rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
+    return [row.id for row in rows if row.type != "session_summary"]

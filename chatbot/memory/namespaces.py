@@ -12,11 +12,9 @@ and white space all count. A label that would be too long is replaced by its SHA
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
 from urllib.parse import quote, unquote_to_bytes
 
-from chatbot.stores.access import OWNER, Right
-from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import one_line
 
 LONGEST_LABEL = 1_000
@@ -66,23 +64,3 @@ def joined(outer: str, inner: str) -> str:
 def digest_of(namespace: str) -> str:
     """Return the text that replaces a namespace where no user's name may be kept."""
     return hashlib.sha256(namespace.encode()).hexdigest()
-
-
-def usual_principal(namespace: str) -> str:
-    """Return the principal that acts in a namespace if no other is named: its user, or the owner."""
-    return OWNER if user_of(namespace) is None else namespace
-
-
-def check_entry(namespace: str, *, at: str, principal: str, rights: Collection[Right]) -> None:
-    """Raise `AccessDenied` where a caller at the namespace `at` may not go to another one.
-
-    Everybody may go further in. Only the owner, with the right to curate, may go anywhere else.
-    """
-    is_inside = namespace == at or (bool(at) and namespace.startswith(f"{at}/"))
-    if not is_inside and not may_cross(principal, rights):
-        raise AccessDenied(f"a caller in the namespace {at!r} may not enter {namespace!r:.80}")
-
-
-def may_cross(principal: str, rights: Collection[Right]) -> bool:
-    """Return whether a caller may go to any namespace, or look across all of them."""
-    return principal == OWNER and "curate" in rights

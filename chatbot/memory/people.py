@@ -1,4 +1,6 @@
-"""People, as far as observations name them: an index that is folded from what is remembered, never written by itself.
+"""Facts, and the people whom observations name: an index that is folded from what is remembered.
+
+A fact is a triple of subject, predicate and object, with a confidence and, where there is one, its source.
 
 That two names are one person is a fact like any other, with the predicate `also known as`.
 """
@@ -7,16 +9,112 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.facts import Facts
-from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
+from chatbot.memory.inputs import takes
+from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
+from chatbot.redaction import redact_all
+from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
+from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Triple
-from chatbot.stores.query import EVERY, Facet, FactFilter
+from chatbot.stores.query import EVERY, Facet, FactFilter, check_limit
 from chatbot.stores.records import format_time
+from chatbot.stores.row_events import Event
+
+_FILTERED = tuple(each.name for each in fields(FactFilter))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactQuery(FactFilter):
+    """Filter of facts, and their largest number."""
+
+    limit: int = 100
+    ask: Sensitivities = PUBLIC
+    as_of: datetime | None = None
+    """Facts that were stated by then; one that was taken back is never among them."""
+    known_at: datetime | None = None
+    """The same."""
+
+
+class Facts(ScopedOperations):
+    """Stating, asking for and taking back facts."""
+
+    __slots__ = ()
+
+    async def store_fact(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,  # noqa: A002 - the third part of a triple is called that
+        *,
+        confidence: float = 1.0,
+        source: str | None = None,
+        visibility: Visibility | None = None,
+        sensitivity: Sensitivity = "public",
+    ) -> Triple:
+        """State a fact, and return it. One with a source is as strict as that, and seen while that is current.
+
+        Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
+        """
+        scope = self.scope
+        said, _ = redact_all((subject, predicate, object))
+        fact = Triple(
+            id=str(scope.environment.new_id()),
+            subject=said[0],
+            predicate=said[1],
+            object=said[2],
+            created_at=scope.clock(),
+            confidence=confidence,
+            source=source,
+            agent_id=scope.agent_id,
+            session_id=scope.session_id,
+            namespace=scope.caller.namespace,
+            principal=scope.caller.principal,
+            visibility=visibility or default_visibility(scope.caller.clearance),
+            sensitivity=sensitivity,
+        )
+        await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
+        wanted = FactFilter(source=source)
+        kept = await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY) if source else [fact]
+        return next((each for each in kept if each.id == fact.id), fact)
+
+    @takes(FactQuery, "facts cannot be filtered by")
+    async def query_facts(self, asked: FactQuery) -> list[Triple]:
+        """Facts that fit, newest first; the parameters are those of `FactQuery` and of `FactFilter`."""
+        scope = self.scope
+        wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
+        from chatbot.memory.recall import moment
+
+        at = moment(asked.as_of, asked.known_at, scope.clock())
+        limit = check_limit(asked.limit)
+        found = await scope.store.facts(scope.view(asked.ask), wanted, limit=limit if at is None else EVERY)
+        return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
+
+    async def purge_fact(self, fact_id: str) -> None:
+        """Erase a fact permanently, from every file, also one that was taken back.
+
+        Raises `UnknownObservation` if there is none of that id.
+        """
+        from chatbot.memory.erasure import Target, erase
+
+        scope = self.scope
+        scope.caller.check("erase")
+        unknown = UnknownObservation(f"no fact has the id {fact_id}")
+        if await scope.store.get(scope.acting(SENSITIVITIES), [fact_id], current=False):
+            raise unknown  # it is an observation
+        try:
+            await erase(scope, Target(ids=(fact_id,)))
+        except UnknownObservation:
+            raise unknown from None
+
+    async def retract_fact(self, fact_id: str) -> None:
+        """Take a fact back; the journal holds it until it is erased. Raises `UnknownObservation` for no such fact."""
+        scope = self.scope
+        await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))
+
 
 ALIAS = "also known as"
 
@@ -49,7 +147,7 @@ class People(Facts):
 
     async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
         """Return the people with a name or other name that holds `query`, the most mentioned first."""
-        scope = self._scope()
+        scope = self.scope
         view = scope.view(ask)
         facets = await scope.store.facets(view, "people", limit=EVERY)
         groups = _groups(await _alias_facts(scope, ask))

@@ -110,9 +110,9 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         Where only `known_at` is given, what was true by then is meant. Raises `InvalidValue` for a time to come.
         """
-        from chatbot.memory.past import moment
+        from chatbot.memory.recall import moment
 
-        scope = self._scope()
+        scope = self.scope
         moment(as_of, known_at, scope.clock())
         rows = await line_rows(scope, ask)
         return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
@@ -123,7 +123,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         A message is judged as a whole and part by part, for it may tell several things, and whether or not it has been
         embedded yet. Raises `UnsupportedOperation` without the local encoders.
         """
-        scope = self._scope()
+        scope = self.scope
         view, wanted, meaning = scope.view(ask), Filter(types=("exchange",)), scope.meaning
         directions = meaning.directions() if meaning is not None else {}
         if meaning is None or not directions:
@@ -133,7 +133,7 @@ class Profiles(MemoryWrites, ScopedOperations):
             near = await meaning.nearest_to(view, [direction], wanted, limit=_NEAREST)
             unread = [match.id for match in near if match.id not in rows]
             rows |= {row.id: row for row in await scope.store.get(view, unread)}
-        said = [row for row in rows.values() if row.principal == scope.principal and _is_said(row)]
+        said = [row for row in rows.values() if row.principal == scope.caller.principal and _is_said(row)]
         said.sort(key=lambda row: (row.created_at, row.id), reverse=True)
         parts = {row.id: _parts(row.user_text) for row in said}
         texts = [text for each in parts.values() for text in each]
@@ -151,7 +151,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         `shown` are rows that are recalled: lines of the profile, and what lines were taken from.
         """
-        scope = self._scope()
+        scope = self.scope
         return moment_lines(await line_rows(scope), asked, shown, scope.clock())
 
     async def profile_set(
@@ -168,7 +168,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         Any short text will do as a key. A caller without the right to chat, such as a tool, only proposes a value.
         Raises `InvalidValue` for an empty or too long one, for a secret, or a time to come.
         """
-        scope = self._scope()
+        scope = self.scope
         stated = ProfileValue(_key(key), _value(value), also=also)
         if kinds := _secrets(stated):
             raise InvalidValue(f"{key!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
@@ -177,16 +177,16 @@ class Profiles(MemoryWrites, ScopedOperations):
 
     async def profile_proposals(self) -> list[Observation]:
         """The values that tools and imports propose, and that were neither accepted nor forgotten, newest first."""
-        scope = self._scope()
+        scope = self.scope
         rows = await scope.rows(Filter(category=CATEGORY), view=scope.view(OWN))
-        return [row for row in rows if row.principal == scope.principal and is_proposal(row)]
+        return [row for row in rows if row.principal == scope.caller.principal and is_proposal(row)]
 
     async def profile_accept(self, proposal_id: str) -> AddResult:
         """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
 
         Raises `MissingRight` without the right to chat: a caller who may only propose accepts nothing.
         """
-        self._scope().check("chat")
+        self.scope.caller.check("chat")
         proposal = await self._proposal(proposal_id)
         held = held_by(proposal)
         kept = await self.profile_set(
@@ -221,7 +221,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         Raises `UnknownObservation` where there is none. What was said stays: purge the exchange to erase that.
         """
-        scope, key = self._scope(), key.casefold()
+        scope, key = self.scope, key.casefold()
         rows = [row for row in await line_rows(scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
         if not rows:
             raise _unknown(key)
@@ -230,7 +230,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
     async def profile_history(self, key: str) -> list[Line]:
         """Return all values that a key had, oldest first, each with its dates. Raises `UnknownObservation`."""
-        scope, key = self._scope(), key.casefold()
+        scope, key = self.scope, key.casefold()
         rows = [row for row in await line_rows(scope, SENSITIVITIES) if row.metadata.get(LINE) == key]
         if not rows:
             raise _unknown(key)
@@ -242,10 +242,12 @@ class Profiles(MemoryWrites, ScopedOperations):
         A value that is not in the words of the person, but in those of the bot or of nobody, is only proposed. A key
         that an exchange names twice has both values. Secrets, and keys that cannot be, are left out.
         """
-        scope = self._scope()
-        scope.check("read")
+        scope = self.scope
+        scope.caller.check("read")
         rows = await scope.store.get(scope.acting(SENSITIVITIES), [source])
-        said = " ".join(row.user_text for row in rows if row.principal == scope.principal and row.source in _SPOKEN)
+        said = " ".join(
+            row.user_text for row in rows if row.principal == scope.caller.principal and row.source in _SPOKEN
+        )
         done: list[AddResult] = []
         named: set[str] = set()
         for key, value in stated:
@@ -265,14 +267,14 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         The key stands in the metadata as `key`; `draft` are fields of `Draft`. The same again is a mention of it.
         """
-        scope = self._scope()
+        scope = self.scope
         key = one_line(key, "the key")
         if not key:
             raise InvalidValue("the key is empty")
-        scope.check("write")
+        scope.caller.check("write")
         wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
-        old = next((row for row in rows if row.principal == scope.principal), None)
+        old = next((row for row in rows if row.principal == scope.caller.principal), None)
         if old is None and scope.expects is not None:
             raise ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
@@ -318,7 +320,7 @@ async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
     """
     if not ids:
         return
-    scope = replace(scope, rights=scope.rights | {"chat"})
+    scope = replace(scope, caller=scope.caller.raised("chat"))
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
     if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
@@ -336,13 +338,13 @@ async def _state(
     sensitivity: Sensitivity | None = None,
 ) -> AddResult:
     """Write one value, in the place of those that it changes; one said before another is history at once."""
-    scope.check("write")
+    scope.caller.check("write")
     scope = replace(scope, session_id=None)  # what is true of a person belongs to no session, and stands beside no talk
     now = scope.clock()
     if since is not None and since > now:
         raise InvalidValue(f"{format_time(since)} is in the future: a value holds from when it is true")
     lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
-    if "chat" not in scope.rights:
+    if "chat" not in scope.caller.rights:
         return await _proposed(scope, stated)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _again(scope, same)

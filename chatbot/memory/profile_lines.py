@@ -72,7 +72,7 @@ async def line_rows(
 ) -> list[Observation]:
     """The rows of the caller's own profile, as far as the caller sees them."""
     rows = await scope.rows(Filter(category=CATEGORY, statuses=tuple(statuses)), view=scope.view(ask))
-    return [row for row in rows if row.principal == scope.principal and is_line(row)]
+    return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]
 
 
 def is_proposable(row: Observation) -> bool:

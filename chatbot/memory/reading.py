@@ -187,12 +187,12 @@ class MemoryReads(ScopedOperations):
         return _within(hits[offset:], asked.max_tokens)
 
     async def _search(self, asked: Batch) -> list[list[Hit]]:
-        from chatbot.memory.asking import vectors_of
+        from chatbot.memory.meaning import vectors_of
         from chatbot.memory.recall import rows_about
 
         if asked.as_of is not None or asked.known_at is not None:
             return [await self._search_past(text, asked) for text in asked.texts]
-        scope = self._scope()
+        scope = self.scope
         view, texts = scope.view(asked.ask), asked.texts
         limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
         filtered = await self._filter(asked)
@@ -204,7 +204,7 @@ class MemoryReads(ScopedOperations):
                 view,
                 [text] if text else [],
                 filtered,
-                profile=scope.profiles["search"],
+                profile=scope.environment.profiles["search"],
                 limit=(offset + limit) * _CANDIDATES,
                 reach=offset + limit,
                 vectors=vector,
@@ -230,10 +230,10 @@ class MemoryReads(ScopedOperations):
     async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.recall import recollected
 
-        scope = self._scope()
-        if asked.profile not in scope.profiles:
+        scope = self.scope
+        if asked.profile not in scope.environment.profiles:
             raise InvalidValue(
-                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
+                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.environment.profiles)}"
             )
         recollection = await recollected(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
@@ -247,7 +247,7 @@ class MemoryReads(ScopedOperations):
         With each text comes the filter that rows must fit. Nothing without an embedder, and no row that has
         not been embedded yet. Counts as no use.
         """
-        scope = self._scope()
+        scope = self.scope
         view, limit = scope.view(ask), check_limit(limit)
         if scope.meaning is None:
             return [[] for _ in texts]
@@ -264,17 +264,25 @@ class MemoryReads(ScopedOperations):
         self, ids: Sequence[str], *, ask: Sensitivities = PUBLIC, count_use: bool = True
     ) -> list[Observation]:
         """Observations in full, in the order asked for; what is missing, forgotten or hidden is left out."""
-        scope = self._scope()
+        scope = self.scope
         rows = await scope.store.get(scope.view(ask), ids)
         scope.retrieved("get", [row.id for row in rows])
         if count_use:
             await self.note_use([row.id for row in rows])
         return rows
 
+    async def row(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> Observation:
+        """Return an observation in full, whatever its status; it counts as no use. Raises `UnknownObservation`."""
+        scope = self.scope
+        rows = await scope.store.get(scope.view(ask), [observation_id], current=False)
+        if not rows:
+            raise UnknownObservation(f"no memory has the id {observation_id}")
+        return rows[0]
+
     @takes(Listing, _NO_FILTER)
     async def list_observations(self, asked: Listing) -> Page:
         """A page of observations by time; the parameters are those of `Listing` and of `Filter`."""
-        scope = self._scope()
+        scope = self.scope
         return await scope.store.find(
             scope.view(asked.ask),
             await self._filter(asked),
@@ -291,7 +299,7 @@ class MemoryReads(ScopedOperations):
         The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` where there is no such
         observation.
         """
-        scope, anchor = self._scope(), asked.anchor
+        scope, anchor = self.scope, asked.anchor
         view, wanted = scope.view(asked.ask), await self._filter(asked)
         found = await scope.store.get(view, [anchor])
         if not found:
@@ -307,7 +315,7 @@ class MemoryReads(ScopedOperations):
 
         Raises `UnknownObservation` where there is no such observation.
         """
-        scope = self._scope()
+        scope = self.scope
         line = await scope.store.history(scope.view(ask), observation_id)
         if not line:
             raise UnknownObservation(f"no memory has the id {observation_id}")
@@ -316,7 +324,7 @@ class MemoryReads(ScopedOperations):
 
     async def resolve(self, prefix: str, *, ask: Sensitivities = PUBLIC) -> str:
         """The one id that begins with `prefix`. Raises `UnknownObservation` where there is none, or more than one."""
-        scope = self._scope()
+        scope = self.scope
         found = await scope.store.resolve(scope.view(ask), prefix.lower()) if prefix else []
         if len(found) == 1 or prefix in found:
             return prefix if prefix in found else found[0]
@@ -326,18 +334,18 @@ class MemoryReads(ScopedOperations):
 
     async def stats(self, *, ask: Sensitivities = PUBLIC) -> Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""
-        scope = self._scope()
+        scope = self.scope
         return await scope.store.stats(scope.view(ask))
 
     async def vector_stats(self, *, ask: Sensitivities = PUBLIC) -> VectorStats:
         """Return the vectors' model, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
-        scope = self._scope()
+        scope = self.scope
         return await scope.store.vector_stats(scope.view(ask))
 
     async def reindex(self, progress: Progress | None = None) -> int:
         """Build the store's caches again from what is kept; how many observations the caller may see."""
-        scope = self._scope()
-        scope.check("curate")
+        scope = self.scope
+        scope.caller.check("curate")
         await scope.store.reindex(progress)
         return sum((await scope.store.stats(scope.acting(SENSITIVITIES))).by_status.values())
 
@@ -346,8 +354,8 @@ class MemoryReads(ScopedOperations):
 
         Raises `UnsupportedOperation` without an embedder.
         """
-        scope = self._scope()
-        scope.check("curate")
+        scope = self.scope
+        scope.caller.check("curate")
         if scope.meaning is None:
             raise UnsupportedOperation("no embedding model is configured: set model in [embedding]")
         return await (scope.meaning.embed_again(progress) if anew else scope.meaning.embed_all(progress))
@@ -355,21 +363,21 @@ class MemoryReads(ScopedOperations):
     @takes(Every, _NO_FILTER)
     async def every(self, asked: Every) -> list[Observation]:
         """Return all rows that fit, the one made last first, without a limit; the parameters are those of `Filter`."""
-        scope = self._scope()
+        scope = self.scope
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
     async def _filter(self, asked: RowFilter) -> Filter:
         """The filter by itself, with all names of the people that it asks for."""
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
         if asked.people:
-            given["people"] = await other_names(self._scope(), asked.people)
+            given["people"] = await other_names(self.scope, asked.people)
         return Filter(**given)
 
     async def note_use(self, ids: Sequence[str]) -> None:
         """Count uses if possible: a full or read-only disk must not keep anyone from reading."""
         if not ids:
             return
-        scope = self._scope()
+        scope = self.scope
         try:
             await scope.store.commit(scope.acting().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
         except ReadOnlyFolder:

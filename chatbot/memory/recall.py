@@ -1,24 +1,29 @@
-"""Recall: from a question to scored rows, by matching words and dates, and the rows beside them."""
+"""Recall: from a question to scored rows, by matching words and dates, and the rows beside them.
+
+Memories can be recalled as they were true or known at a time: with rows that were replaced since, and without later
+ones. A row counts as known from when it was said, or, where it was brought in later and `known_at` is asked for, from
+when it was written. What was forgotten is not brought back by asking for the past, nor is what was erased.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from chatbot.memory.asking import only_asks, parted, vectors_of
-from chatbot.memory.past import left_since, moment, rows_then, scored_past, until
+from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import RowScore, ScoringProfile, outstanding, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, check_limit
+from chatbot.stores.records import check_time
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
@@ -91,7 +96,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
 
     Lines of the profile have places of their own in a prompt, and take none here.
     """
-    view, profile = scope.view(asked.ask), scope.profiles[asked.profile]
+    view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
     profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering, *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
@@ -175,7 +180,7 @@ async def rows_about(
     if not (last or dates or earlier):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in rows}
-        return scored(Candidates(newest), scope.profiles["recent"], view.now)
+        return scored(Candidates(newest), scope.environment.profiles["recent"], view.now)
     question = Question(
         terms=tuple(last),
         dates=tuple(dates),
@@ -193,7 +198,6 @@ async def rows_about(
         profile,
         view.now,
         unknown=min(found.similar.values()) if len(found.similar) >= question.limit else 0.0,
-        meaning_weight=scope.meaning.weight if scope.meaning else 0.0,
     )
 
 
@@ -337,3 +341,62 @@ def _ends(words: list[str]) -> list[str]:
     if len(words) <= 2 * _MOST_WEIGHED:
         return words
     return [*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]
+
+
+_LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
+
+
+def moment(as_of: datetime | None, known_at: datetime | None, now: datetime) -> datetime | None:
+    """The time that is asked for; None for now. Raises `InvalidValue` for a time to come."""
+    given = [check_time(each) for each in (as_of, known_at) if each is not None]
+    if not given:
+        return None
+    if max(given) > now:
+        raise InvalidValue("as_of and known_at cannot be in the future")
+    return min(given)
+
+
+def until(wanted: Filter, at: datetime) -> Filter:
+    """Return the same filter for rows that existed at a time."""
+    end = at + timedelta.resolution
+    return replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
+
+
+async def left_since(scope: Scope, view: View, wanted: Filter, at: datetime) -> list[Observation]:
+    """Rows that fit, and that were current at a time, and are not now."""
+    rows = await scope.rows(replace(until(wanted, at), statuses=_LEFT), view=view)
+    return [row for row in rows if _left_at(row) is None or _left_at(row) > at]  # type: ignore[operator]
+
+
+def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:
+    """Rows that no index holds, scored by the share of the words of a text that they hold; those with none left out."""
+    asked = frozenset(terms(text))
+    found = Candidates(weight=ROOM)
+    for row in rows:
+        held = asked & frozenset(terms(row.text()))
+        if held or not asked:
+            found.rows[row.id] = Match.of(row, ROOM * len(held) / max(len(asked), 1))
+    return scored(found, profile, now)
+
+
+async def rows_then(
+    scope: Scope, view: View, ids: Sequence[str], past: Mapping[str, Observation], known_at: datetime | None
+) -> dict[str, Observation]:
+    """Return the rows with these ids, those that are `past` too, and without those that were not `known_at` a time."""
+    rows = {row.id: row for row in await scope.store.get(view, ids)}
+    rows |= {each: past[each] for each in ids if each in past}
+    if known_at is None:
+        return rows
+    return {each: row for each, row in rows.items() if await _is_known(scope, view, each, known_at)}
+
+
+async def _is_known(scope: Scope, view: View, observation_id: str, at: datetime) -> bool:
+    """Return whether a row had been written by a time."""
+    line = await scope.store.history(view.asking_all(), observation_id)
+    events = next((version.events for version in line if version.observation.id == observation_id), ())
+    return bool(events) and events[0].at <= at
+
+
+def _left_at(row: Observation) -> datetime | None:
+    """Return when a row ceased to be current; None if that is unknown."""
+    return row.superseded_at if row.status in {"superseded", "compressed"} else row.expires_at

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-from chatbot.memory.namespaces import check_entry, check_namespace, may_cross, user_of
+from chatbot.memory.namespaces import check_namespace, user_of
+from chatbot.memory.record import new_id, utc_now
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
@@ -38,8 +38,7 @@ from chatbot.stores.span import Observer, count, observed, span
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
     from chatbot.memory.notices import Notices
-    from chatbot.memory.origins import Mark
-    from chatbot.memory.tombstones import Tombstones
+    from chatbot.memory.origins import Mark, Tombstones
 
 logger = logging.getLogger(__name__)
 
@@ -77,32 +76,30 @@ Tell = Callable[[MemoryEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Holder of a handle: what they may see and do, where they write, and their clock and source of ids."""
+class Caller:
+    """On whose behalf memory and sessions are used: where, in whose name, and what they may see and do."""
 
-    clearance: Clearance
-    namespace: str
-    clock: Callable[[], datetime]
-    new_id: Callable[[], UUID]
-    meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
-    """Search of rows by meaning, or None."""
-    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
-    tell: Tell | None = None
-    """Listener to each operation."""
+    namespace: str = ""
+    """The part of memory that they use; see `chatbot.memory.namespaces`."""
+    principal: str = ""
+    """Principal in whose name they write; by default the user of the namespace, or the owner."""
+    clearance: Clearance = "full"
+    rights: frozenset[Right] = EVERY_RIGHT
     observer: Observer | None = None
     """Observer that is given spans and counts of each operation."""
-    untell: Untell | None = None
-    """Removes what sessions keep of deleted exchanges."""
-    tombstones: Tombstones | None = None
-    """Purged rows, which an import does not restore."""
-    notices: Notices | None = None
-    """Tells followers of the memory which rows were purged."""
-    principal: str = OWNER
-    """Principal in whose name they write; see `chatbot.stores.access`."""
-    rights: frozenset[Right] = EVERY_RIGHT
+
+    def __post_init__(self) -> None:
+        check_namespace(self.namespace, LONGEST_LINE)
+        if not self.principal:
+            object.__setattr__(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
+
+    @property
+    def may_cross(self) -> bool:
+        """True if they may go to any namespace, or look across all of them."""
+        return self.principal == OWNER and "curate" in self.rights
 
     def check(self, right: Right, row: OwnedRow | None = None) -> None:
-        """Raise `MissingRight` where they may not do that with the row."""
+        """Raise `MissingRight` where they may not do that, or not with the row."""
         check_may(self, right, row)
 
     def narrowed(
@@ -112,18 +109,21 @@ class Holder:
         rights: Collection[Right] | None = None,
         principal: str | None = None,
         namespace: str | None = None,
-    ) -> Holder:
+    ) -> Caller:
         """The caller with less: of clearances and rights what both allow, in a namespace that this one may enter.
 
-        Only the owner may act in another principal's name. Where none is named, a user's namespace is entered in the
-        name of that user. Raises `AccessDenied`, or `InvalidValue` for an impossible namespace.
+        Everybody may go further in; only the owner, with the right to curate, may go anywhere else, or act in another
+        principal's name. Where none is named, a user's namespace is entered in the name of that user. Raises
+        `AccessDenied`, or `InvalidValue` for an impossible namespace.
         """
-        space = self.namespace if namespace is None else check_namespace(namespace, LONGEST_LINE)
-        check_entry(space, at=self.namespace, principal=self.principal, rights=self.rights)
+        space = self.namespace if namespace is None else namespace
+        is_inside = bool(self.namespace) and space.startswith(f"{self.namespace}/")
+        if not (space == self.namespace or is_inside or self.may_cross):
+            raise AccessDenied(f"a caller in the namespace {self.namespace!r} may not enter {space!r:.80}")
         if principal is None:
             principal = self.principal if space == self.namespace or user_of(space) is None else space
-        is_further_in = bool(self.namespace) and space.startswith(f"{self.namespace}/") and principal != OWNER
-        if principal != self.principal and not (is_further_in or may_cross(self.principal, self.rights)):
+        is_further_in = is_inside and principal != OWNER
+        if principal != self.principal and not (is_further_in or self.may_cross):
             raise AccessDenied(f"{self.principal!r} may not act in the name of {principal!r:.80}")
         return replace(
             self,
@@ -133,62 +133,43 @@ class Holder:
             namespace=space,
         )
 
-    def scope_view(self, clearance: Clearance) -> View:
-        """Return the caller's view now with that clearance, of public sensitivity only."""
-        spaces = frozenset({self.namespace})
-        return View(clearance, self.clock(), frozenset(PUBLIC), spaces, self.principal, self.rights)
+    def raised(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
+        """The caller with more, for work whose result does not depend on who asks."""
+        return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
-    def scope(
-        self,
-        store: ObservationStore,
-        *,
-        agent_id: str = "",
-        session_id: str | None = None,
-        clearance: Clearance | None = None,
-    ) -> Scope:
-        """The caller's place in that store."""
-        return Scope(
-            store,
-            clearance or self.clearance,
-            self.clock,
-            self.new_id,
-            agent_id=agent_id,
-            session_id=session_id,
-            namespace=self.namespace,
-            meaning=self.meaning_of(store),
-            profiles=self.profiles,
-            tell=self.tell,
-            observer=self.observer,
-            untell=self.untell,
-            tombstones=self.tombstones,
-            notices=self.notices,
-            principal=self.principal,
-            rights=self.rights,
-        )
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all callers of one memory share."""
+
+    clock: Callable[[], datetime] = utc_now
+    new_id: Callable[[], UUID] = new_id
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
+    meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
+    """Search of a store's rows by meaning, or None."""
+    tell: Tell | None = None
+    """Listener to each operation."""
+    untell: Untell | None = None
+    """Removes what sessions keep of deleted exchanges."""
+    tombstones: Tombstones | None = None
+    """Purged rows, which an import does not restore."""
+    notices: Notices | None = None
+    """Tells followers of the memory which rows were purged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One caller's place in the memory of an identity."""
+    """A caller's place in one store: as which agent and session they write, how far they look."""
 
     store: ObservationStore
-    clearance: Clearance
-    clock: Callable[[], datetime]
-    new_id: Callable[[], UUID]
+    caller: Caller
+    environment: Environment
     agent_id: str = ""
     session_id: str | None = None
-    namespace: str = ""
-    meaning: Meaning | None = None
-    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
-    tell: Tell | None = None
-    observer: Observer | None = None
-    untell: Untell | None = None
-    tombstones: Tombstones | None = None
-    notices: Notices | None = None
+    ancestors: Callable[[], Awaitable[Sequence[tuple[str, datetime]]]] | None = None
+    """Returns the sessions that the session was forked from, each with the time of the fork."""
     across: bool = False
-    """True if rows of all namespaces are read, not only those of `namespace`."""
-    principal: str = OWNER
-    rights: frozenset[Right] = EVERY_RIGHT
+    """True if rows of all namespaces are read, not only those of the caller's."""
     erasing: bool = False
     """True to find rows without a class and facts that were retracted or of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
@@ -200,42 +181,39 @@ class Scope:
     looked: float = 0.0
     """As in `View`."""
 
-    def check(self, right: Right) -> None:
-        """Raise `MissingRight` where the caller may not do that at all."""
-        check_may(self, right)
+    @property
+    def meaning(self) -> Meaning | None:
+        """Search by meaning, or None."""
+        return self.environment.meaning_of(self.store)
+
+    def clock(self) -> datetime:
+        """Return the present moment."""
+        return self.environment.clock()
 
     def view(self, ask: Sensitivities = PUBLIC) -> View:
         """Return the caller's view of these sensitivities now. Raises `MissingRight` without the right to read."""
-        self.check("read")
+        self.caller.check("read")
         return self.acting(ask)
 
     def acting(self, ask: Sensitivities = PUBLIC) -> View:
         """The caller's view for a change, which the store allows or refuses."""
-        spaces = None if self.across else frozenset({self.namespace})
+        own = self.caller
+        spaces = None if self.across else frozenset({own.namespace})
         return View(
-            self.clearance,
+            own.clearance,
             self.clock(),
             frozenset(ask),
             spaces,
-            self.principal,
-            self.rights,
+            own.principal,
+            own.rights,
             self.erasing,
             self.expects,
             self.looked,
         )
 
-    def elsewhere(self, *, namespace: str | None, across: bool | None, clearance: Clearance | None) -> Scope:
-        """The scope in another namespace, or across all of them, or with less clearance. Raises `AccessDenied`."""
-        space = self.namespace if namespace is None else check_namespace(namespace, LONGEST_LINE)
-        check_entry(space, at=self.namespace, principal=self.principal, rights=self.rights)
-        if across and not may_cross(self.principal, self.rights):
-            raise AccessDenied("only the owner may look across all namespaces")
-        return replace(
-            self,
-            namespace=space,
-            across=self.across if across is None else across,
-            clearance=least_clearance(self.clearance, clearance or self.clearance),
-        )
+    def everywhere(self) -> Scope:
+        """The scope across all namespaces if the caller may look there; if not, unchanged."""
+        return replace(self, across=self.caller.may_cross)
 
     async def rows(
         self,
@@ -263,7 +241,7 @@ class Scope:
 
         On a disk that is full it is only warned: what is to be erased makes room.
         """
-        await bar(self.tombstones, marks, self.clock())
+        await bar(self.environment.tombstones, marks, self.clock())
 
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Remove deleted exchanges and captures from the summaries of their sessions.
@@ -272,14 +250,14 @@ class Scope:
         """
         said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in said if row.session_id is not None}
-        if sessions and self.untell is not None:
-            await self.untell(sessions, erased, {row.id for row in said if row.mention_count})
+        if sessions and self.environment.untell is not None:
+            await self.environment.untell(sessions, erased, {row.id for row in said if row.mention_count})
 
     async def gone(self, guards: Mapping[str, Guard], erased: Collection[str]) -> None:
         """Tell followers which of the rows that had these guards were erased. Durable on return."""
         those = {each: guard for each, guard in guards.items() if each in erased}
-        if those and self.notices is not None:
-            await asyncio.to_thread(self.notices.of_purged, those)
+        if those and self.environment.notices is not None:
+            await asyncio.to_thread(self.environment.notices.of_purged, those)
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""
@@ -293,8 +271,9 @@ class Scope:
     def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
         found = tuple(ids)
         count(action, len(found), operation=operation)
-        if self.tell is not None:
-            self.tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
+        if self.environment.tell is not None:
+            event = MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock())
+            self.environment.tell(event)
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
         """Make the changes that are allowed, and note the versions that they make."""
@@ -323,40 +302,52 @@ async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime
         logger.warning("an import can bring back what is erased now: %s", error)
 
 
-class ScopedOperations(ABC):
-    """The base of the operations on memory: each public coroutine of a subclass is a span.
+class _HasCaller(Protocol):
+    @property
+    def caller(self) -> Caller: ...
 
-    Not those of a subclass that is declared with `spans=False`: what it does by itself is done by stores, which have
-    spans of their own.
-    """
+
+class Observable:
+    """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span."""
 
     __slots__ = ()
 
-    def __init_subclass__(cls, *, spans: bool = True, **options: Any) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name, operation in list(vars(cls).items()) if spans else ():
+        for name, operation in list(vars(cls).items()):
             if iscoroutinefunction(operation) and not name.startswith("_") and name != "aclose":
                 setattr(cls, name, _entered(operation))
-
-    @property
-    @abstractmethod
-    def observer(self) -> Observer | None:
-        """Observer that is given spans and counts."""
-
-    @abstractmethod
-    def _scope(self) -> Scope:
-        """Return the caller's scope. Raises `UnsupportedOperation` where no store keeps observations."""
 
 
 def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Return the operation as a span, which sets the observer for all that is done within."""
 
     @wraps(operation)
-    async def entered(self: ScopedOperations, *arguments: Any, **options: Any) -> Any:
-        observer = self.observer
+    async def entered(self: _HasCaller, *arguments: Any, **options: Any) -> Any:
+        observer = self.caller.observer
         if observer is None:
             return await operation(self, *arguments, **options)
         with observed(observer), span("memory", operation=operation.__name__):
             return await operation(self, *arguments, **options)
 
     return entered
+
+
+class ScopedOperations(Observable):
+    """The base of the operations on memory, in one caller's scope."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._own = scope
+
+    @property
+    def scope(self) -> Scope:
+        """The caller's place in the store. Raises `ClosedResource` once the store is closed."""
+        self._own.store.check_open()
+        return self._own
+
+    @property
+    def caller(self) -> Caller:
+        """On whose behalf it is used."""
+        return self._own.caller

@@ -83,6 +83,8 @@ class ScoringProfile:
     """Share of the best evidence that a row must have."""
     absolute_floor: float = 0.0
     """The least evidence of a row that meaning alone found; a word that is found is no accident."""
+    meaning: float = WEIGHT
+    """Weight of meaning beside words, from 0 to 1: `[embedding] weight`."""
 
 
 PROFILES: Mapping[str, ScoringProfile] = {
@@ -209,9 +211,7 @@ def outstanding(cosines: Mapping[str, float]) -> str:
     return best if not rest or cosines[best] - cosines[rest[0]] >= _AHEAD else ""
 
 
-def scored(
-    found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0, meaning_weight: float = WEIGHT
-) -> list[RowScore]:
+def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
     """Return all candidates, best first; of equals, the one created later.
 
     Rows that are not among those alike count as alike as `unknown`, at most.
@@ -226,7 +226,7 @@ def scored(
         own, dated = raises[each], found.dated.get(each, 0.0) if found.dated else 0.0
         evidence = scale * (own.lexical + spread * own.spill) + DATED * dated
         if windows:
-            evidence += meaning_weight * windows.get(each, 0.0)
+            evidence += profile.meaning * windows.get(each, 0.0)
         weighed = (
             saturated(evidence + scale * spread * own.session),
             recency(candidate, profile, now) if profile.recency else 0.0,  # what counts nothing is not computed

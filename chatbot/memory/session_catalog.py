@@ -1,22 +1,28 @@
-"""Sessions and their receipts, for async callers, over any backend: each operation one hop into a thread."""
+"""Sessions and their receipts, for async callers, over any backend: each operation one hop into a thread.
+
+`TurnOrder` makes turns of one session take their order, in all processes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+from types import TracebackType
+from typing import Any
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
-from chatbot.memory import receipt_lines
 from chatbot.memory.notices import Notices
-from chatbot.memory.receipt_lines import Receipt
 from chatbot.memory.record import SessionRecord
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreError
+from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.lifecycle import Closable
+from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
@@ -128,11 +134,6 @@ class SessionCatalog(Closable):
         with _translated():
             await asyncio.to_thread(self._sessions.note_used, session_id, now)
 
-    async def mend(self, session_id: str) -> None:
-        """Write anew what is damaged of a session's record. Raises like `get`."""
-        with _translated():
-            await asyncio.to_thread(self._sessions.mend, session_id)
-
     async def delete(self, record: SessionRecord) -> None:
         """Erase a session. Raises `SessionNotFound`."""
         with _translated():
@@ -156,9 +157,7 @@ class SessionCatalog(Closable):
 
     async def receipts_since(self, session: SessionRef, moment: datetime) -> list[Receipt]:
         """Return every receipt from `moment` on, newest first; reads no further back."""
-        return await asyncio.to_thread(
-            lambda: list(takewhile(receipt_lines.since(moment), self._receipts(session).newest_first()))
-        )
+        return await asyncio.to_thread(lambda: list(takewhile(since(moment), self._receipts(session).newest_first())))
 
     async def take_back(self, session: SessionRef, at: datetime) -> None:
         """Note that the turn that began then was taken back: its receipt keeps what it cost, not what was said.
@@ -230,18 +229,18 @@ class SessionCatalog(Closable):
         self._notices.of_session("session.deleted", record)
 
     def _receipts(self, session: SessionRef) -> Lines:
-        return self.backend.place_of(session).lines(receipt_lines.LINES)
+        return self.backend.place_of(session).lines(RECEIPTS)
 
     def _take_back(self, session: SessionRef, at: datetime) -> None:
         given: set[str] = set()
 
-        def withdrawn(receipt: Receipt) -> Receipt:
-            if not receipt_lines.is_of(receipt, at):
+        def kept(receipt: Receipt) -> Receipt:
+            if not is_of(receipt, at):
                 return receipt
             given.add(str(receipt.get("title", "")))
-            return receipt_lines.withdrawn(receipt)
+            return withdrawn(receipt)
 
-        self._receipts(session).rewrite(withdrawn, holding=[format_time(at)])
+        self._receipts(session).rewrite(kept, holding=[format_time(at)])
         self._untitle([session], given)
 
     def _remembering(self, ids: Collection[str]) -> list[str]:
@@ -259,7 +258,7 @@ class SessionCatalog(Closable):
             with suppress(MissingFolder):
                 said += self._receipts(session).all()
                 kept.append(session)
-        told = receipt_lines.told_of(said, ids)
+        told = told_of(said, ids)
         for session in kept:
             with suppress(MissingFolder):
                 self._receipts(session).rewrite(told.taken_from)
@@ -290,3 +289,145 @@ def _translated() -> Iterator[None]:
         raise SessionNotFound(str(error)) from error
     except DamagedFile as error:
         raise DamagedSession(str(error)) from error
+
+
+RECEIPTS = "receipts"
+Receipt = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedTexts:
+    """Texts that the receipts of some turns quote: what was said in them, and their titles of the session."""
+
+    said: frozenset[str]
+    titles: frozenset[str]
+
+    def taken_from(self, receipt: Receipt) -> Receipt:
+        """A receipt, of these turns or of others that looked back at them, that tells none of it."""
+        if receipt.get("title") in self.titles:
+            receipt = {**receipt, "title": ""}
+        asked = _asked(receipt)
+        if self.said.isdisjoint(asked):
+            return receipt
+        return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
+
+
+def told_of(receipts: Iterable[Receipt], ids: Collection[str]) -> QuotedTexts:
+    """Return the texts in the receipts of the turns that were remembered under these ids."""
+    those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
+    said = frozenset(text for receipt in those for text in _asked(receipt)[-1:])
+    return QuotedTexts(said, frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")))
+
+
+def is_of(receipt: Receipt, at: datetime) -> bool:
+    """Return whether the receipt is of the turn that began then."""
+    return receipt.get("at") == format_time(at) and "kind" not in receipt
+
+
+def withdrawn(receipt: Receipt) -> Receipt:
+    """A receipt without what the user said, attached and allowed."""
+    receipt = {name: value for name, value in receipt.items() if name != "attachments"}
+    if any("arguments" in tool for tool in receipt.get("tools") or ()):
+        tools = [{name: value for name, value in tool.items() if name != "arguments"} for tool in receipt["tools"]]
+        receipt = {**receipt, "tools": tools}
+    memory = {name: value for name, value in (receipt.get("memory") or {}).items() if name != "query"}
+    return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
+
+
+def since(moment: datetime) -> Callable[[Receipt], bool]:
+    """Return a test for receipts of that moment or later: times in UTC sort as text."""
+    earliest = format_time(moment)
+    return lambda receipt: str(receipt.get("at", "")) >= earliest
+
+
+def _asked(receipt: Receipt) -> list[str]:
+    """Return the queries to memory: recent messages, with that of the turn itself last."""
+    return list((receipt.get("memory") or {}).get("query") or ())
+
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.25
+_PATIENCE_S = 600.0
+
+
+class TurnOrder:
+    """Held for the length of a turn. Where no lease can be had, as in a folder that is only read, the order is ours."""
+
+    def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
+        self.here = LoopsLock()
+        """The order within this process alone: for looking, which writes nothing."""
+        self.answering = ""
+        """Row of the message that the turn under way answers."""
+        self._lease = lease
+        self._patience_s = patience_s
+
+    def locked(self) -> bool:
+        """Return whether this process holds it or waits for it."""
+        return self.here.locked()
+
+    async def __aenter__(self) -> None:
+        await self.take()
+
+    async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
+        """Take the order, and make the reads of `Store.turn_begun` along with it."""
+        await self.here.acquire()
+        try:
+            await self._take(reads)
+        except BaseException:
+            self.here.release()
+            raise
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.answering = ""
+        try:
+            await _to_its_end(self.let_go)
+        finally:
+            self.here.release()
+
+    async def _take(self, reads: Callable[[], Sequence[object]]) -> None:
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
+        while not await self._attempt(reads):
+            if time.monotonic() > give_up:
+                raise StoreBusy(
+                    f"another process has been taking a turn in this session for {self._patience_s:g} s: "
+                    "wait for it, or end it"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+    async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
+        attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:  # what the thread takes yet would never be given back
+            await asyncio.wait([attempt])
+            await _to_its_end(self.let_go)
+            raise
+
+    def _try(self, reads: Sequence[object]) -> bool:
+        try:
+            return self._lease.take_with(reads)
+        except ReadOnlyFolder as error:  # a write will report it
+            logger.debug("turns of this session take their order within this process only: %s", error)
+            return True
+
+    def let_go(self) -> None:
+        """Give back the lease, if it is held; blocking."""
+        try:
+            self._lease.release()
+        except StoreError as error:  # nobody renews it any more
+            logger.warning("the turn of this session is over, and its lease lapses by itself: %s", error)
+
+
+async def _to_its_end(work: Callable[[], None]) -> None:
+    """Run `work` in a thread, and wait for it even if we are cancelled."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

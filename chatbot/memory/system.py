@@ -9,48 +9,41 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
-from chatbot.memory.comparison import Comparison, compare
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
-from chatbot.memory.following import Following
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
 from chatbot.memory.notices import LINES as CHANGES
-from chatbot.memory.notices import Notices
-from chatbot.memory.origins import marks_of_session
+from chatbot.memory.notices import Following, Notices
+from chatbot.memory.origins import Tombstones, marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
-from chatbot.memory.scope import PUBLIC, Holder, Scope, Sensitivities, Tell, bar
-from chatbot.memory.scoring import PROFILES, WEIGHT, ScoringProfile
-from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
-from chatbot.memory.tombstones import Tombstones
-from chatbot.memory.turn_order import TurnOrder
-from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, least_clearance
+from chatbot.memory.scope import PUBLIC, Caller, Environment, Observable, Scope, Sensitivities, Tell, bar
+from chatbot.memory.scoring import PROFILES, ScoringProfile
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
+from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
 from chatbot.stores.backend import MEMORIES, Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
-from chatbot.stores.fields import LONGEST_LINE, one_line
+from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugins import open_store
 from chatbot.stores.query import Progress
-from chatbot.stores.records import KeyValue, TranscriptEntry, check_text
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, check_text
 from chatbot.stores.session_terms import SessionTerms
-from chatbot.stores.span import Observer, count, observed, span
+from chatbot.stores.span import count, observed, span
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from chatbot.embedding import Embedder, EmbeddingResult
-    from chatbot.memory.maintenance.policy import Part, Policy
-    from chatbot.memory.maintenance.report import MaintenanceReport
+    from chatbot.memory.maintenance.policy import MaintenanceReport, Part, Policy
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.session_search import SessionHit
@@ -61,76 +54,68 @@ _SHOWN_MATCHES = 5
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class MemorySystem(Closable, Memory):
-    """Issues sessions of one identity and hands out `SessionHandle`s over pluggable stores.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemOptions:
+    """What an application sets of a memory beside its stores."""
 
-    What is remembered can also be asked and changed without a session, through the store `observations`.
+    observations: str | None = None
+    """Store of what is remembered without a session; by default `observations`, or `in_memory` without a home."""
+    plugins_beside: Path | None = None
+    """File beside which plug-ins are searched for."""
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
+    """Weights of what was found: `search`, `recent`, `inject` and any of one's own."""
+    bill: Billing | None = None
+    """Told of the calls of the embedder."""
+    tell: Tell | None = None
+    """Told of each operation."""
+
+
+class MemorySystem(Closable, Observable):
+    """Issues sessions of one identity for one caller, and the memory without a session, over pluggable stores.
 
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
     `postgresql://user@host/database#ada`; None keeps everything in memory and writes nothing.
-    `namespace` is the part of memory that is read and written; a user's is used in the name of that user, see
-    `chatbot.memory.namespaces`.
-    `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
-    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own. `tell` hears of each operation;
-    `observer` is given its span. `settings` configures stores by name, `ttl` lets sessions expire that long after
-    their last use; what is remembered of them stays, unless `ttl_keeps_memory` is false. A session on the disk names
-    its stores: as `module:Class` only those that `settings` or `plugins` name, or that were used to create one. Open
-    with `async with`; any number of processes may share one `home`.
+    `settings` configures stores by name, `ttl` lets sessions expire that long after their last use; `embedder` lets
+    rows be found by their meaning too, and is closed along. A session on the disk names its stores: as
+    `module:Class` only those that `settings` name, or that were used to create one. Open with `async with`; any number
+    of processes may share one `home`.
     """
 
     def __init__(
         self,
         home: Home | str | None,
+        caller: Caller | None = None,
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         ttl: timedelta | None = None,
-        clock: Callable[[], datetime] = utc_now,
-        new_id: Callable[[], UUID] = new_id,
-        plugins_beside: Path | None = None,
-        plugins: Collection[str] = (),
-        clearance: Clearance = "full",
-        namespace: str = "",
-        observations: str | None = None,
         embedder: Embedder | None = None,
-        meaning_weight: float = WEIGHT,
-        bill: Billing | None = None,
-        profiles: Mapping[str, ScoringProfile] = PROFILES,
-        tell: Tell | None = None,
-        observer: Observer | None = None,
-        ttl_keeps_memory: bool = True,
+        clock: Callable[[], datetime] = utc_now,
+        options: SystemOptions | None = None,
     ) -> None:
         self.where: Home | None = parse_home(home) if isinstance(home, str) else home
         """Folder or address of everything that is kept; None where nothing is."""
+        self.caller = caller or Caller()
         self._settings = settings or {}
         self._ttl = ttl
+        self._embedder = embedder
         self._clock = clock
-        self._new_id = new_id
-        self._plugins_beside = plugins_beside
-        self._ttl_keeps_memory = ttl_keeps_memory
-        self._chosen = {*self._settings, *plugins}
+        self._options = options or SystemOptions()
+        self._chosen = {*self._settings}
         """Stores that the creator of this object has named: a record on disk may have come from anybody."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self.notices = Notices(self.backend, clock, new_id)
-        self._caller = Holder(
-            clearance,
-            check_namespace(namespace, LONGEST_LINE),
+        self._environment = Environment(
             clock,
-            new_id,
-            self._meaning_of,
-            profiles,
-            tell,
-            observer,
-            self._untell,
-            self.tombstones,
-            self.notices,
-            principal=usual_principal(namespace),
+            profiles=self._options.profiles,
+            meaning_of=self._meaning_of,
+            tell=self._options.tell,
+            untell=self._untell,
+            tombstones=self.tombstones,
+            notices=self.notices,
         )
-        self._embedder = embedder
-        self._meaning_weight = meaning_weight
-        self._bill = bill
         self._meanings: dict[int, Meaning] = {}
-        self._observations = observations or ("in_memory" if home is None else "observations")
+        self._observations = self._options.observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend, self.notices)
         self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.where, self._cache_root())
@@ -144,11 +129,6 @@ class MemorySystem(Closable, Memory):
         """The identity's memory folder; None where everything is in a database or in memory."""
         return self.where if isinstance(self.where, Path) else None
 
-    @property
-    def clearance(self) -> Clearance:
-        """Clearance of the caller: the limit of what they may see."""
-        return self._caller.clearance
-
     async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
         """The name of the memory's own embedder, and its vectors of these texts; billed as those of memories are.
 
@@ -158,29 +138,9 @@ class MemorySystem(Closable, Memory):
             raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
         begun = time.monotonic()
         found = await self._embedder.embed(texts)
-        if self._bill is not None:
-            await self._bill(self._embedder.name, found.usage, time.monotonic() - begun)
+        if self._options.bill is not None:
+            await self._options.bill(self._embedder.name, found.usage, time.monotonic() - begun)
         return self._embedder.name, found
-
-    @property
-    def observer(self) -> Observer | None:
-        """Observer that is given spans and counts."""
-        return self._caller.observer
-
-    @property
-    def namespace(self) -> str:
-        """The part of memory that is read and written."""
-        return self._caller.namespace
-
-    @property
-    def principal(self) -> str:
-        """Principal in whose name the holder of this object writes."""
-        return self._caller.principal
-
-    @property
-    def rights(self) -> frozenset[Right]:
-        """Rights of the caller."""
-        return self._caller.rights
 
     def cleared_for(
         self,
@@ -195,36 +155,23 @@ class MemorySystem(Closable, Memory):
         Rows and sessions that they make belong to `principal`; in a user's namespace that is the user. Raises
         `AccessDenied` for what would be more than this one may. It is closed along with this one.
         """
-        caller = self._caller.narrowed(clearance, rights=rights, principal=principal, namespace=namespace)
-        if caller == self._caller:
+        caller = self.caller.narrowed(clearance, rights=rights, principal=principal, namespace=namespace)
+        if caller == self.caller:
             return self
         seen = copy(self)
-        seen._caller = caller  # noqa: SLF001 - it is one of us
+        seen.caller = caller
         return seen
 
     async def create_session(
-        self,
-        store_types: Sequence[str],
-        agent_id: str,
-        *,
-        title: str = "",
-        parent: str | None = None,
-        clearance: Clearance = "full",
-        namespace: str | None = None,
+        self, store_types: Sequence[str], agent_id: str, *, title: str = "", parent: str | None = None
     ) -> SessionHandle:
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
-        Nobody sees more through it than `clearance` allows, now or later. With `namespace` it is opened again by
-        `cleared_for(namespace=…)`, and not from outside of that namespace.
+        Nobody sees more through it than the caller does, now or later; `cleared_for` makes one of less clearance, or
+        in another namespace.
         """
-        names = _names(store_types)
-        self._chosen.update(names)
-        if namespace is not None and namespace != self.namespace:
-            inside = self.cleared_for(namespace=namespace)
-            return await inside.create_session(names, agent_id, title=title, parent=parent, clearance=clearance)
-        self._caller.check("chat")
-        clearance = least_clearance(self._caller.clearance, clearance)
-        return await self._created(replace(self._new_record(names, agent_id, title, parent), clearance=clearance))
+        self.caller.check("chat")
+        return await self._created(self._new_record(_names(store_types), agent_id, title, parent))
 
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
@@ -233,14 +180,14 @@ class MemorySystem(Closable, Memory):
 
         All callers that ask for the same key at the same time, in any process, get the same session.
         """
-        self._caller.check("chat")
+        self.caller.check("chat")
         origin = f"key:{one_line(key, 'the key')}"
         async with self._keyed_order:
             known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:
                 return await self.load_session(known[-1].id, agent_id)
             record = self._new_record(_names(store_types), agent_id, title, None)
-            return await self._created(replace(record, clearance=self._caller.clearance, origin=origin))
+            return await self._created(replace(record, origin=origin))
 
     async def _created(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
@@ -255,14 +202,13 @@ class MemorySystem(Closable, Memory):
         agent_id: str | None = None,
         *,
         any_agent: bool = False,
-        clearance: Clearance = "full",
     ) -> SessionHandle:
         """Open a session again. Reads that session alone, however many there are.
 
-        Raises `SessionNotFound`, also for one that is not open to the system's clearance or to this one;
-        `SessionExpired`; or `WrongAgent` where the session is not of `agent_id` and `any_agent` was not asked for.
+        Raises `SessionNotFound`, also for one that is not open to the caller; `SessionExpired`; or `WrongAgent` where
+        the session is not of `agent_id` and `any_agent` was not asked for.
         """
-        record = await self._open_record(session_id, clearance)
+        record = await self._open_record(session_id)
         if not any_agent and record.agent_id != agent_id:
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
         now = self._clock()
@@ -274,7 +220,7 @@ class MemorySystem(Closable, Memory):
                 record = await self._catalog.change(
                     session_id, lambda record: replace(record, expires_at=until).used(now)
                 )
-        return self._handle(record, self._stores_of(record), clearance)
+        return self._handle(record, self._stores_of(record))
 
     async def list_sessions(
         self,
@@ -282,28 +228,24 @@ class MemorySystem(Closable, Memory):
         *,
         limit: int | None = None,
         wanted: Callable[[SessionRecord], bool] = lambda _: True,
-        clearance: Clearance = "full",
     ) -> list[SessionRecord]:
         """Sessions that are open and not expired, the one used last first; of all agents, or of one; those `wanted`.
 
-        Archived ones are among them. Open are those that were begun with no more than the system's clearance, and no
-        more than this one.
+        Archived ones are among them. Open are those that were begun with no more than the caller's clearance.
         """
-        self._caller.check("read")
-        return await self._find_open(
-            lambda record: agent_id in {None, record.agent_id} and wanted(record), limit, clearance=clearance
-        )
+        self.caller.check("read")
+        return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
 
-    async def choose_sessions(self, wanted: SessionFilter, *, clearance: Clearance = "full") -> list[SessionRecord]:
+    async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
         """The open sessions that fit, the one used last first. Only a filter by what was said looks into any of them.
 
         Raises `SessionNotFound` where the session that the page should begin behind is gone.
         """
-        self._caller.check("read")
+        self.caller.check("read")
         if wanted.behind is not None:
-            await self._open_record(wanted.behind, clearance)
+            await self._open_record(wanted.behind)
         limit = None if wanted.looks_inside else wanted.limit
-        records = await self._find_open(wanted.fits, limit, behind=wanted.behind, clearance=clearance)
+        records = await self._find_open(wanted.fits, limit, behind=wanted.behind)
         if not wanted.looks_inside:
             return records
         chosen: list[SessionRecord] = []
@@ -319,7 +261,6 @@ class MemorySystem(Closable, Memory):
         text: str,
         *,
         limit: int = 10,
-        clearance: Clearance = "full",
         wanted: SessionFilter | None = None,
         exclude: Collection[str] = (),
         progress: Progress | None = None,
@@ -331,37 +272,35 @@ class MemorySystem(Closable, Memory):
         """
         from chatbot.memory.session_search import search
 
-        self._caller.check("read")
+        self.caller.check("read")
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
         wanted = replace(wanted or SessionFilter(), limit=None)
         if wanted.looks_inside or wanted.behind is not None:
-            chosen = await self.choose_sessions(wanted, clearance=clearance)
+            chosen = await self.choose_sessions(wanted)
         else:
-            is_open = self._opening(clearance)
+            is_open = self._opening()
             chosen = [record for record in every if is_open(record) and wanted.fits(record)]
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
-        return await search(sessions, text, self._terms, self._observing(clearance), limit=limit, progress=progress)
+        return await search(sessions, text, self._terms, self._observing(), limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str) -> SessionHandle | None:
         """The agent's session that was used last, or None where it has none."""
         records = await self.choose_sessions(SessionFilter(agent_id=agent_id, is_archived=False, limit=1))
         return await self.load_session(records[0].id, agent_id) if records else None
 
-    async def find_session(
-        self, text: str, agent_id: str | None = None, *, clearance: Clearance = "full"
-    ) -> SessionRecord:
+    async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
         """The open session whose id is, or begins with, `text`, or whose title is `text`, whatever the case.
 
         Raises `SessionNotFound`, or `AmbiguousSession` naming what matches.
         """
-        self._caller.check("read")
+        self.caller.check("read")
         if is_session_id(text):
-            return await self._open_record(text, clearance)
+            return await self._open_record(text)
         wanted = text.casefold()
-        sessions = await self.list_sessions(agent_id, clearance=clearance)
+        sessions = await self.list_sessions(agent_id)
         matches = [record for record in sessions if record.title.casefold() == wanted]
         matches = matches or [record for record in sessions if wanted and record.id.startswith(wanted)]
         if not matches:
@@ -374,13 +313,13 @@ class MemorySystem(Closable, Memory):
     async def rename_session(self, session_id: str, title: str) -> SessionRecord:
         """Give a session a title; an empty one takes it away."""
         now = self._clock()
-        self._caller.check("write", await self._open_record(session_id))
+        self.caller.check("write", await self._open_record(session_id))
         return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
 
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
         """Put a session away: it is not offered any more, and still opened and searched by who asks; or undo that."""
         now = self._clock()
-        self._caller.check("write", await self._open_record(session_id))
+        self.caller.check("write", await self._open_record(session_id))
         return await self._catalog.change(
             session_id, lambda record: replace(record, archived_at=None if undo else record.archived_at or now)
         )
@@ -422,30 +361,21 @@ class MemorySystem(Closable, Memory):
     ) -> SessionHandle:
         """Take in a session that was held elsewhere, whole or not at all, with the times that it has.
 
-        Nobody sees more through it than the system's clearance allows. Call `reorder_sessions` when all are in. Raises
+        Nobody sees more through it than the caller's clearance allows. Call `reorder_sessions` when all are in. Raises
         `InvalidValue` where there is a session of that id.
         """
         if await self.is_taken(record.id):
             raise InvalidValue(f"session {record.id} already exists")
-        self._caller.check("write")
-        clearance = least_clearance(self._caller.clearance, record.clearance)
+        self.caller.check("write")
+        clearance = least_clearance(self.caller.clearance, record.clearance)
         record = replace(record, clearance=clearance, expires_at=self._expiry())
-        record = replace(record, namespace=self.namespace, principal=self.principal)
+        record = replace(record, namespace=self.caller.namespace, principal=self.caller.principal)
         stores = self._stores_of(record)
         async with self._catalog.making(record) as draft:
             order = TurnOrder(self._catalog.turn_lease(draft))
-            handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=order)
+            handle = self._handle(record, stores, ref=draft, turn_order=order)
             await handle.take_in(entries, key_values, receipts, attachments)
         return self._handle(record, stores)
-
-    async def mend_session(self, session_id: str) -> None:
-        """Write a damaged `session.json` anew from the index, the damaged one kept beside it, as any change would.
-
-        Also of a session that is not open to the caller. Raises `SessionNotFound`, or `DamagedSession` where nothing
-        else knows the session, or `MissingRight`: it takes `curate`.
-        """
-        self._caller.check("curate")
-        await self._catalog.mend(session_id)
 
     async def reorder_sessions(self) -> None:
         """Bring adopted sessions into the order of their last use: the index is built anew when it is next read."""
@@ -460,8 +390,8 @@ class MemorySystem(Closable, Memory):
         `SessionNotFound`, or `MissingRight`: it takes `erase`.
         """
         record = await self._open_record(session_id)
-        self._caller.check("erase", record)
-        return await self._erase(record, self._caller, keep_memory=keep_memory)
+        self.caller.check("erase", record)
+        return await self._erase(record, self.caller, keep_memory=keep_memory)
 
     async def deleting(self, session_id: str) -> Erasure:
         """Return what `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
@@ -469,8 +399,8 @@ class MemorySystem(Closable, Memory):
         Raises `SessionNotFound`, or `MissingRight`.
         """
         record = await self._open_record(session_id)
-        self._caller.check("erase", record)
-        found = [await erasure(scope, Target(session=record.id)) for scope in self._scopes_of(record, self._caller)]
+        self.caller.check("erase", record)
+        found = [await erasure(scope, Target(session=record.id)) for scope in self._scopes_of(record, self.caller)]
         return joined(found, forks=await self._forks_of(record.id))
 
     async def sessions_anywhere(self) -> list[SessionRecord]:
@@ -478,12 +408,12 @@ class MemorySystem(Closable, Memory):
 
         For those who manage users: whether a session is open to the caller is not asked.
         """
-        own = self._caller
+        own = self.caller
         return await self._catalog.find(
             lambda record: (
                 record.namespace == own.namespace
                 or (bool(own.namespace) and record.namespace.startswith(f"{own.namespace}/"))
-                or may_cross(own.principal, own.rights)
+                or own.may_cross
             )
         )
 
@@ -492,10 +422,10 @@ class MemorySystem(Closable, Memory):
 
         Raises `SessionNotFound` for one of another namespace, and where another process was faster.
         """
-        self._caller.check("erase")
-        if record.namespace != self.namespace:
+        self.caller.check("erase")
+        if record.namespace != self.caller.namespace:
             raise SessionNotFound(f"no session has the id {record.id}")
-        return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
+        return await self._erase(record, self.caller.raised(clearance="full"), keep_memory=False)
 
     async def expired_sessions(self) -> list[SessionRecord]:
         """The sessions whose time to live is over and that are not erased yet, as far as the caller may know of them.
@@ -505,26 +435,25 @@ class MemorySystem(Closable, Memory):
         return [record for record in await self._expired() if self._may_know(record)]
 
     def _may_know(self, record: SessionRecord) -> bool:
-        own = self._caller
-        crosses = may_cross(own.principal, own.rights)
-        return record.is_open_to(own.clearance, record.namespace if crosses else own.namespace)
+        own = self.caller
+        return record.is_open_to(own.clearance, record.namespace if own.may_cross else own.namespace)
 
     async def _expired(self) -> list[SessionRecord]:
         now = self._clock()
         return await self._catalog.find(lambda record: record.is_expired(now))
 
-    async def expire_sessions(self) -> list[str]:
+    async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
         """Erase the sessions whose time to live is over. One that resists stops no other.
 
         They expire for all callers; returned are the ids of those that the caller may know of. What
-        is remembered of them stays, unless `ttl_keeps_memory` is false: then all of it is erased, seen or not.
+        is remembered of them stays, unless `keep_memory` is false: then all of it is erased, seen or not.
         """
         now = self._clock()
         erased = []
         for record in await self._expired():
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
-                    await self._erase(record, self._owner_in(record.namespace), keep_memory=self._ttl_keeps_memory)
+                    await self._erase(record, self._owner_in(record.namespace), keep_memory=keep_memory)
                     erased.extend([record.id] * self._may_know(record))
             except SessionNotFound:
                 continue  # another process was faster
@@ -551,7 +480,7 @@ class MemorySystem(Closable, Memory):
         from chatbot.memory.maintenance.policy import Policy
         from chatbot.memory.maintenance.upkeep import UpkeepFile, Wish, maintain, not_due
 
-        self._caller.check("curate")
+        self.caller.check("curate")
         self._upkeep = self._upkeep or UpkeepFile(self.backend)
         if not self._upkeep.may_be_due(part, self._clock(), unless_within):
             return not_due(dry_run=dry_run)
@@ -570,22 +499,23 @@ class MemorySystem(Closable, Memory):
         without `read`.
         """
         scope = self.memory(agent_id).scope
-        scope.check("read")
+        scope.caller.check("read")
         return Following(scope, self.notices, after, ask=ask, hint=self.backend.hint(MEMORIES, CHANGES))
 
     def unobserved(self) -> Memory | None:
         """Return the memory without spans, to measure it: of the owner, all namespaces; None before it was used."""
         if not any(isinstance(store, ObservationStore) for store in self._stores.values()):
             return None
-        return Memory(replace(self._scope(), across=may_cross(self.principal, self.rights), observer=None))
+        scope = self._scope().everywhere()
+        return Memory(replace(scope, caller=replace(scope.caller, observer=None)))
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
-        if self.observer is not None:
-            self.observer.closed(self)
+        if self.caller.observer is not None:
+            self.caller.observer.closed(self)
         while self._meanings:
             _, meaning = self._meanings.popitem()
-            with observed(self.observer):
+            with observed(self.caller.observer):
                 await meaning.aclose()
         try:
             if self._embedder is not None:
@@ -610,18 +540,20 @@ class MemorySystem(Closable, Memory):
         super().check_open()
         self._catalog.check_open()
 
-    async def _open_record(self, session_id: str, clearance: Clearance = "full") -> SessionRecord:
+    async def _open_record(self, session_id: str) -> SessionRecord:
         """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
-        clearance = least_clearance(self._caller.clearance, clearance)
+        own = self.caller
+        shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
+        unknown = SessionNotFound(f"no session has the id {shown}")
         try:
             record = await self._catalog.get(session_id)
         except SessionNotFound:
-            if clearance != "full" or self.principal != OWNER:  # to whom nothing is closed
+            if own.clearance != "full" or own.principal != OWNER:  # to whom nothing is closed
                 await self._catalog.get_another(is_there=True)
-            raise
-        if not record.is_open_to(clearance, self.namespace):
+            raise unknown from None
+        if not record.is_open_to(own.clearance, own.namespace):
             await self._catalog.get_another(is_there=False)
-            raise SessionNotFound(f"no session has the id {session_id}")
+            raise unknown
         return record
 
     async def _find_open(
@@ -630,18 +562,16 @@ class MemorySystem(Closable, Memory):
         limit: int | None,
         *,
         behind: str | None = None,
-        clearance: Clearance = "full",
     ) -> list[SessionRecord]:
-        is_open = self._opening(clearance)
+        is_open = self._opening()
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
 
-    def _opening(self, clearance: Clearance) -> Callable[[SessionRecord], bool]:
-        """Return a test for sessions that now exist for a caller of that clearance."""
-        now = self._clock()
-        clearance = least_clearance(self._caller.clearance, clearance)
-        return lambda record: not record.is_expired(now) and record.is_open_to(clearance, self.namespace)
+    def _opening(self) -> Callable[[SessionRecord], bool]:
+        """Return a test for sessions that now exist for the caller."""
+        now, own = self._clock(), self.caller
+        return lambda record: not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace)
 
-    async def _erase(self, record: SessionRecord, caller: Holder, *, keep_memory: bool) -> Erasure:
+    async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
         """Erase a session, and of what is remembered of it what that caller may see."""
         forks = await self._forks_of(record.id)
         erased = [] if keep_memory else await self._erase_memory(record, caller)
@@ -654,25 +584,28 @@ class MemorySystem(Closable, Memory):
             erased += [await erase(scope, Target(session=record.id)) for scope in self._scopes_of(record, caller)]
         return joined(erased, forks=forks, kept=keep_memory)
 
-    async def _erase_memory(self, record: SessionRecord, caller: Holder) -> list[Erasure]:
+    async def _erase_memory(self, record: SessionRecord, caller: Caller) -> list[Erasure]:
         """Erase what is remembered of a session, having barred it from imports."""
         scopes = self._scopes_of(record, caller)
         await bar(self.tombstones, list(marks_of_session(record.id, record.origin)), self._clock())
         return [await erase(scope, Target(session=record.id)) for scope in scopes]
 
-    def _scopes_of(self, record: SessionRecord, caller: Holder) -> list[Scope]:
+    def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
         """The places in which something may be remembered of a session, for the owner across all namespaces."""
         names = list(dict.fromkeys([*record.store_types, self._observations]))
         stores = self._open_stores(names).values()
-        scopes = [caller.scope(store) for store in stores if isinstance(store, ObservationStore)]
-        return [replace(scope, across=may_cross(caller.principal, caller.rights)) for scope in scopes]
+        return [
+            Scope(store, caller, self._environment).everywhere()
+            for store in stores
+            if isinstance(store, ObservationStore)
+        ]
 
     async def _forks_of(self, session_id: str) -> list[str]:
         """The forks of a session, and theirs, that are open to the caller."""
         forks = (await self._with_forks([session_id]))[1:]
         if not forks:
             return []
-        is_open = self._opening("full")
+        is_open = self._opening()
         found = await self._catalog.find(lambda record: record.id in forks and is_open(record))
         return sorted((record.id for record in found), key=forks.index)
 
@@ -704,10 +637,10 @@ class MemorySystem(Closable, Memory):
             logger.warning("session %s was passed over: %s", record.id, error)
             return None
 
-    def _observing(self, clearance: Clearance) -> Scope | None:
+    def _observing(self) -> Scope | None:
         """Return the scope in which the caller searches memories; None without an observation store."""
         try:
-            return replace(self._scope(), clearance=least_clearance(self._caller.clearance, clearance))
+            return self._scope()
         except UnsupportedOperation:
             return None
 
@@ -733,15 +666,16 @@ class MemorySystem(Closable, Memory):
     def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:
         now = self._clock()
         record = SessionRecord(
-            id=str(self._new_id()),
+            id=str(new_id()),
             agent_id=agent_id,
             store_types=store_types,
             created_at=now,
             used_at=now,
             parent=parent,
             expires_at=self._expiry(),
-            namespace=self.namespace,
-            principal=self.principal,
+            namespace=self.caller.namespace,
+            principal=self.caller.principal,
+            clearance=self.caller.clearance,
         )
         return record.renamed(title)
 
@@ -749,16 +683,22 @@ class MemorySystem(Closable, Memory):
         return None if self._ttl is None else self._clock() + self._ttl
 
     def _handle(
-        self, record: SessionRecord, stores: Mapping[str, Store], clearance: Clearance = "full"
+        self,
+        record: SessionRecord,
+        stores: Mapping[str, Store],
+        *,
+        ref: SessionRef | None = None,
+        turn_order: TurnOrder | None = None,
+        caller: Caller | None = None,
     ) -> SessionHandle:
-        clearance = least_clearance(self._caller.clearance, clearance)
         return SessionHandle(
             record,
-            self._catalog.ref(record.id),
+            ref or self._catalog.ref(record.id),
             stores,
             self._catalog,
-            caller=replace(self._caller, clearance=clearance),
-            turn_order=self._turn_order(record.id),
+            caller=caller or self.caller,
+            environment=self._environment,
+            turn_order=turn_order or self._turn_order(record.id),
         )
 
     def _turn_order(self, session_id: str) -> TurnOrder:
@@ -777,14 +717,12 @@ class MemorySystem(Closable, Memory):
         """
         return Memory(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
-    memories = memory
-
     def _scope(self, names: Sequence[str] | None = None) -> Scope:
         opened = self._open_stores([self._observations] if names is None else names).values()
         store = next((each for each in opened if isinstance(each, ObservationStore)), None)
         if store is None:
             raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
-        return self._caller.scope(store)
+        return Scope(store, self.caller, self._environment)
 
     async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
         """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing.
@@ -808,16 +746,12 @@ class MemorySystem(Closable, Memory):
     async def _of_anyone(self, session_id: str) -> SessionHandle:
         """A session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
-        caller = replace(self._owner_in(record.namespace), clearance=self._caller.clearance)
-        stores = self._open_stores(record.store_types)
-        order = self._turn_order(record.id)
-        return SessionHandle(
-            record, self._catalog.ref(record.id), stores, self._catalog, caller=caller, turn_order=order
-        )
+        caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
+        return self._handle(record, self._open_stores(record.store_types), caller=caller)
 
-    def _owner_in(self, namespace: str) -> Holder:
-        """Return the caller as the owner of that namespace, for work that does not depend on who asks."""
-        return replace(self._caller, clearance="full", namespace=namespace, principal=OWNER, rights=EVERY_RIGHT)
+    def _owner_in(self, namespace: str) -> Caller:
+        """Return the owner in that namespace, for work that does not depend on who asks."""
+        return Caller(namespace, OWNER, observer=self.caller.observer)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:
         forks = await self._catalog.find(lambda record: record.parent is not None)
@@ -831,7 +765,7 @@ class MemorySystem(Closable, Memory):
         if self._embedder is not None and id(store) not in self._meanings:
             from chatbot.memory.meaning import Meaning
 
-            meaning = Meaning(self._embedder, store, weight=self._meaning_weight, bill=self._bill, clock=self._clock)
+            meaning = Meaning(self._embedder, store, bill=self._options.bill, clock=self._clock)
             self._meanings.setdefault(id(store), meaning)
         return self._meanings.get(id(store))
 
@@ -858,13 +792,15 @@ class MemorySystem(Closable, Memory):
     def _open_store(self, name: str) -> Store:
         logger.info("initializing memory store %s in %s", name, self.where or "memory")
         with span("store", store=name, operation="open", access="open"):
-            store = open_store(name, self.where or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
+            store = open_store(
+                name, self.where or Path(), self._settings.get(name, {}), beside=self._options.plugins_beside
+            )
         if self.where is None and store.keeps_files:
             raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
         self._stores[name] = store
-        if self.observer is not None:
-            store.observer = self.observer
-            self.observer.opened(self)
+        if (observer := self.caller.observer) is not None:
+            store.observer = observer
+            observer.opened(self)
         return store
 
 
@@ -874,3 +810,24 @@ def _names(store_types: Sequence[str]) -> tuple[str, ...]:
     for name in store_types:
         check_text(name, "a store's name")
     return tuple(store_types)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`common` entries at the beginning say the same; `left` and `right` are what follows them in each."""
+
+    common: int
+    left: tuple[TranscriptEntry, ...]
+    right: tuple[TranscriptEntry, ...]
+
+
+def compare(left: Sequence[TranscriptEntry], right: Sequence[TranscriptEntry]) -> Comparison:
+    """The common beginning goes by who said what, not by when."""
+    same = takewhile(lambda pair: is_same(*pair), zip(left, right, strict=False))
+    common = sum(1 for _ in same)
+    return Comparison(common, tuple(left[common:]), tuple(right[common:]))
+
+
+def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:
+    """Return whether both entries have the same role and text, at any time."""
+    return (left.role, left.content) == (right.role, right.content)

@@ -128,7 +128,7 @@ class Tasks(MemoryWrites):
         ask: Sensitivities = PUBLIC,
     ) -> list[Task]:
         """Tasks of these statuses: by priority, then by when they are due, then oldest first."""
-        bound = self._scope()
+        bound = self.scope
         metadata = {"kind": KIND} if scope is None else {"kind": KIND, "scope": scope}
         found: list[Task] = []
         for status in statuses:
@@ -145,7 +145,7 @@ class Tasks(MemoryWrites):
 
     async def _take_up(self, known_id: str, given: dict[str, str]) -> None:
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
-        scope = self._scope()
+        scope = self.scope
         [known] = await scope.store.get(scope.acting(SENSITIVITIES), [known_id])
         if known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN:
             if said := {name: value for name, value in given.items() if value != _USUAL.get(name, "")}:
@@ -158,7 +158,7 @@ class Tasks(MemoryWrites):
         await self.update(known_id, metadata=details, **plain)
 
     async def _task(self, task_id: str) -> Task:
-        scope = self._scope()
+        scope = self.scope
         rows = await scope.store.get(scope.acting(SENSITIVITIES), [task_id])
         if not rows or rows[0].metadata.get("kind") != KIND:
             raise UnknownObservation(f"no task has the id {task_id}")

@@ -20,7 +20,7 @@ from chatbot.memory.origins import marks_of, marks_of_fact
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.system import MemorySystem
-from chatbot.stores.access import SENSITIVITIES, check_may
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import AccessDenied, UnknownObservation, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
@@ -56,15 +56,15 @@ async def users_in(memory: MemorySystem) -> list[User]:
 
     Raises `MissingRight` without `curate`, or `AccessDenied` for a caller who is a user.
     """
-    check_may(memory, "read")
-    check_may(memory, "curate")
-    if user_of(memory.namespace) is not None:
+    memory.caller.check("read")
+    memory.caller.check("curate")
+    if user_of(memory.caller.namespace) is not None:
         raise AccessDenied("a user may not list the others")
     rows = await _rows_by_namespace(memory)
     sessions: dict[str, list[SessionRecord]] = {}
     for record in await memory.sessions_anywhere():
         sessions.setdefault(record.namespace, []).append(record)
-    inside = f"{memory.namespace}/" if memory.namespace else ""
+    inside = f"{memory.caller.namespace}/" if memory.caller.namespace else ""
     return [
         User(
             name,
@@ -80,17 +80,17 @@ async def users_in(memory: MemorySystem) -> list[User]:
 
 async def export_user(memory: MemorySystem) -> dict[str, Any]:
     """Everything in the namespace that the caller may see: rows of any status, facts, and whole sessions."""
-    check_may(memory, "read")
+    memory.caller.check("read")
     rows, facts = [], []
     try:
-        memories = memory.memories()
+        memories = memory.memory()
         rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES)
         facts = await memories.query_facts(ask=SENSITIVITIES, limit=EVERY)
     except UnsupportedOperation:  # the agent remembers nothing
         pass
     return {
-        "namespace": memory.namespace,
-        "user": user_of(memory.namespace),
+        "namespace": memory.caller.namespace,
+        "user": user_of(memory.caller.namespace),
         "memories": [row.as_json() for row in rows[::-1]],
         "facts": [fact.as_json() for fact in facts[::-1]],
         "sessions": [await _exported(memory, record) for record in await memory.list_sessions()],
@@ -103,10 +103,10 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     An import does not bring back what was deleted.
     Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's.
     """
-    check_may(memory, "erase")
-    if not memory.namespace:
+    memory.caller.check("erase")
+    if not memory.caller.namespace:
         raise AccessDenied("this is the owner's memory, not a user's: name the user")
-    records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.namespace]
+    records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
     erased: set[str] = set()
     for record in records:
         with suppress(SessionNotFound):  # another process was faster
@@ -115,7 +115,7 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
         erased.update(await _erase_rows(memory))
     failures = memory.backend.lines(FAILURES)
     await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)  # anybody's
-    await asyncio.to_thread(memory.notices.of_erased_user, memory.namespace)
+    await asyncio.to_thread(memory.notices.of_erased_user, memory.caller.namespace)
     return UserErasure(len(erased), tuple(record.id for record in records))
 
 
@@ -124,7 +124,8 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
 
     Facts are erased first: without its source a fact is invisible.
     """
-    scope = replace(memory.memories().scope, clearance="full", erasing=True)
+    scope = memory.memory().scope
+    scope = replace(scope, caller=scope.caller.raised(clearance="full"), erasing=True)
     view, erased = scope.acting(SENSITIVITIES), list[str]()
     while facts := await scope.store.facts(view, FactFilter(), limit=MOST_AT_ONCE):
         await scope.bar([mark for fact in facts for mark in marks_of_fact(fact)])
@@ -142,7 +143,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
     """Return how many rows and facts each namespace holds, of those that an erasure would find."""
     try:
-        scope = memory.memories().scope
+        scope = memory.memory().scope
     except UnsupportedOperation:
         return Counter()
     scope = replace(scope, across=True, erasing=True)  # what is not inside is left out by the caller

@@ -90,13 +90,13 @@ class MemoryWrites(ScopedOperations):
         be past its time as it comes.
         """
         [remembered] = await self.remember_all([draft])
-        if draft.source in _BY_HAND and (noticed := await _noticed(self._scope(), draft)):
+        if draft.source in _BY_HAND and (noticed := await _noticed(self.scope, draft)):
             return replace(remembered, warning="; ".join(filter(None, (remembered.warning, noticed))))
         return remembered
 
     async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[AddResult]:
         """Keep many things, in order. With `keep_going` a refused one is `skipped` and says why, and stops no other."""
-        scope = self._scope()
+        scope = self.scope
         remembered: list[AddResult] = []
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
@@ -110,7 +110,7 @@ class MemoryWrites(ScopedOperations):
 
         Raises `InvalidValue`.
         """
-        row, _, redacted, _ = _row(self._scope(), draft)
+        row, _, redacted, _ = _row(self.scope, draft)
         return row, redacted
 
     @sets(Change, "`update` cannot set")
@@ -120,7 +120,7 @@ class MemoryWrites(ScopedOperations):
         Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. What is derived stays as strict as its sources.
         To lower the sensitivity, widen the visibility or lower the clearance takes the right `declassify`.
         """
-        scope = self._scope()
+        scope = self.scope
         changes, redacted = redact_all(_within_bounds(changes))
         _check_expiry(changes.get("expires_at"), scope.clock())
         if isinstance(expires := changes.get("expires_at"), datetime):
@@ -141,7 +141,7 @@ class MemoryWrites(ScopedOperations):
         Raises `UnknownObservation`, or `ConflictingChange`: both must be active, of one visibility and without
         conflict in their metadata, and no chain may close.
         """
-        scope = self._scope()
+        scope = self.scope
         await scope.commit(Event(kind="supersede", at=scope.clock(), ids=(old,), by=new, who=scope.agent_id))
 
     async def confirm(self, *ids: str) -> None:
@@ -155,8 +155,8 @@ class MemoryWrites(ScopedOperations):
         if any(row.type == "exchange" for row in rows):
             from chatbot.memory.profile import forget_with
 
-            await forget_with(self._scope(), ids)
-        await self._scope().unsaid(rows)
+            await forget_with(self.scope, ids)
+        await self.scope.unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
         """Put observations away: they are kept and not recalled."""
@@ -178,7 +178,7 @@ class MemoryWrites(ScopedOperations):
 
         Either those of these ids, or all of a session, about a person, or from a source: see `Target`. Raises
         `UnknownObservation` where none of the ids exists, and `InvalidValue` unless one way is named. An import does
-        not bring back what was purged: see `chatbot.memory.tombstones`.
+        not bring back what was purged: see `chatbot.memory.origins`.
 
         A transcript that holds the same words is not touched: that belongs to its session. But no receipt of its
         session and its forks tells of a purged exchange, and no title that it gave. No summary is made of an exchange
@@ -187,7 +187,7 @@ class MemoryWrites(ScopedOperations):
         """
         from chatbot.memory.erasure import Target, erase
 
-        scope = self._scope()
+        scope = self.scope
         target = Target(ids=ids, session=session, person=person, source=source)
         return list((await erase(scope, target, untell=untell)).erased)
 
@@ -200,14 +200,14 @@ class MemoryWrites(ScopedOperations):
         """
         from chatbot.memory.erasure import Target, erasure
 
-        scope = self._scope()
-        scope.check("erase")
+        scope = self.scope
+        scope.caller.check("erase")
         return await erasure(scope, Target(ids=ids, session=session, person=person, source=source))
 
     async def purge_expired(self) -> list[str]:
         """Erase what is past its time, as far as the caller can see; the ids that are gone."""
-        scope = replace(self._scope(), erasing=True)
-        scope.check("erase")
+        scope = replace(self.scope, erasing=True)
+        scope.caller.check("erase")
         gone: list[str] = []
         view = scope.acting(SENSITIVITIES)
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
@@ -220,13 +220,11 @@ class MemoryWrites(ScopedOperations):
 
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
         """Return the observations with these ids, whatever their status, that the caller may name."""
-        scope = self._scope()
-        lines = [await scope.store.history(scope.acting(SENSITIVITIES), each) for each in ids]
-        return [version.observation for each, line in zip(ids, lines, strict=True) for version in line
-                if version.observation.id == each]  # fmt: skip
+        scope = self.scope
+        return await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
 
     async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
-        scope = self._scope()
+        scope = self.scope
         [outcome] = await scope.commit(Event(kind=kind, at=scope.clock(), ids=tuple(ids), who=scope.agent_id))
         return outcome
 
@@ -285,15 +283,15 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
         warning = f"{given['type']!r} is not a known type: kept as a note"
         given["type"] = "note"
     row = Observation(
-        id=str(scope.new_id()),
+        id=str(scope.environment.new_id()),
         agent_id=scope.agent_id,
         session_id=scope.session_id,
-        namespace=scope.namespace,
-        principal=scope.principal,
+        namespace=scope.caller.namespace,
+        principal=scope.caller.principal,
         updated_at=now,
         **{
             "created_at": now,
-            "visibility": default_visibility(scope.clearance),
+            "visibility": default_visibility(scope.caller.clearance),
             "sensitivity": "public",
             "source": "agent",
             **given,

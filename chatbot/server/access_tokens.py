@@ -21,7 +21,7 @@ from chatbot.chat.ledger import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
 from chatbot.memory.namespaces import check_namespace
 from chatbot.memory.record import utc_now
-from chatbot.server.callers import REMEMBERS, USERS, Caller, Remembers, Users, checked, quota_of
+from chatbot.server.callers import REMEMBERS, USERS, Remembers, ServerCaller, Users, checked, quota_of
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
@@ -69,9 +69,9 @@ class Token:
         lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
         return asdict(self) | lists | {"created_at": format_time(self.created_at)}
 
-    def caller(self) -> Caller:
+    def caller(self) -> ServerCaller:
         """Return the caller of this token."""
-        return Caller(
+        return ServerCaller(
             self.id,
             frozenset(self.identities),
             self.clearance,

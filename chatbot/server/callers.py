@@ -35,7 +35,7 @@ REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ServerCaller:
     """An authorised caller, with identities, clearance, rights and rate."""
 
     key: str
@@ -73,7 +73,7 @@ class Caller:
         """Return True if the caller may know the identity."""
         return self.identities is None or identity in self.identities
 
-    def for_user(self, label: str) -> Caller:
+    def for_user(self, label: str) -> ServerCaller:
         """The caller as they speak for that user; the same caller where users are shared.
 
         Raises `InvalidValue` for a name that cannot be used, and for a second one.
@@ -87,16 +87,16 @@ class Caller:
 
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
         """The memory of an identity as the caller may use it, with no more than these rights."""
-        is_named = self.user is not None or memory.principal != OWNER_PRINCIPAL  # then it is the user who writes
+        is_named = self.user is not None or memory.caller.principal != OWNER_PRINCIPAL  # then it is the user who writes
         return memory.cleared_for(
             self.clearance,
             rights=self.rights & rights,
             principal=None if is_named else self.principal,
-            namespace=joined(memory.namespace, self.namespace),
+            namespace=joined(memory.caller.namespace, self.namespace),
         )
 
 
-OWNER = Caller("owner", None, "full", rights=EVERY_RIGHT, principal=OWNER_PRINCIPAL)
+OWNER = ServerCaller("owner", None, "full", rights=EVERY_RIGHT, principal=OWNER_PRINCIPAL)
 """The caller on this machine while no tokens exist."""
 
 
@@ -127,7 +127,7 @@ class Accounts:
         """The accounts that are kept there."""
         return cls(open_place(home))
 
-    def payers(self, caller: Caller) -> tuple[Payer, ...]:
+    def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
         """Return those on whose account the caller's calls are: their token, and the user whom they name.
 
         Raises `DamagedFile` where the quotas cannot be read: then nothing is spent.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.document import parameters_of
 from chatbot.server.errors import ProblemError, invalid
 from chatbot.server.identities import Identities
@@ -19,8 +19,8 @@ async def _identities(request: Request) -> Identities:
     return identities
 
 
-async def _caller(request: Request) -> Caller:
-    caller: Caller = request.state.caller
+async def _caller(request: Request) -> ServerCaller:
+    caller: ServerCaller = request.state.caller
     return caller
 
 
@@ -35,7 +35,7 @@ async def known_parameters_only(request: Request) -> None:
 
 
 IdentitiesHere = Annotated[Identities, Depends(_identities)]
-CallerHere = Annotated[Caller, Depends(_caller)]
+CallerHere = Annotated[ServerCaller, Depends(_caller)]
 
 
 async def _access(

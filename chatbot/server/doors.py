@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
 from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import OWNER, Caller
+from chatbot.server.callers import OWNER, ServerCaller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, ProblemError, problem_of
 from chatbot.server.rates import Rates
 from chatbot.server.request_values import named_in_headers
@@ -48,7 +48,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Doors:
-    """ASGI middleware that sets the `Caller` in `scope["state"]["caller"]` or refuses the request.
+    """ASGI middleware that sets the `ServerCaller` in `scope["state"]["caller"]` or refuses the request.
 
     The owner needs no token if `settings.host` is loopback and no token exists. `open_paths` need no token; one that
     ends with a slash covers all paths below. If only one `identity` is served, tokens for others are invalid.
@@ -84,7 +84,7 @@ class Doors:
             return await _turn_away(problem_of(error).told_at(scope["path"]), scope, receive, send)
         return await self._app(scope, receive, send)
 
-    async def _let_in(self, scope: Scope, headers: Headers) -> Caller | None:
+    async def _let_in(self, scope: Scope, headers: Headers) -> ServerCaller | None:
         _check_size(scope)
         self._check_host(headers)
         self._check_site(scope, headers)
@@ -116,7 +116,7 @@ class Doors:
                 Problem(403, DENIED, "origin_not_allowed", "pages of other sites may not call this server")
             )
 
-    async def _caller(self, headers: Headers, address: str) -> Caller:
+    async def _caller(self, headers: Headers, address: str) -> ServerCaller:
         if self._owner_may_enter and not await asyncio.to_thread(self._tokens.all):
             return replace(
                 OWNER, users=self._settings.users, memory=self._settings.memory

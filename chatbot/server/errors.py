@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 
 import chatbot.errors as app
 import chatbot.stores.errors as kept
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ _HARMLESS = (kept.InvalidValue, kept.UnsupportedOperation, kept.UnknownObservati
 _RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
 
-def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None = None) -> Problem:
+def problem_of(error: app.ChatbotError | kept.StoreError, caller: ServerCaller | None = None) -> Problem:
     """Return the problem for an error: that of its nearest class.
 
     Only the owner and the log get the names of files on the server.
@@ -156,7 +156,7 @@ def unexpected(error: BaseException) -> Problem:
     return Problem(500, BROKEN, "internal", "the server failed: see its log")
 
 
-def _message(error: Exception, code: str, caller: Caller | None) -> str:
+def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
     hides = isinstance(error, _TELLS_OF_FILES) and not isinstance(error, _HARMLESS) and not _is_access(error)
     if caller is not None and caller.is_owner:
         return str(error)

@@ -14,7 +14,7 @@ from chatbot.identity import FILE_NAME, is_name, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import Accounts, Caller
+from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
@@ -106,20 +106,20 @@ class Identities(AsyncResource):
         self._chats = Chats()
         self._tidying: asyncio.Task[None] | None = None
 
-    def names_for(self, caller: Caller) -> list[str]:
+    def names_for(self, caller: ServerCaller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
         return [name for name in self._served() if caller.may_enter(name)]
 
-    def knows(self, caller: Caller, name: str) -> bool:
+    def knows(self, caller: ServerCaller, name: str) -> bool:
         """Return whether it is one of `names_for`, without listing all."""
         return caller.may_enter(name) and self._serves(name)
 
-    def admits(self, caller: Caller) -> bool:
+    def admits(self, caller: ServerCaller) -> bool:
         """Return whether the caller of a request that is still open would be let in now."""
         tokens = self.tokens.all()
         return any(token.id == caller.token for token in tokens) if caller.token else not tokens
 
-    def may_read_metrics(self, caller: Caller) -> bool:
+    def may_read_metrics(self, caller: ServerCaller) -> bool:
         """Return True for a caller who may see everything of every identity, or has a metrics token."""
         sees_all = caller.clearance == "full" and not caller.namespace and all(map(caller.may_enter, self._served()))
         return caller.reads_metrics or sees_all
@@ -129,7 +129,7 @@ class Identities(AsyncResource):
         file = self.setup.identities / identity / FILE_NAME
         return int(file.stat().st_mtime) if file.is_file() else 0
 
-    async def access(self, caller: Caller, identity: str | None = None) -> IdentityAccess:
+    async def access(self, caller: ServerCaller, identity: str | None = None) -> IdentityAccess:
         """Open an identity for the caller, or the first that they may know.
 
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.

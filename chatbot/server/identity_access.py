@@ -16,16 +16,14 @@ from chatbot.chat.ledger import Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
-from chatbot.memory.record import is_session_id
-from chatbot.memory.session_search import SessionHit
 from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
-from chatbot.server.callers import Accounts, Caller
+from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.relay import RemoteTurn, write_down
 from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
-from chatbot.stores.access import Clearance, Right, check_may, least_clearance
+from chatbot.stores.access import Right, check_may
 from chatbot.stores.errors import UnsupportedOperation
 
 IDLE_S = 1_800.0
@@ -44,7 +42,13 @@ class Chats:
 
     def of(self, runtime: Runtime, session: SessionHandle) -> Chat:
         """The conversation in a session, as the holder of that handle sees it."""
-        key = (runtime.setup.identity.name, session.id, session.clearance, session.principal, session.rights)
+        key = (
+            runtime.setup.identity.name,
+            session.id,
+            session.caller.clearance,
+            session.caller.principal,
+            session.caller.rights,
+        )
         known = self._chats.pop(key, None)
         chat = known[2] if known is not None else runtime.chat(session)
         if chat.session is not None:
@@ -92,7 +96,7 @@ _ALL = sys.maxsize
 class IdentityAccess:
     """View of a caller on an identity. A session that is hidden from the caller does not exist for it."""
 
-    caller: Caller
+    caller: ServerCaller
     runtime: Runtime
     chats: Chats
     turns: Turns
@@ -109,11 +113,6 @@ class IdentityAccess:
         return self.runtime.setup.identity.name
 
     @property
-    def clearance(self) -> Clearance:
-        """The least of the caller's and the identity's."""
-        return least_clearance(self.caller.clearance, self.runtime.setup.identity.clearance)
-
-    @property
     def memory(self) -> MemorySystem:
         """The identity's memory as the caller may use it: with their clearance and rights, in their namespace."""
         return self.caller.memory_of(self.runtime.memory)
@@ -125,7 +124,7 @@ class IdentityAccess:
             self.runtime.check_memories()
         except ConfigError as error:
             raise UnsupportedOperation(str(error)) from error
-        return self.memory.memories(self.runtime.agent).within(clearance=self.clearance)
+        return self.memory.memory(self.runtime.agent)
 
     @property
     def context(self) -> Context:
@@ -134,7 +133,6 @@ class IdentityAccess:
             lambda: self.memories,
             self.memory,
             self.runtime.agent,
-            self.clearance,
             store_types=self.runtime.store_types,
             leave=self._stopped,
         )
@@ -148,7 +146,6 @@ class IdentityAccess:
         return await self.memory.list_sessions(
             limit=limit,
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
-            clearance=self.clearance,
         )
 
     async def bills(self) -> Mapping[str, Bill]:
@@ -161,41 +158,29 @@ class IdentityAccess:
             return bills
         return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
 
-    async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
-        """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
-        return await self.memory.search_sessions(text, limit=limit, clearance=self.clearance)
-
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
-        try:
-            return await self.memory.load_session(
-                session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance
-            )
-        except SessionNotFound:
-            shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
-            raise SessionNotFound(f"no session has the id {shown}") from None
+        return await self.memory.load_session(session_id, self.runtime.agent, any_agent=any_agent)
 
-    async def new_session(self, title: str = "") -> SessionHandle:
+    async def new_session(self) -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""
         runtime = self.runtime
         if not runtime.store_types:
             raise UnsupportedOperation(f"the agent {runtime.agent!r} keeps no sessions: it has no stores")
-        return await self.memory.create_session(
-            runtime.store_types, runtime.agent, title=title, clearance=self.caller.clearance
-        )
+        return await self.memory.create_session(runtime.store_types, runtime.agent)
 
-    async def fork(self, session_id: str, title: str = "", *, at: int | None = None) -> SessionHandle:
+    async def fork(self, session_id: str, *, at: int | None = None) -> SessionHandle:
         """A copy of a session, or of its first `at` entries, to continue it differently. Raises like `session`."""
         session = await self.session(session_id)
-        copy = await self.memory.fork_session(session.id, title=title, at=at)
+        copy = await self.memory.fork_session(session.id, at=at)
         return await self.session(copy.id)
 
     async def erase_user(self) -> UserErasure:
         """Delete all that is kept of the user whom the caller speaks for, their turns under way stopped first."""
         memory = self.memory
-        check_may(memory, "erase")
+        memory.caller.check("erase")
         for record in await memory.sessions_anywhere():
-            if record.namespace == memory.namespace:
+            if record.namespace == memory.caller.namespace:
                 await self._stopped(record.id)
                 await self.chats.leave(self.runtime, record.id)
         return await erase_user(memory)

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import ProblemError, invalid
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import LONGEST_LINE, LONGEST_TEXT
@@ -104,7 +104,7 @@ USER_FIELDS = ("user", "safety_identifier")
 _PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 
 
-def named_in_headers(caller: Caller, headers: Headers) -> Caller:
+def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
     """The caller as they speak for the user that the header names. Raises `ProblemError` for more than one, or none."""
     values = headers.getlist(USER_HEADER)
     if not values:
@@ -118,7 +118,7 @@ def named_in_headers(caller: Caller, headers: Headers) -> Caller:
     return caller
 
 
-def named_in(caller: Caller, **fields: str | None) -> Caller:
+def named_in(caller: ServerCaller, **fields: str | None) -> ServerCaller:
     """The caller as they speak for the user that one of these fields names. Raises `ProblemError` for more than one."""
     for name, label in fields.items():
         if label is not None:
@@ -126,14 +126,14 @@ def named_in(caller: Caller, **fields: str | None) -> Caller:
     return caller
 
 
-def _named(caller: Caller, label: str, param: str) -> Caller:
+def _named(caller: ServerCaller, label: str, param: str) -> ServerCaller:
     try:
         return caller.for_user(label)
     except InvalidValue as error:
         raise ProblemError(invalid(str(error), param)) from None
 
 
-def named_in_body(caller: Caller, scope: Scope) -> Caller:
+def named_in_body(caller: ServerCaller, scope: Scope) -> ServerCaller:
     """Return the caller with the user named in the body, before the route parses it; unchanged if in doubt."""
     if scope["path"].rstrip("/") not in _PATHS:
         return caller

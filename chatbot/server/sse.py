@@ -14,7 +14,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import SLOW_DOWN, Problem, ProblemError
 
 PING_S = 15.0
@@ -215,7 +215,7 @@ _RETRY_S = 10
 class Follower:
     """A connection that follows; it counts for as long as something refers to it."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: ServerCaller) -> None:
         self.caller = caller
 
 
@@ -226,7 +226,7 @@ class Followers:
         self._all: WeakSet[Follower] = WeakSet()
         self._ending = asyncio.Event()
 
-    def admit(self, caller: Caller) -> Follower:
+    def admit(self, caller: ServerCaller) -> Follower:
         """Count one more. Raises `ProblemError` where the caller, or all together, have too many."""
         of_caller = sum(each.caller.key == caller.key for each in self._all)
         if of_caller >= MOST_OF_ONE or len(self._all) >= MOST:

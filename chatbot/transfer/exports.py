@@ -89,7 +89,7 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
 
 async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
     try:
-        memories = memory.memories().everywhere()
+        memories = memory.memory().everywhere()
     except UnsupportedOperation:
         return MemoryExport()
     facts = await memories.query_facts(ask=EXPORTED_SENSITIVITIES, session_id=session_id, limit=EVERY)

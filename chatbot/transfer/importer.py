@@ -23,12 +23,12 @@ from typing import Any
 
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.comparison import is_same
 from chatbot.memory.exchanges import Exchange, exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import marks_of_fact
 from chatbot.memory.record import CHOICES, is_session_id
+from chatbot.memory.system import is_same
 from chatbot.memory.writing import Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
@@ -151,18 +151,18 @@ class Importer:
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
         ]
-        known = await self._intake.known(self._memory.memories(record.agent_id))
+        known = await self._intake.known(self._memory.memory(record.agent_id))
         begun = dict.fromkeys(row.session_id for each in items for row in known.at[each.address])
         for session_id in filter(None, begun if record.id not in self._here else ()):
             if not await self._memory.is_taken(session_id):
                 record = replace(record, id=session_id)  # a killed import has remembered them under this id
                 break
-        memories = self._memory.memories(record.agent_id, session_id=record.id)
+        memories = self._memory.memory(record.agent_id, session_id=record.id)
         await self._intake.remember(memories, items)
         return record
 
     async def _judged(self, exchanges: Sequence[Exchange]) -> Sequence[Judgement | None]:
-        meaning = self._memory.memories(self._agent).scope.meaning
+        meaning = self._memory.memory(self._agent).scope.meaning
         if meaning is None:
             return [None] * len(exchanges)
         return await meaning.judge([without_blocks(each.text) for each in exchanges])
@@ -265,7 +265,7 @@ class Importer:
             return
         if not self._keeps_users:
             item = replace(item, observations=tuple(replace(row, namespace="") for row in item.observations))
-        memories = self._memory.memories(self._agent, session_id=session_id)
+        memories = self._memory.memory(self._agent, session_id=session_id)
         every = await memories.everywhere().every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
         here = {row.id for row in every}
         rows = [row for row in item.observations if row.id not in here]
@@ -289,7 +289,7 @@ class Importer:
             said = (fact.subject, fact.predicate, fact.object)
             if said in known or fact.sensitivity == "unknown":
                 continue
-            if self._intake.is_barred(list(marks_of_fact(replace(fact, namespace=self._memory.namespace)))):
+            if self._intake.is_barred(list(marks_of_fact(replace(fact, namespace=self._memory.caller.namespace)))):
                 self._report.skip(fact.id, PURGED)
                 continue
             known.add(said)
@@ -324,11 +324,11 @@ class Importer:
         if waiting and not self._remembers:
             self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in waiting]
         elif waiting:
-            await self._intake.remember(self._memory.memories(self._agent), waiting)
+            await self._intake.remember(self._memory.memory(self._agent), waiting)
 
     def _seen(self, visibility: Visibility) -> Visibility:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
-        own = default_visibility(self._memory.clearance)
+        own = default_visibility(self._memory.caller.clearance)
         return visibility if self._trust else min(visibility, own, key=VISIBILITIES.index)
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from chatbot.memory.exchanges import EXCHANGE
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import FROM, PLACES, Address, Mark, said_in
-from chatbot.memory.tombstones import Tombstones
+from chatbot.memory.origins import FROM, PLACES, Address, Mark, Tombstones, said_in
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import StoreError

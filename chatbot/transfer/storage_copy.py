@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from chatbot.errors import ConfigError
-from chatbot.memory.receipt_lines import LINES as RECEIPTS
+from chatbot.memory.session_catalog import RECEIPTS
 from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Place
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, TranscriptStore

@@ -43,7 +43,7 @@ class Generous(Alone):
         if not isinstance(event, PromptSubmit):
             return []
         view = View("full", event.at, frozenset(SENSITIVITIES))
-        rows = await event.session.every(types=["discovery"], ask=[self._sensitivity])
+        rows = await event.session.memory.every(types=["discovery"], ask=[self._sensitivity])
         self.ids = [row.id for row in rows]
         block = build_block([(row, 1.0) for row in rows], nonce="12345678", view=view, count=estimate_text)
         return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]
@@ -53,7 +53,7 @@ class Generous(Alone):
 async def session(memory: MemorySystem) -> SessionHandle:
     session = await memory.create_session(STORES, "chat")
     for sensitivity, text in SECRETS.items():
-        await session.remember(f"Ellen keeps the {text}.", sensitivity=sensitivity)
+        await session.memory.remember(f"Ellen keeps the {text}.", sensitivity=sensitivity)
     return session
 
 
@@ -129,7 +129,7 @@ async def test_what_is_recalled_by_itself_is_withheld_alike(session: SessionHand
     assert bool(receipt.memory["withheld"]["rows"]) is (disclosure is NOTHING)
     if disclosure is NOTHING:
         assert {each["why"] for each in receipt.memory["left_out"]} == {"withheld"}
-        [row] = await session.get(receipt.memory["withheld"]["rows"], count_use=False)
+        [row] = await session.memory.get(receipt.memory["withheld"]["rows"], count_use=False)
         assert row.use_count == 0, "what was not sent was not used"
 
 

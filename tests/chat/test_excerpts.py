@@ -121,8 +121,8 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
     async with MemorySystem(tmp_path / "memory", clock=clock, settings=settings) as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
         for n in range(8):
-            await session.remember(f"A padlock, number {n}", narrative="It hangs on a door. " * 5)
-        note = await session.remember("House rules", type="note", narrative=_note(characters))
+            await session.memory.remember(f"A padlock, number {n}", narrative="It hangs on a door. " * 5)
+        note = await session.memory.remember("House rules", type="note", narrative=_note(characters))
         model = ScriptedModel(["In its place."] * 2)
         rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
         chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(tmp_path / "ledger"), clock=clock)

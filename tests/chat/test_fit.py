@@ -105,7 +105,7 @@ async def test_earlier_exchanges_are_cut_before_they_are_left_out_and_stay_the_s
 
 async def test_two_long_memories_that_the_model_reads_do_not_end_the_turn(memory: MemorySystem) -> None:
     session = await memory.create_session(["basic_session", "observations"], "chat")
-    rows = [await session.remember(f"notes {n}", narrative=FILLER[:6_000] + str(n)) for n in range(5)]
+    rows = [await session.memory.remember(f"notes {n}", narrative=FILLER[:6_000] + str(n)) for n in range(5)]
     ids = json.dumps({"ids": [row.id for row in rows]})
     calls = [ToolCall(f"c{n}", "memory_get", ids) for n in range(2)]
     model = ScriptedModel([calls, "In the cellar."], window=8_192)

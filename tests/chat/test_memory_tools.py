@@ -57,7 +57,7 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
 
 
 async def _at(memory: MemorySystem, clearance: Clearance) -> Use:
-    return _use(await memory.create_session(STORES, "chat", clearance=clearance), memory)
+    return _use(await memory.cleared_for(clearance).create_session(STORES, "chat"), memory)
 
 
 async def test_what_is_written_is_found_surrounded_and_read(use: Use, session: SessionHandle) -> None:
@@ -203,7 +203,7 @@ async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describ
     session: SessionHandle, memory: MemorySystem
 ) -> None:
     """Only tools of the prompt are called, with arguments as careless models send them."""
-    old = await session.remember("Sam's locker is 12", people=["Sam"])
+    old = await session.memory.remember("Sam's locker is 12", people=["Sam"])
     model = ScriptedModel()
     chat = _chat(model, session, memory)
 
@@ -222,7 +222,7 @@ async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describ
         _call("memory_search", id="s", query="locker", limit="5"),
     )
     assert found["hits"][0]["title"].startswith("Sam's locker")
-    [row] = await session.get([written["id"]])
+    [row] = await session.memory.get([written["id"]])
     assert (row.importance, row.concepts, row.facts, row.files_read) == (0.9, ("gotcha",), ("Sam moved",), ("gym.md",))
     await ask(_call("memory_supersede", old=old.id, new=written["id"]))
     by_file, by_concept, history = await ask(
@@ -236,7 +236,7 @@ async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describ
     [facts] = await ask(_call("memory_more", tool="memory_facts", arguments='{"subject": "Sam"}'))
     assert [fact["object"] for fact in facts["facts"]] == ["locker 47"]
     await ask(_call("memory_forget", ids=written["id"]))
-    assert not [hit for hit in await session.search("locker") if hit.observation.id == written["id"]]
+    assert not [hit for hit in await session.memory.search("locker") if hit.observation.id == written["id"]]
     assert {receipt["tools"][0]["name"] for receipt in await session.receipts() if receipt["tools"]} >= {
         *("memory_write", "memory_state", "memory_facts", "memory_forget")
     }
@@ -295,10 +295,10 @@ async def test_each_clearance_reads_and_writes_where_it_may(memory: MemorySystem
 async def test_what_is_delicate_can_be_neither_read_nor_changed(
     use: Use, session: SessionHandle, sensitivity: Sensitivity
 ) -> None:
-    delicate = (await session.remember("the diagnosis of Kim", people=["Kim"], sensitivity=sensitivity)).id
-    task = await session.add_task("see the doctor")
-    await session.update(task.id, sensitivity=sensitivity)
-    await session.store_fact("Kim", "has", "a cold", sensitivity=sensitivity)
+    delicate = (await session.memory.remember("the diagnosis of Kim", people=["Kim"], sensitivity=sensitivity)).id
+    task = await session.memory.add_task("see the doctor")
+    await session.memory.update(task.id, sensitivity=sensitivity)
+    await session.memory.store_fact("Kim", "has", "a cold", sensitivity=sensitivity)
     plain = (await use("memory_write", title="plain"))["id"]
     answers = [
         await use("memory_search", query="diagnosis Kim doctor"),
@@ -322,9 +322,9 @@ async def test_what_is_delicate_can_be_neither_read_nor_changed(
 
 
 async def test_a_history_tells_nothing_of_versions_that_are_delicate(use: Use, session: SessionHandle) -> None:
-    before = (await session.remember("once", sensitivity="private")).id
-    plain = (await session.remember("then", supersedes=before)).id
-    after = (await session.remember("now", sensitivity="private", supersedes=plain)).id
+    before = (await session.memory.remember("once", sensitivity="private")).id
+    plain = (await session.memory.remember("then", supersedes=before)).id
+    after = (await session.memory.remember("now", sensitivity="private", supersedes=plain)).id
     told = await use("memory_history", observation_id=plain)
     assert _ids(told["versions"]) == [plain]
     assert not any(each in json.dumps(told) for each in (before, after))
@@ -360,14 +360,14 @@ async def test_what_is_forgotten_is_gone_and_all_or_nothing_is(use: Use, session
     assert len((await use("memory_search"))["hits"]) == 2
     assert _ids((await use("memory_forget", ids=[first, second]))["forgotten"]) == [first, second]
     assert (await use("memory_search"))["hits"] == []
-    await session.restore(first)
+    await session.memory.restore(first)
     assert _ids((await use("memory_search"))["hits"]) == [first]
 
 
 async def test_people_and_facts_are_told(use: Use, session: SessionHandle) -> None:
     await use("memory_write", title="lunch", related_people=["Samuel"])
-    await session.add_alias("Samuel", "Sam")
-    await session.store_fact("Samuel", "works at", "the zoo")
+    await session.memory.add_alias("Samuel", "Sam")
+    await session.memory.store_fact("Samuel", "works at", "the zoo")
     people = await use("memory_people", query="sam")
     assert people["total"] == 1
     assert people["people"][0]["name"] == "Samuel"
@@ -382,7 +382,7 @@ async def test_a_task_is_written_down_brought_up_and_ticked_off(use: Use, sessio
     task = (await use("task_add", title="buy milk", due="2026-02-01", priority="high"))["task"]
     await use("task_add", title="sleep", surface="")
     assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["buy milk", "sleep"]
-    assert [each.id for each in await session.startup_tasks()] == [task["id"]]
+    assert [each.id for each in await session.memory.startup_tasks()] == [task["id"]]
     done = (await use("task_update", task_id=task["id"], status="completed", due=""))["task"]
     assert (done["status"], "due" in done) == ("completed", False)
     assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["sleep"]
@@ -392,7 +392,7 @@ async def test_a_task_is_written_down_brought_up_and_ticked_off(use: Use, sessio
 
 
 async def test_an_answer_fits_a_prompt_and_says_what_is_missing(use: Use, session: SessionHandle) -> None:
-    ids = [(await session.remember(f"long {n}", narrative=f"{n} " * 9_000)).id for n in range(12)]
+    ids = [(await session.memory.remember(f"long {n}", narrative=f"{n} " * 9_000)).id for n in range(12)]
     answer = await use("memory_get", ids=ids)
     assert 0 < len(answer["observations"]) < len(ids)
     assert len(json.dumps(answer)) < LONGEST_ANSWER + 1_000
@@ -411,14 +411,14 @@ async def _said(memory: MemorySystem, question: str, reply: str, agent: str = "c
     session = await memory.create_session(STORES, agent, title=question, **options)
     await session.transcript_append("user", question)
     await session.transcript_append("assistant", reply)
-    await session.remember(type="exchange", user_text=question, assistant_text=reply)
+    await session.memory.remember(type="exchange", user_text=question, assistant_text=reply)
     return session
 
 
 async def test_a_past_session_is_found_by_what_was_said_and_read(use: Use, memory: MemorySystem) -> None:
     tax = await _said(memory, "my tax return", "First gather receipts.\nThen deduct the bicycle.\nSend it.")
     await _said(memory, "the weather", "rain")
-    await tax.summarize_session("tax return", "sent")
+    await tax.memory.summarize_session("tax return", "sent")
     [found] = (await use("session_search", query="bicycle"))["sessions"]
     assert (found["session_id"], found["title"]) == (tax.id, "my tax return")
     assert found["line"] == "Then deduct the bicycle."
@@ -452,7 +452,7 @@ async def test_the_end_of_a_long_session_is_what_is_read(use: Use, memory: Memor
 
 async def test_the_running_session_can_be_read_and_is_not_among_those_found(use: Use, session: SessionHandle) -> None:
     await session.transcript_append("user", "about bicycles")
-    await session.remember(type="exchange", user_text="about bicycles")
+    await session.memory.remember(type="exchange", user_text="about bicycles")
     assert (await use("session_search", query="bicycles"))["sessions"] == []
     assert len((await use("session_read", session_id=session.id))["entries"]) == 1
 
@@ -468,7 +468,9 @@ async def test_sessions_of_other_agents_and_deleted_ones_do_not_exist(use: Use, 
 
 async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: MemorySystem) -> None:
     clearances: list[Clearance] = ["full", "inner", "familiar", "public"]
-    sessions = {clearance: await memory.create_session(STORES, "chat", clearance=clearance) for clearance in clearances}
+    sessions = {
+        clearance: await memory.cleared_for(clearance).create_session(STORES, "chat") for clearance in clearances
+    }
     for session in sessions.values():
         await session.transcript_append("user", "hello")
     users = {clearance: await _at(memory, clearance) for clearance in clearances}
@@ -491,7 +493,7 @@ def _call(name: str, *, id: str = "c1", **arguments: Any) -> ToolCall:  # noqa: 
 
 
 async def test_a_model_searches_reads_json_and_answers(session: SessionHandle, memory: MemorySystem) -> None:
-    await session.remember("Sam lives in Bergen", people=["Sam"])
+    await session.memory.remember("Sam lives in Bergen", people=["Sam"])
     model = ScriptedModel([_call("memory_search", query="where does Sam live"), "In Bergen."])
     receipt = await _chat(model, session, memory).turn("Where does Sam live?")
     assert (receipt.reply, receipt.tools) == ("In Bergen.", [{"name": "memory_search", "error": False}])
@@ -515,7 +517,7 @@ async def test_calls_run_side_by_side_and_one_that_fails_stops_no_other(
     answers = {message.tool_call_id: json.loads(message.content) for message in model.prompts[1][-4:]}
     assert [answers[each].get("outcome") for each in "abcd"] == ["added", None, "added", None]
     assert "is not an id" in answers["b"]["error"]
-    assert {hit.observation.title for hit in await session.search()} >= {"one", "two"}
+    assert {hit.observation.title for hit in await session.memory.search()} >= {"one", "two"}
 
 
 async def test_a_model_that_never_stops_calling_is_stopped(session: SessionHandle, memory: MemorySystem) -> None:

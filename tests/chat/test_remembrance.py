@@ -55,7 +55,7 @@ async def told_in_one_asked_in_another(
     other = await memory.create_session(STORES, "chat")
     await talking(other, ScriptedModel(["Noted."]), clock).turn("The boiler was repaired by the Meyer company.")
     clock.move(days=9)
-    second = await memory.create_session(STORES, "chat", clearance=clearance)
+    second = await memory.cleared_for(clearance).create_session(STORES, "chat")
     model = ScriptedModel(["Castor and Pollux."])
     receipt = await talking(second, model, clock).turn("What are the names of the alpacas of my sister?")
     return model, receipt
@@ -91,7 +91,7 @@ async def test_the_block_stands_at_the_head_of_the_question(memory: MemorySystem
 async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     receipt = await talking(session, ScriptedModel(["Green, then."]), clock).turn("I like green tea best.")
-    [row] = await session.get([str(receipt.remembered)])
+    [row] = await session.memory.get([str(receipt.remembered)])
     assert (row.type, row.user_text, row.assistant_text) == ("exchange", "I like green tea best.", "Green, then.")
     assert (row.session_id, row.visibility, row.sensitivity) == (session.id, "private", "public")
 
@@ -131,7 +131,7 @@ async def test_a_turn_that_is_taken_back_is_forgotten(memory: MemorySystem, cloc
     await chat.turn("My locker has the number 4711 on it.")
     await chat.turn("My bicycle is a red Gazelle from 1982.")
     await chat.take_back()
-    kept = (await session.list_observations()).rows
+    kept = (await session.memory.list_observations()).rows
     assert [row.user_text for row in kept] == ["My locker has the number 4711 on it."]
 
 
@@ -150,7 +150,7 @@ async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySyst
 async def test_a_session_begins_with_the_titles_of_what_lasts_where_that_is_wanted(
     memory: MemorySystem, clock: Clock
 ) -> None:
-    memories = memory.memories("chat")
+    memories = memory.memory("chat")
     for number in range(4):
         await memories.remember(f"We chose port {8000 + number}", narrative="and a long story why", type="decision")
     await memories.remember("The sky was grey", type="event")
@@ -166,7 +166,7 @@ async def test_a_session_begins_with_the_titles_of_what_lasts_where_that_is_want
     await memories.forget(listed[0])
     receipt = await chat.turn("Which port did we choose?")
     assert "listed" not in receipt.memory
-    assert {row.title for row in await session.get(receipt.memory["injected"], count_use=False)} >= {
+    assert {row.title for row in await session.memory.get(receipt.memory["injected"], count_use=False)} >= {
         "We chose port 8001",
         "We chose port 8002",
     }
@@ -177,7 +177,7 @@ async def test_recalling_counts_as_a_use_and_looking_does_not(memory: MemorySyst
     _, receipt = await told_in_one_asked_in_another(memory, clock)
     session = await memory.create_session(STORES, "chat")
     for _ in range(2):
-        [row] = await session.get(receipt.memory["injected"], count_use=False)
+        [row] = await session.memory.get(receipt.memory["injected"], count_use=False)
         assert row.use_count == 1
 
 
@@ -216,7 +216,7 @@ async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_al
     memory: MemorySystem, clock: Clock
 ) -> None:
     earlier = await memory.create_session(STORES, "chat")
-    task = await earlier.add_task(
+    task = await earlier.memory.add_task(
         "Renew the passport", due="2026-04-01", priority="high", project="travel", note="2 photos"
     )
     session = await memory.create_session(STORES, "chat")
@@ -228,7 +228,7 @@ async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_al
     for question in ("Which of them migrate to Africa?", "And how far do they fly?"):
         await chat.turn(question)
     assert "Renew the passport" not in sent(model)
-    await session.update_task(task.id, status="completed")
+    await session.memory.update_task(task.id, status="completed")
     third = await memory.create_session(STORES, "chat")
     await talking(third, model, clock).turn("Which birds sing at dusk?")
     assert "Renew the passport" not in sent(model)

@@ -44,8 +44,8 @@ async def session(memory_home: Path) -> AsyncIterator[SessionHandle]:
     settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
     async with MemorySystem(memory_home, settings=settings) as memory:
         for row in ROWS:
-            await memory.memories("chat").remember(row)
-        await memory.memories("chat").remember("The boiler cost a fortune", sensitivity="private")
+            await memory.memory("chat").remember(row)
+        await memory.memory("chat").remember("The boiler cost a fortune", sensitivity="private")
         yield await memory.create_session(("basic_session", "observations"), "chat")
 
 
@@ -56,7 +56,7 @@ async def turn(
     chat = Chat(model=ScriptedModel(["Yes."]), session=session, rules=rules, ledger=Ledger(home), reranker=reranker)
     told: list[Event] = []
     receipt = await chat.turn("What about the boiler?", told.append)
-    titles = {row.id: row.title for row in await session.get(receipt.memory["injected"], count_use=False)}
+    titles = {row.id: row.title for row in await session.memory.get(receipt.memory["injected"], count_use=False)}
     return receipt, ([titles[each] for each in receipt.memory["injected"]], told)
 
 

@@ -18,7 +18,7 @@ CURIOUS = '''
 def tools(context):
     async def look(session_id: str) -> dict:
         """Look at everything."""
-        rows = await context.memory.search("tea", ask=("public", "private", "secret"))
+        rows = await context.memory.memory().search("tea", ask=("public", "private", "secret"))
         sessions = [record.id for record in await context.memory.list_sessions()]
         try:
             await context.memory.load_session(session_id, any_agent=True)
@@ -43,12 +43,12 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
 async def test_tools_of_strangers_see_what_the_caller_sees(runtime: Runtime, clearance: Clearance) -> None:
     memory = runtime.memory
     owners = await memory.create_session(STORES, "chat")
-    await owners.remember("private thoughts about tea")
-    guests = await memory.create_session(STORES, "chat", clearance=clearance)
+    await owners.memory.remember("private thoughts about tea")
+    guests = await memory.cleared_for(clearance).create_session(STORES, "chat")
     told = await _look(runtime, guests.id, owners.id)
     assert json.loads(told) == {"rows": [], "sessions": [guests.id], "error": f"no session has the id {owners.id}"}
     with pytest.raises(SessionNotFound):
-        await memory.load_session(owners.id, "chat", clearance=clearance)
+        await memory.cleared_for(clearance).load_session(owners.id, "chat")
     seen = await _look(runtime, owners.id, guests.id)
     assert "private thoughts about tea" in seen
     assert owners.id in seen
@@ -74,7 +74,7 @@ async def test_a_cleared_memory_hides_sessions_from_every_way_to_them(memory_hom
         with pytest.raises(SessionNotFound):
             await seen.rename_session(owners.id, "Coffee")
         own = await seen.create_session(STORES, "chat", title="Mine")
-        assert own.clearance == "familiar"
+        assert own.caller.clearance == "familiar"
         assert [record.id for record in await seen.list_sessions()] == [own.id]
         assert len(await memory.search_sessions("tea")) == 1
         assert memory.cleared_for("full") is memory

@@ -106,7 +106,7 @@ async def new(runtime: Runtime) -> SessionHandle:
 
 
 async def exchanges(runtime: Runtime) -> list[tuple[str, str]]:
-    rows = await runtime.memory.memories("chat").every(types=["exchange"])
+    rows = await runtime.memory.memory("chat").every(types=["exchange"])
     return [(row.user_text, row.assistant_text) for row in rows]
 
 
@@ -115,7 +115,7 @@ async def asked_in_the_next_session(runtime: Runtime) -> Observation:
     async with runtime:
         session = await new(runtime)
         receipt = await runtime.chat(session).turn(ASKED)
-        [row] = await session.get(receipt.memory["injected"], count_use=False)
+        [row] = await session.memory.get(receipt.memory["injected"], count_use=False)
     return row
 
 
@@ -185,7 +185,7 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
             await chat.turn(SAID)
         assert await exchanges(runtime) == [(SAID, "")]
         receipt = await chat.turn(SAID)
-        [row] = await runtime.memory.memories("chat").every(types=["exchange"])
+        [row] = await runtime.memory.memory("chat").every(types=["exchange"])
         assert (row.id, row.user_text, row.assistant_text) == (receipt.remembered, SAID, "How nice.")
         assert await chat.take_back()  # the words stay, for the turn that failed is still in the transcript
         assert await exchanges(runtime) == [(SAID, "")]
@@ -207,7 +207,7 @@ async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable
     async with runtime_of("How nice.") as runtime:
         first = await runtime.chat(await new(runtime)).turn(SAID)
         again = await runtime.chat(await new(runtime)).turn(SAID)
-        [row] = await runtime.memory.memories("chat").every(types=["exchange"])
+        [row] = await runtime.memory.memory("chat").every(types=["exchange"])
         assert first.remembered == again.remembered == row.id
         assert row.mention_count == 1
 
@@ -216,7 +216,7 @@ async def test_words_that_are_forgotten_while_they_are_answered_stay_forgotten(
     runtime_of: Callable[..., Runtime],
 ) -> None:
     async def forgetting() -> AsyncIterator[Delta]:
-        memory = runtime.memory.memories("chat")
+        memory = runtime.memory.memory("chat")
         await memory.purge(*[row.id for row in await memory.every(types=["exchange"])])
         yield TextDelta("Gone.")
 
@@ -249,7 +249,7 @@ async def test_a_message_is_neither_recalled_for_itself_nor_found_by_its_own_too
         assert receipt.memory["considered"] == []
         assert isinstance(runtime.model, ScriptedModel)
         assert '"hits":[]' in runtime.model.prompts[-1][-1].content
-        assert await runtime.memory.memories("chat").search("heron")
+        assert await runtime.memory.memory("chat").search("heron")
 
 
 class Judge(Embedder):
@@ -280,11 +280,11 @@ async def test_a_message_is_judged_once_and_a_question_is_kept_for_its_reply_alo
         for text in (SAID, ASKED):
             with pytest.raises(ProviderFailed):
                 await chat.turn(text)
-            kept = [row.user_text for row in await session.every(types=["exchange"])]
+            kept = [row.user_text for row in await session.memory.every(types=["exchange"])]
             assert kept == [SAID]
             await chat.turn(text)
         assert judge.judged == [SAID, ASKED]
-        assert {row.user_text: row.assistant_text for row in await session.every(types=["exchange"])} == {
+        assert {row.user_text: row.assistant_text for row in await session.memory.every(types=["exchange"])} == {
             SAID: "How nice.",
             ASKED: "A heron.",
         }

@@ -78,7 +78,9 @@ async def test_it_is_the_memory_of_the_command_line_in_that_folder(tmp_path: Pat
     async with open_memory(tmp_path) as memory:
         await memory.remember("The heating is serviced in May")
     async with MemorySystem(tmp_path / "identities" / Config().identity / "memory") as system:
-        assert [hit.observation.title for hit in await system.search("heating")] == ["The heating is serviced in May"]
+        assert [hit.observation.title for hit in await system.memory().search("heating")] == [
+            "The heating is serviced in May"
+        ]
 
 
 async def test_a_configuration_in_the_folder_counts(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ async def talking(model: ScriptedModel | None = None) -> AsyncIterator[tuple[Run
 
 async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
     await runtime.hooks.bus.drain()
-    page = await runtime.memory.list_observations(order="created", ascending=True, limit=100, **wanted)
+    page = await runtime.memory.memory().list_observations(order="created", ascending=True, limit=100, **wanted)
     return [row for row in page.rows if row.type != "exchange"]
 
 
@@ -188,7 +188,7 @@ async def test_taking_back_an_exchange_takes_back_its_facts(configure: Configure
 async def test_what_a_guest_says_stays_as_strict_as_their_session(configure: Configure) -> None:
     configure()
     async with talking() as (runtime, _):
-        guest = await runtime.memory.create_session(["basic_session", "observations"], "chat", clearance="familiar")
+        guest = await runtime.memory.cleared_for("familiar").create_session(["basic_session", "observations"], "chat")
         await runtime.chat(guest).turn(MOVED)
         [row] = await facts(runtime, visibilities=["social"])
         assert (row.visibility, row.sensitivity, row.derived_from != ()) == ("social", "public", True)
@@ -262,7 +262,7 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
         await runtime.hooks.bus.drain()
-        [summary] = await session.session_summaries()
+        [summary] = await session.memory.session_summaries()
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
         assert (await chat.bill()).by_purpose["summarize"].calls == 1
@@ -275,6 +275,6 @@ async def test_everything_that_is_kept_can_be_read_again(configure: Configure) -
             await runtime.chat(session).turn(f"The house number {n} in the street has a door of colour {n * 7}")
         await runtime.hooks.bus.drain()
     async with Runtime(Options(), model=ScriptedModel([REPLY])) as runtime:
-        page = await runtime.memory.list_observations(limit=100, ask=SENSITIVITIES)
+        page = await runtime.memory.memory().list_observations(limit=100, ask=SENSITIVITIES)
         assert {row.visibility for row in page.rows} == {"private"}
-        assert await runtime.memory.reindex() == len(page.rows)
+        assert await runtime.memory.memory().reindex() == len(page.rows)

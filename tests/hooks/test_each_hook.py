@@ -61,7 +61,7 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
     model, receipts = Talker(call), []
     async with Runtime(model=model, tools=(FunctionTool(look_up),), clock=clock) as runtime:
         for number in range(3):
-            await runtime.memory.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
         for first in (QUESTIONS, [f"The house number {n} has a door of colour {n * 7}" for n in range(turns)]):
             session, chat = await _talking(runtime)
             for text in first:
@@ -71,11 +71,11 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
             await runtime.leave(session)
             await runtime.hooks.bus.drain()
             clock.move(days=9)
-        rows = (await runtime.memory.list_observations(limit=200, statuses=STATUSES, ask=SENSITIVITIES)).rows
+        rows = (await runtime.memory.memory().list_observations(limit=200, statuses=STATUSES, ask=SENSITIVITIES)).rows
         return {
             "rows": rows,
             "capabilities": set(runtime.hooks.capabilities),
-            "facts": await runtime.memory.query_facts(predicate="boundary_at", limit=100),
+            "facts": await runtime.memory.memory().query_facts(predicate="boundary_at", limit=100),
             "purposes": set((await runtime.ledger.total()).by_purpose),
             "failures": Failures(runtime.memory.home).read(),
             "receipts": receipts,
@@ -170,10 +170,10 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
         await runtime.hooks.bus.drain()
         kept = [receipt.remembered for receipt in receipts if receipt.remembered]
         assert len(kept) >= 2
-        assert len(await session.get(kept)) == len(kept)
+        assert len(await session.memory.get(kept)) == len(kept)
         assert [entry.content for entry in await session.transcript_read_all() if entry.role == "user"] == QUESTIONS
-        assert len(await session.session_summaries(session_id=session.id)) == 1
-        found = await session.search("which vinegar for herring", types=["exchange"])
+        assert len(await session.memory.session_summaries(session_id=session.id)) == 1
+        found = await session.memory.search("which vinegar for herring", types=["exchange"])
         assert found[0].observation.user_text == QUESTIONS[1]
         assert Failures(runtime.memory.home).read() == []
 
@@ -206,16 +206,16 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
     configure()
     model = ScriptedModel(["Two of them."])
     async with Runtime(model=model) as runtime:
-        kept = await runtime.memory.memories("chat").remember("Ellen keeps two alpacas called Castor and Pollux")
+        kept = await runtime.memory.memory("chat").remember("Ellen keeps two alpacas called Castor and Pollux")
         session, chat = await _talking(runtime)
         await chat.turn("Which alpacas does Ellen keep?")
         assert "Castor" in "".join(message.content for message in model.prompts[-1])
         if how == "update":
-            await session.update(kept.id, title="Ellen keeps no alpacas any more")
+            await session.memory.update(kept.id, title="Ellen keeps no alpacas any more")
         elif how == "hide":
-            await session.update(kept.id, sensitivity="secret")
+            await session.memory.update(kept.id, sensitivity="secret")
         else:
-            await getattr(session, how)(kept.id)
+            await getattr(session.memory, how)(kept.id)
         await chat.turn("And is the harbour deep?")
         assert "Castor" not in "".join(message.content for message in model.prompts[-1])
 
@@ -249,7 +249,7 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         session, _ = await _talking(runtime)
         for number in range(30):
-            await runtime.memory.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
     words = ["granite", "timber", "copper"]
     pipe = asyncio.subprocess.PIPE
     sitting = [
@@ -267,7 +267,7 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
     assert [each.returncode for each in sitting] == [0] * 3
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         again = await runtime.memory.load_session(session.id, "chat")
-        assert len(await again.session_summaries(session_id=session.id)) == 1
-        rows = (await again.list_observations(types=["exchange"], limit=50)).rows
+        assert len(await again.memory.session_summaries(session_id=session.id)) == 1
+        rows = (await again.memory.list_observations(types=["exchange"], limit=50)).rows
         assert sorted(row.user_text.split()[5] for row in rows) == sorted(words)
         assert Failures(runtime.memory.home).read() == []

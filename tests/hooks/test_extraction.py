@@ -33,14 +33,16 @@ SAID = "I moved to Porto last week, and my locker has the number 4711."
 async def kept_exchange(session: SessionHandle, said: str = SAID, **fields: Any) -> tuple[TurnText, str]:
     """An exchange as a turn leaves it behind, and the id of what keeps it."""
     at = utc_now()
-    kept = await session.remember(
+    kept = await session.memory.remember(
         type="exchange", source="chat", user_text=said, assistant_text=REPLY, created_at=at, **fields
     )
     return TurnText(at, said, REPLY), kept.id
 
 
 async def facts_in(session: SessionHandle, **wanted: Any) -> list[Observation]:
-    page = await session.list_observations(limit=100, ask=SENSITIVITIES, order="created", ascending=True, **wanted)
+    page = await session.memory.list_observations(
+        limit=100, ask=SENSITIVITIES, order="created", ascending=True, **wanted
+    )
     return [row for row in page.rows if row.type != "exchange" and row.category != "profile"]
 
 
@@ -67,7 +69,7 @@ async def test_facts_are_remembered_as_derived_from_the_exchange(
         assert row.derived_from == (exchange_id,)
         assert (row.source, row.agent_id, row.session_id) == ("extraction", "chat", session.id)
         assert (row.visibility, row.sensitivity, row.status) == ("private", "public", "active")
-    [line] = await session.profile()
+    [line] = await session.memory.profile()
     assert (line.key, line.value, line.by, line.sources) == ("home", "Porto", "model", (exchange_id,))
 
 
@@ -75,7 +77,7 @@ async def test_facts_are_remembered_as_derived_from_the_exchange(
 async def test_no_reply_breaks_anything_or_loosens_anything(
     name: str, openai_url: str, memory: MemorySystem, memory_home: Path
 ) -> None:
-    session = await memory.create_session(["basic_session", "observations"], "chat", clearance="inner")
+    session = await memory.cleared_for("inner").create_session(["basic_session", "observations"], "chat")
     said, exchange_id = await kept_exchange(session, min_clearance="inner")
     async with model_at(openai_url, f"extracts-{name}") as model:
         await learn_from(said, session, calls_of(model, memory_home, session), settings_of())
@@ -84,12 +86,12 @@ async def test_no_reply_breaks_anything_or_loosens_anything(
         assert (row.visibility, row.min_clearance, row.namespace) == ("shared", "inner", "")
         assert row.agent_id == "chat"
         assert row.derived_from == (exchange_id,)
-    outsider = memory.memories("chat").within(clearance="familiar")
+    outsider = memory.memory("chat").within(clearance="familiar")
     assert (await outsider.list_observations(ask=SENSITIVITIES)).rows == ()
     everything = memory_home.joinpath("observations.jsonl").read_text(encoding="utf-8")
     assert SECRET not in everything
     assert "gnore all previous" not in everything
-    assert (await session.stats(ask=SENSITIVITIES)).by_type["exchange"] == 1
+    assert (await session.memory.stats(ask=SENSITIVITIES)).by_type["exchange"] == 1
 
 
 @pytest.mark.parametrize(("mode", "known"), [("schema", "openai/gpt-4o-mini"), ("object", "openai/extracts-valid")])
@@ -209,8 +211,8 @@ async def test_what_chatting_costs_does_not_count_for_the_own_budget(session: Se
 
 
 async def test_what_the_prompt_held_of_memory_is_not_taken_for_new(session: SessionHandle) -> None:
-    row_id = (await session.remember("Sam's locker has the number 4711")).id
-    [row] = await session.get([row_id])
+    row_id = (await session.memory.remember("Sam's locker has the number 4711")).id
+    [row] = await session.memory.get([row_id])
     reply = FactList(tuple(ExtractedFact(f"Sam's locker has the number {n}") for n in (4711, 4712)))
     kept = reply.without_recalled("it is 4712 now", [row])
     assert [fact.content for fact in kept.facts] == ["Sam's locker has the number 4712"]
@@ -228,7 +230,7 @@ async def test_an_exchange_that_was_taken_back_leaves_nothing_behind(
     ):
         learning = asyncio.create_task(learn_from(said, session, calls_of(model, memory_home, session), settings_of()))
         await http.get(f"{openai_url}/asked")
-        await session.purge(exchange_id)
+        await session.memory.purge(exchange_id)
         await http.get(f"{openai_url}/release")
         _, learned = await learning
     assert learned == ()
@@ -241,5 +243,5 @@ async def test_taking_an_exchange_back_takes_its_facts_back(
     said, exchange_id = await kept_exchange(session)
     async with model_at(openai_url, "extracts-valid") as model:
         await learn_from(said, session, calls_of(model, memory_home, session), settings_of())
-    await session.purge(exchange_id)
+    await session.memory.purge(exchange_id)
     assert await facts_in(session) == []

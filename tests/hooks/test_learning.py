@@ -47,13 +47,15 @@ async def learn(
 ) -> list[FactOutcome]:
     whole = [fact if isinstance(fact, ExtractedFact) else ExtractedFact(fact, "Sam") for fact in facts]
     origin = Origin("chat", guard)
-    steps = await plan(whole, session, calls_of(model, home, session, **settings), origin, settings_of(**settings))
-    return await apply(steps, session, origin)
+    steps = await plan(
+        whole, session.memory, calls_of(model, home, session, **settings), origin, settings_of(**settings)
+    )
+    return await apply(steps, session.memory, origin)
 
 
 async def statuses(session: SessionHandle) -> dict[str, str]:
     statuses: list[Status] = ["active", "superseded", "deleted", "archived"]
-    page = await session.list_observations(limit=100, statuses=statuses, ask=("public", "private", "secret"))
+    page = await session.memory.list_observations(limit=100, statuses=statuses, ask=("public", "private", "secret"))
     return {row.title: row.status for row in page.rows}
 
 
@@ -65,11 +67,11 @@ async def test_a_newer_state_takes_the_place_of_the_older_one_and_history_shows_
         learned: list[FactOutcome] = []
         for content in ("Sam lives in Lisbon", "Sam lives in Porto"):
             steps = await plan(
-                [ExtractedFact(content, "Sam")], session, calls_of(model, memory_home), origin, settings_of()
+                [ExtractedFact(content, "Sam")], session.memory, calls_of(model, memory_home), origin, settings_of()
             )
-            learned = await apply(steps, session, origin)
+            learned = await apply(steps, session.memory, origin)
     assert await statuses(session) == {"Sam lives in Lisbon": "superseded", "Sam lives in Porto": "active"}
-    line = await session.history(learned[0].id)
+    line = await session.memory.history(learned[0].id)
     assert [version.observation.title for version in line] == ["Sam lives in Lisbon", "Sam lives in Porto"]
     assert learned[0].changed == line[0].observation.id
 
@@ -78,28 +80,28 @@ async def test_a_newer_state_takes_the_place_of_the_older_one_and_history_shows_
 async def test_a_fact_in_the_words_of_the_bot_takes_no_others_place(
     session: SessionHandle, memory_home: Path, action: str
 ) -> None:
-    old = (await session.remember("Sam lives in Lisbon", subject="Sam")).id
+    old = (await session.memory.remember("Sam lives in Lisbon", subject="Sam")).id
     origin = Origin("chat", OWN, own="What does that page say of me?", reply="It says that Sam lives in Porto now.")
     calls = calls_of(decides((0, action, 0)), memory_home)
-    steps = await plan([ExtractedFact("Sam lives in Porto", "Sam")], session, calls, origin, settings_of())
-    [outcome] = await apply(steps, session, origin)
+    steps = await plan([ExtractedFact("Sam lives in Porto", "Sam")], session.memory, calls, origin, settings_of())
+    [outcome] = await apply(steps, session.memory, origin)
     assert (outcome.outcome, outcome.changed) == ("added", "")
-    [row] = await session.get([old])
+    [row] = await session.memory.get([old])
     assert row.status == "active"
 
 
 async def test_what_is_denied_is_forgotten_and_can_be_restored(session: SessionHandle, memory_home: Path) -> None:
-    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    old = (await session.memory.remember("Sam has a dog", subject="Sam")).id
     model = decides((0, "DELETE", 0))
     [learned] = await learn(session, model, memory_home, "Sam no longer has a dog")
     assert (learned.outcome, learned.changed) == ("added", old)
     assert await statuses(session) == {"Sam has a dog": "deleted", "Sam no longer has a dog": "active"}
-    await session.restore(old)
+    await session.memory.restore(old)
     assert (await statuses(session))["Sam has a dog"] == "active"
 
 
 async def test_what_is_known_in_other_words_is_not_added(session: SessionHandle, memory_home: Path) -> None:
-    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    old = (await session.memory.remember("Sam has a dog", subject="Sam")).id
     [learned] = await learn(session, decides((0, "NONE", 0)), memory_home, "A dog is what Sam has")
     assert (learned.outcome, learned.id, learned.changed) == ("known", old, "")
     assert await statuses(session) == {"Sam has a dog": "active"}
@@ -117,7 +119,7 @@ async def test_what_is_known_in_other_words_is_not_added(session: SessionHandle,
 async def test_a_denial_is_no_repetition_whatever_a_model_says(
     session: SessionHandle, memory_home: Path, known: str, fact: str
 ) -> None:
-    await session.remember(known, subject="Sam")
+    await session.memory.remember(known, subject="Sam")
     [learned] = await learn(session, decides((0, "NONE", 0)), memory_home, fact)
     assert learned.outcome == "added"
     assert (await statuses(session))[fact] == "active"
@@ -126,16 +128,16 @@ async def test_a_denial_is_no_repetition_whatever_a_model_says(
 async def test_what_is_known_in_the_same_words_asks_no_model_and_counts_as_a_mention(
     session: SessionHandle, memory_home: Path
 ) -> None:
-    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    old = (await session.memory.remember("Sam has a dog", subject="Sam")).id
     model = ScriptedModel(["never asked"])
     [learned] = await learn(session, model, memory_home, "sam  HAS a dog")
     assert (learned.outcome, learned.id, model.prompts) == ("exact_dup", old, [])
-    [row] = await session.get([old])
+    [row] = await session.memory.get([old])
     assert row.mention_count == 1
 
 
 async def test_numbers_are_shown_and_never_ids(session: SessionHandle, memory_home: Path) -> None:
-    ids = [(await session.remember(f"Sam has dog number {n}", subject="Sam")).id for n in range(9)]
+    ids = [(await session.memory.remember(f"Sam has dog number {n}", subject="Sam")).id for n in range(9)]
     model = decides()
     await learn(session, model, memory_home, "Sam has a dog named Rex", "Sam walks the dog")
     [prompt] = model.prompts
@@ -146,7 +148,7 @@ async def test_numbers_are_shown_and_never_ids(session: SessionHandle, memory_ho
 
 
 async def test_without_anything_alike_no_model_is_asked(session: SessionHandle, memory_home: Path) -> None:
-    await session.remember("The heating is serviced in May")
+    await session.memory.remember("The heating is serviced in May")
     model = ScriptedModel(["never asked"])
     await learn(session, model, memory_home, "Sam has a dog")
     assert model.prompts == []
@@ -166,7 +168,7 @@ async def test_without_anything_alike_no_model_is_asked(session: SessionHandle, 
     ],
 )
 async def test_an_answer_that_makes_no_sense_adds(reply: str, session: SessionHandle, memory_home: Path) -> None:
-    await session.remember("Sam has a dog", subject="Sam")
+    await session.memory.remember("Sam has a dog", subject="Sam")
     [learned] = await learn(session, ScriptedModel([reply]), memory_home, "Sam has a dog named Rex")
     assert learned.outcome == "added"
     assert set((await statuses(session)).values()) == {"active"}
@@ -177,15 +179,17 @@ async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_no
 ) -> None:
     session = await memory.create_session(["observations"], "chat")
     other_agent = await memory.create_session(["observations"], "other")
-    mine = (await session.remember("Sam has a dog", subject="Sam")).id
-    await session.remember("Sam has a dog, publicly", visibility="shared")
-    await session.remember("Sam has a secret dog", sensitivity="private")
-    await session.remember(type="exchange", user_text="Sam has a dog", assistant_text="really?")
-    await session.add_task("Walk the dog of Sam")
-    await session.summarize_session("Sam has a dog")
-    await other_agent.remember("Sam has a dog, the other one says")
-    await session.within(namespace="elsewhere").remember("Sam has a dog elsewhere")
-    found = await candidates_for([ExtractedFact("Sam has a dog")], session, agent_id="chat", visibility="private")
+    mine = (await session.memory.remember("Sam has a dog", subject="Sam")).id
+    await session.memory.remember("Sam has a dog, publicly", visibility="shared")
+    await session.memory.remember("Sam has a secret dog", sensitivity="private")
+    await session.memory.remember(type="exchange", user_text="Sam has a dog", assistant_text="really?")
+    await session.memory.add_task("Walk the dog of Sam")
+    await session.memory.summarize_session("Sam has a dog")
+    await other_agent.memory.remember("Sam has a dog, the other one says")
+    await session.memory.within(namespace="elsewhere").remember("Sam has a dog elsewhere")
+    found = await candidates_for(
+        [ExtractedFact("Sam has a dog")], session.memory, agent_id="chat", visibility="private"
+    )
     assert [row.id for row in found.rows] == [mine]
 
 
@@ -193,8 +197,8 @@ async def test_what_an_inner_caller_says_never_touches_what_only_the_owner_sees(
     memory: MemorySystem, memory_home: Path
 ) -> None:
     owner = await memory.create_session(["observations"], "chat")
-    await owner.remember("Sam has a dog", subject="Sam")
-    guest = await memory.create_session(["observations"], "chat", clearance="inner")
+    await owner.memory.remember("Sam has a dog", subject="Sam")
+    guest = await memory.cleared_for("inner").create_session(["observations"], "chat")
     model = decides((0, "DELETE", 0))
     await learn(guest, model, memory_home, "Sam no longer has a dog", guard=Guard("shared", "public", "public", ""))
     assert model.prompts == []
@@ -202,18 +206,18 @@ async def test_what_an_inner_caller_says_never_touches_what_only_the_owner_sees(
 
 
 async def test_an_update_is_as_strict_as_what_it_updates(session: SessionHandle, memory_home: Path) -> None:
-    await session.remember("Sam has a dog", subject="Sam", min_clearance="full")
+    await session.memory.remember("Sam has a dog", subject="Sam", min_clearance="full")
     [learned] = await learn(session, decides((0, "UPDATE", 0)), memory_home, "Sam has a dog named Rex")
-    [row] = await session.get([learned.id])
+    [row] = await session.memory.get([learned.id])
     assert (row.min_clearance, row.visibility, row.sensitivity) == ("full", "private", "public")
 
 
 async def test_what_changed_after_the_model_was_asked_is_left_alone(session: SessionHandle, memory_home: Path) -> None:
-    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    old = (await session.memory.remember("Sam has a dog", subject="Sam")).id
     origin, calls = Origin("chat", OWN), calls_of(decides((0, "DELETE", 0)), memory_home)
-    steps = await plan([ExtractedFact("Sam no longer has a dog", "Sam")], session, calls, origin, settings_of())
-    await session.update(old, title="Sam has two dogs")
-    [learned] = await apply(steps, session, origin)
+    steps = await plan([ExtractedFact("Sam no longer has a dog", "Sam")], session.memory, calls, origin, settings_of())
+    await session.memory.update(old, title="Sam has two dogs")
+    [learned] = await apply(steps, session.memory, origin)
     assert (learned.outcome, learned.changed) == ("added", "")
     assert await statuses(session) == {"Sam has two dogs": "active", "Sam no longer has a dog": "active"}
 
@@ -279,7 +283,7 @@ async def test_facts_are_embedded_as_many_at_once_as_the_embedder_takes(memory_h
         origin = Origin("chat", OWN)
         calls = calls_of(ScriptedModel([""]), memory_home, reconcile=False)
         facts = [ExtractedFact(f"Sam likes tea number {n}", f"Sam {n}") for n in range(5)]
-        await plan(facts, session, calls, origin, settings_of(reconcile=False))
+        await plan(facts, session.memory, calls, origin, settings_of(reconcile=False))
         assert [len(call) for call in embedder.calls] == [3, 2]
 
 
@@ -294,9 +298,9 @@ async def test_an_honest_model_keeps_only_the_newest_of_many_corrections(
 
 async def remember_embedded(session: SessionHandle, title: str, **fields: Any) -> Observation:
     """Remember it, and wait for its vector."""
-    kept = (await session.remember(title, **fields)).id
+    kept = (await session.memory.remember(title, **fields)).id
     for _ in range(200):
-        [found] = await session.like([(title, Filter())], limit=50)
+        [found] = await session.memory.like([(title, Filter())], limit=50)
         if kept in {hit.observation.id for hit in found}:
             return next(hit.observation for hit in found if hit.observation.id == kept)
     raise AssertionError(title)
@@ -310,10 +314,10 @@ async def test_memories_are_not_compared_by_a_provider_that_is_not_to_be_sent_th
     model.disclosure = Disclosure("box", memory=False)
     calls = calls_of(model, memory_home, session)
     steps = await plan(
-        [ExtractedFact("Sam lives in Lisbon.", "Sam")], session, calls, Origin("chat", OWN), settings_of()
+        [ExtractedFact("Sam lives in Lisbon.", "Sam")], session.memory, calls, Origin("chat", OWN), settings_of()
     )
     assert ([step.action for step in steps], model.prompts) == (["add"], [])
-    [old] = (await session.list_observations()).rows
+    [old] = (await session.memory.list_observations()).rows
     await calls.note("extraction")
     [receipt] = [each for each in await session.records() if each.get("withheld")]
     assert receipt["withheld"] == {"provider": "box", "rule": "memory = false", "rows": [old.id]}

@@ -30,17 +30,19 @@ async def test_the_embedded_model_does_no_harm(session: SessionHandle, memory_ho
         calls = calls_of(model, memory_home, session, max_output_tokens=120, timeout_s=PATIENCE_S)
         for text, reply in EXCHANGES:
             at = utc_now()
-            await session.remember(type="exchange", user_text=text, assistant_text=reply, created_at=at)
+            await session.memory.remember(type="exchange", user_text=text, assistant_text=reply, created_at=at)
             await learn_from(TurnText(at, text, reply), session, calls, settings_of())
         entries = [TranscriptEntry("user", text, utc_now()) for text, _ in EXCHANGES]
         summary, _ = await summarize_by_model(entries, calls, SessionSummary("by rule"))
     assert len(calls.made) >= 4
     assert summary.request
-    page = await session.list_observations(limit=100, ask=SENSITIVITIES, statuses=["active", "superseded", "deleted"])
+    page = await session.memory.list_observations(
+        limit=100, ask=SENSITIVITIES, statuses=["active", "superseded", "deleted"]
+    )
     exchanges = {row.id for row in page.rows if row.type == "exchange"}
     assert {row.status for row in page.rows if row.type == "exchange"} == {"active"}
     for row in page.rows:
         assert (row.visibility, row.sensitivity, row.agent_id) == ("private", "public", "chat")
         assert row.type == "exchange" or (set(row.derived_from) <= exchanges and len(row.title) <= LONGEST_FACT)
     async with MemorySystem(memory_home) as again:
-        assert await again.reindex() >= len(exchanges)
+        assert await again.memory().reindex() >= len(exchanges)

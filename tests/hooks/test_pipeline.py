@@ -57,7 +57,7 @@ class WritesWhereItHears(Hook):
     topics = ("memory.*.update", "memory.*.retrieve", "turn:end")
     async def handle(self, event):
         heard.append(("writes", event.topic.rpartition(".")[2]))
-        rows = self.context.memory.memories("chat")
+        rows = self.context.memory.memory("chat")
         await rows.remember(f"row {len(heard)}", narrative="written by a hook that hears of it")
         await rows.search("row")
 
@@ -170,8 +170,8 @@ async def test_nothing_is_loaded_or_told_before_the_first_turn_nor_written_by_a_
     configure('[hooks."own_hooks:Listener"]\n')
     async with Runtime(model=ScriptedModel(["ok"])) as runtime:
         session = await new(runtime)
-        await session.remember("The bees sleep in the attic")
-        await session.search("bees")
+        await session.memory.remember("The bees sleep in the attic")
+        await session.memory.search("bees")
         assert heard() == []
         await runtime.chat(session).dry_run("What about the bees in the attic?")
         assert {topic for _, topic in heard() if not topic.startswith("memory")} == {"prompt:submit"}
@@ -235,7 +235,7 @@ def test_what_is_wrong_in_the_configuration_is_said_at_once(tables: str, words: 
 async def test_without_inject_nothing_is_recalled_and_without_exchange_nothing_is_kept() -> None:
     configure("[hooks.inject]\nenabled = false\n[hooks.exchange]\nenabled = false\n")
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        await (await new(runtime)).remember("Ingrid lives in Tromsø")
+        await (await new(runtime)).memory.remember("Ingrid lives in Tromsø")
         receipt = await runtime.chat(await new(runtime)).turn("Where does Ingrid live in Norway?")
         assert receipt.memory == {}
         assert receipt.remembered is None
@@ -253,7 +253,7 @@ async def test_without_inject_nothing_is_recalled_and_without_exchange_nothing_i
 async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str, *, is_the_plugins: bool) -> None:
     configure(f'[hooks."own_hooks:Answers"]\n{tables}\n')
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        kept = await (await new(runtime)).remember("Ingrid lives in Tromsø")
+        kept = await (await new(runtime)).memory.remember("Ingrid lives in Tromsø")
         receipt = await runtime.chat(await new(runtime)).turn("Where in Norway does my sister Ingrid live?")
         assert (receipt.memory["injected"] == ["by a plug-in"]) is is_the_plugins
         assert (receipt.memory["injected"] == [kept.id]) is not is_the_plugins
@@ -264,7 +264,7 @@ async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() 
     configure("[hooks.inject]\ntimeout_s = 0.05\n[hooks.temporal]\nenabled = false\n")
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         session = await new(runtime)
-        await session.remember("Ingrid lives in Tromsø")
+        await session.memory.remember("Ingrid lives in Tromsø")
         await runtime.hooks.publish(SessionStart(session=session, at=datetime.now(UTC)))
 
         async def never(*_: object) -> list[Any]:
@@ -291,7 +291,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
         await chat.turn("How often does the uploader try again?")
         await chat.turn("And what is in the missing one?")
         await runtime.leave(session)
-        rows = (await session.list_observations(tags=("tool",))).rows
+        rows = (await session.memory.list_observations(tags=("tool",))).rows
     row = next(row for row in rows if "uploader" in row.title)
     assert row.title == "Tool run: read_file · src/uploader.py"
     assert row.type == "discovery"
@@ -315,22 +315,22 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
         session = await new(runtime)
         await runtime.chat(session).turn("Remember Ingrid, then run the tests")
         await runtime.leave(session)
-        assert (await session.list_observations(tags=("tool",))).rows == ()
-        [checkpoint] = (await session.list_observations(tags=("checkpoint",))).rows
+        assert (await session.memory.list_observations(tags=("tool",))).rows == ()
+        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
         assert checkpoint.title == "Checkpoint: tests pass: run_tests"
 
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
     async with Runtime(model=ScriptedModel([])) as runtime:
         session = await new(runtime)
-        task = await session.add_task("Renew the passport")
-        await session.update(task.id, sensitivity="secret")
+        task = await session.memory.add_task("Renew the passport")
+        await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task_id=task.id, status="completed")
         result = ToolResult(call, '{"title": "Renew the passport"}')
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
         await runtime.hooks.bus.drain()
-        assert (await session.list_observations(tags=("checkpoint",))).rows == ()
-        [checkpoint] = (await session.list_observations(tags=("checkpoint",), ask=SENSITIVITIES)).rows
+        assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
+        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), ask=SENSITIVITIES)).rows
         assert checkpoint.title == "Checkpoint: task done: Renew the passport"
         assert (checkpoint.sensitivity, checkpoint.derived_from) == ("secret", (task.id,))
 
@@ -343,8 +343,8 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
         session = await new(runtime)
         await runtime.chat(session).turn("Write down what changed at the harbour")
         await runtime.hooks.bus.drain()
-        [checkpoint] = (await session.list_observations(tags=("checkpoint",))).rows
-        [captured] = await session.get(checkpoint.derived_from)
+        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
+        [captured] = await session.memory.get(checkpoint.derived_from)
         assert checkpoint.title == "Checkpoint: file saved: notes.md"
         assert captured.files_modified == ("notes.md",)
 
@@ -364,11 +364,11 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         session = await new(runtime)
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
-        await session.remember("Learn the cello", type="decision")
-        rosin = await session.add_task("Buy rosin")
+        await session.memory.remember("Learn the cello", type="decision")
+        rosin = await session.memory.add_task("Buy rosin")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
-        [summary] = await session.session_summaries(session_id=session.id)
+        [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["outcome"] == FACTS[-1][1]
         assert summary.metadata["decisions"] == ["Learn the cello"]
@@ -378,11 +378,11 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         again = await runtime.memory.load_session(session.id, "chat")
         for text in ("We'll go with the oak cello", "It cost 4,000 crowns", "The bow is extra", "It arrives in June"):
             await runtime.chat(again).turn(text)
-        await again.remember("Take the oak cello", type="decision")
-        await again.update_task(rosin.id, status="completed")
+        await again.memory.remember("Take the oak cello", type="decision")
+        await again.memory.update_task(rosin.id, status="completed")
         await runtime.leave(again)
         await runtime.hooks.bus.drain()
-        [summary] = await again.session_summaries(session_id=session.id)
+        [summary] = await again.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
         assert summary.metadata["open_items"] == []
@@ -400,12 +400,12 @@ async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -
         if how == "taken back":
             await chat.take_back()
         elif how == "purged":
-            await session.purge(said.remembered)
+            await session.memory.purge(said.remembered)
         else:
-            await session.forget(said.remembered)
+            await session.memory.forget(said.remembered)
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
-        [summary] = await session.session_summaries(session_id=session.id)
+        [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert "plugh" not in f"{summary.text()}{summary.metadata}"
 
@@ -419,7 +419,7 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
         for text in (*baking, *network):
             await runtime.chat(session).turn(text)
         await runtime.leave(session)
-        [fact] = await session.query_facts(subject=f"session:{session.id}", predicate="boundary_at")
+        [fact] = await session.memory.query_facts(subject=f"session:{session.id}", predicate="boundary_at")
         moment, _, about = fact.object.partition(" ")
         assert "router" in about
         entries = await session.transcript_read_all()
@@ -440,7 +440,7 @@ async def test_hooks_do_without_each_other() -> None:
         receipt = await runtime.chat(session).turn("hi")
         await runtime.leave(session)
         assert receipt.remembered is not None
-        assert len((await session.list_observations(tags=("tool",))).rows) == 1
+        assert len((await session.memory.list_observations(tags=("tool",))).rows) == 1
     assert Failures(runtime.memory.home).read() == []
 
 
@@ -454,12 +454,12 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
         chat = runtime.chat(session)
         await chat.turn("How often does the uploader try again?")
         await chat.take_back()
-        assert (await session.list_observations()).rows == ()
+        assert (await session.memory.list_observations()).rows == ()
         await chat.turn("How often does the uploader try again?")
         await runtime.hooks.bus.drain()
-        assert len((await session.list_observations()).rows) == 2
+        assert len((await session.memory.list_observations()).rows) == 2
         await chat.take_back()
-        assert (await session.list_observations()).rows == ()
+        assert (await session.memory.list_observations()).rows == ()
 
 
 async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
@@ -468,7 +468,7 @@ async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
         session = await new(runtime)
         receipt = await runtime.chat(session).turn("My rocket starts on the second of May")
         assert receipt.remembered is not None
-        [row] = await session.get([receipt.remembered])
+        [row] = await session.memory.get([receipt.remembered])
         assert "launch code" not in row.text()
         assert "so be it" in row.assistant_text
 

@@ -7,8 +7,7 @@ import pytest
 
 from chatbot.chat import Chat
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode
-from chatbot.memory.forgotten import without_forgotten
+from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
@@ -45,11 +44,11 @@ async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
 
 
 async def purge(session: SessionHandle, observation_id: str) -> None:
-    await session.purge(observation_id)
+    await session.memory.purge(observation_id)
 
 
 async def forget(session: SessionHandle, observation_id: str) -> None:
-    await session.forget(observation_id)
+    await session.memory.forget(observation_id)
 
 
 async def talk(chat: Chat, away: Away) -> str:
@@ -83,7 +82,7 @@ async def test_another_process_that_erases_it_is_obeyed_too() -> None:
         session, chat = await begun(runtime)
         exchange = await talk(chat, _nothing)
     async with Runtime(model=ScriptedModel(["Noted."])) as other:
-        await other.memory.memories().purge(exchange)
+        await other.memory.memory().purge(exchange)
         again = await other.memory.load_session(session.id, "chat")
         assert (await again.kv_get(KEY), await again.kv_get(MODEL_KEY)) == (None, None)
         asked = (await again.transcript_read_all())[-2].at
@@ -103,7 +102,7 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
         assert WORD in session.record.title
         assert WORD in fork.record.title
         assert named.remembered is not None
-        await runtime.memory.memories().purge(named.remembered)
+        await runtime.memory.memory().purge(named.remembered)
         assert [each["memory"]["query"] for each in await session.receipts()] == [[], [STAYS]]
         [asked] = [each["memory"] for each in await fork.receipts()]
         assert (asked["query"], asked["looked_back"]) == (["And what else is there to say of the harbour?"], 1)
@@ -123,7 +122,7 @@ async def test_what_was_said_again_in_another_session_goes_from_there_too() -> N
         other, talk_again = await begun(runtime)
         again = await talk_again.turn(GONE)
         assert turn.remembered == again.remembered
-        await session.purge(turn.remembered or "")
+        await session.memory.purge(turn.remembered or "")
         assert WORD not in f"{await session.receipts()}{await other.receipts()}"
         assert {each.title for each in await runtime.memory.list_sessions()} == {""}
 
@@ -170,16 +169,16 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         session, chat = await begun(runtime)
         exchange = await talk(chat, _nothing)
         await runtime.hooks.bus.drain()
-        assert WORD in str((await session.session_summaries())[0].metadata)
+        assert WORD in str((await session.memory.session_summaries())[0].metadata)
         await away(session, exchange)
         if away is forget:
-            [summary] = await session.session_summaries()
-            await session.purge(summary.id)
-        assert await session.session_summaries() == []
+            [summary] = await session.memory.session_summaries()
+            await session.memory.purge(summary.id)
+        assert await session.memory.session_summaries() == []
         await chat.turn("Is the harbour deep?")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
-        [summary] = await session.session_summaries(ask=SENSITIVITIES)
+        [summary] = await session.memory.session_summaries(ask=SENSITIVITIES)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
 
@@ -194,16 +193,16 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
         asked = await chat.turn("Why does the router drop the network lease?")
         await chat.turn("Where does the router log the network lease?")
         await runtime.hooks.bus.drain()
-        [fact] = await session.query_facts(subject=f"session:{session.id}")
+        [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
         assert "router" in fact.object
         assert asked.remembered is not None
         if how == "purge":
-            assert fact.id in await session.purge(asked.remembered)
+            assert fact.id in await session.memory.purge(asked.remembered)
         else:
-            await session.update(
+            await session.memory.update(
                 asked.remembered, **{"sensitivity": "secret"} if how == "hide" else {"importance": 0.9}
             )
-        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        facts = await session.memory.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
         assert facts == ([fact] if how == "use" else [])
 
 
@@ -229,7 +228,7 @@ async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -
         for text in (*SAID, "hi"):
             receipt = await chat.turn(text)
             if receipt.remembered:
-                await session.archive(receipt.remembered)
+                await session.memory.archive(receipt.remembered)
         said = await session.transcript_read_all()
         assert await without_forgotten(session, said) == said
         assert await without_forgotten(session, said[1:]) == said[2:]  # the answer to a question that is not there
@@ -261,16 +260,16 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
             await runtime.chat(fork).turn("We decided to paint the harbour crane green")
             await runtime.chat(fork).turn("How many geese are there at the harbour?")
             await runtime.hooks.bus.drain()
-            assert WORD in str([each.metadata for each in await fork.session_summaries(session_id=fork.id)])
+            assert WORD in str([each.metadata for each in await fork.memory.session_summaries(session_id=fork.id)])
             await away(session, exchange)
-            for summary in await fork.session_summaries(session_id=fork.id) if away is forget else []:
-                await fork.purge(summary.id)
-            assert (await fork.kv_get(KEY), await fork.session_summaries(session_id=fork.id)) == (None, [])
+            for summary in await fork.memory.session_summaries(session_id=fork.id) if away is forget else []:
+                await fork.memory.purge(summary.id)
+            assert (await fork.kv_get(KEY), await fork.memory.session_summaries(session_id=fork.id)) == (None, [])
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
         assert WORD not in "".join(message.content for message in model.prompts[-1])
         await runtime.chat(fork).turn("Is the harbour deep?")
         await runtime.hooks.bus.drain()
-        [summary] = await fork.session_summaries(session_id=fork.id)
+        [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
         assert WORD not in (await fork.kv_get(KEY) or "")
@@ -287,7 +286,7 @@ async def test_a_fork_whose_source_is_gone_goes_on() -> None:
         for text in ("We decided to paint the harbour crane green", "And the geese?"):
             await runtime.chat(fork).turn(text)
         await runtime.hooks.bus.drain()
-        assert (await fork.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
+        assert (await fork.memory.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
 
 
 async def _nothing(_session: SessionHandle, _id: str) -> None:

@@ -27,7 +27,7 @@ async def ask(runtime: Runtime, request: Retrieve | Update) -> Answer:
 
 
 async def of_clearance(runtime: Runtime, clearance: str) -> SessionHandle:
-    return await runtime.memory.create_session(runtime.store_types, "chat", clearance=clearance)  # type: ignore[arg-type]
+    return await runtime.memory.cleared_for(clearance).create_session(runtime.store_types, "chat")  # type: ignore[arg-type]
 
 
 async def test_what_one_agent_asked_to_keep_another_one_is_told(runtime: Runtime) -> None:
@@ -37,7 +37,7 @@ async def test_what_one_agent_asked_to_keep_another_one_is_told(runtime: Runtime
     assert [each.outcome for each in kept.kept] == ["added", "skipped"]
     found = await ask(runtime, Retrieve(session=other, at=utc_now(), query="Where does Anna live?"))
     assert [hit.observation.title for hit in found.hits] == ["Anna lives in Lisbon"]
-    [row] = await runtime.memory.get([kept.kept[0].id])
+    [row] = await runtime.memory.memory().get([kept.kept[0].id])
     assert row.session_id == one.id
 
 

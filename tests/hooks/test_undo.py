@@ -67,10 +67,10 @@ async def new(runtime: Runtime) -> SessionHandle:
 
 
 async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, model: ScriptedModel) -> None:
-    rows = (await session.list_observations(limit=100, statuses=STATUSES, ask=SENSITIVITIES)).rows
+    rows = (await session.memory.list_observations(limit=100, statuses=STATUSES, ask=SENSITIVITIES)).rows
     assert not [row for row in rows if WORD in json.dumps(row.as_json()).lower()]
-    assert not [fact for fact in await session.query_facts(ask=SENSITIVITIES) if WORD in fact.object]
-    assert not (await session.search(WORD)) or WORD not in str(await session.search(WORD))
+    assert not [fact for fact in await session.memory.query_facts(ask=SENSITIVITIES) if WORD in fact.object]
+    assert not (await session.memory.search(WORD)) or WORD not in str(await session.memory.search(WORD))
     assert holding() == []
     await chat.turn("And what else is there to say about the harbour and its barges?")
     assert WORD not in "".join(message.content for message in model.prompts[-1]).lower()
@@ -115,17 +115,17 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
     model = ScriptedModel(["So be it.", json.dumps(FACTS), json.dumps(decided), "Nothing."])
     async with Runtime(model=model) as runtime:
         session = await new(runtime)
-        old = await session.remember("The granite barge is called Zebedee", subject="barge", type="decision")
+        old = await session.memory.remember("The granite barge is called Zebedee", subject="barge", type="decision")
         chat = runtime.chat(session)
         await chat.turn(GONE)
         await runtime.hooks.bus.drain()
-        assert await session.get([old.id], count_use=False) == []
+        assert await session.memory.get([old.id], count_use=False) == []
         await chat.take_back()
-        [row] = await session.get([old.id], count_use=False)
+        [row] = await session.memory.get([old.id], count_use=False)
         assert row.superseded_by is None
         await assert_gone(runtime, session, chat, model)
     async with Runtime(model=model) as runtime:
-        assert len(await runtime.memory.get([old.id])) == 1
+        assert len(await runtime.memory.memory().get([old.id])) == 1
 
 
 async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
@@ -137,14 +137,14 @@ async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
             await chat.turn(text)
         await chat.turn(GONE)
         await runtime.hooks.bus.drain()
-        [before] = await session.session_summaries(session_id=session.id)
+        [before] = await session.memory.session_summaries(session_id=session.id)
         assert WORD in before.metadata["outcome"]
         await chat.take_back()
-        assert await session.session_summaries(session_id=session.id) == []
+        assert await session.memory.session_summaries(session_id=session.id) == []
         await chat.turn("Thanks, that is all")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
-        [after] = await session.session_summaries(session_id=session.id)
+        [after] = await session.memory.session_summaries(session_id=session.id)
         assert after.metadata["request"] == SAID[0][0]
         assert len(after.derived_from) == 4
     assert holding() == []
@@ -202,7 +202,7 @@ async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
         clock.move(minutes=-15)
         await chat.turn(SAID[2][0])
         await chat.take_back()
-        kept = await session.list_observations(order="created", ascending=True)
+        kept = await session.memory.list_observations(order="created", ascending=True)
         assert [row.user_text for row in kept.rows] == [SAID[0][0], SAID[1][0]]
         assert [each.get("taken_back", False) for each in await session.receipts()] == [False, False, True]
         assert [bool(each["memory"].get("query")) for each in await session.receipts()] == [True, True, False]
@@ -234,4 +234,4 @@ async def test_a_memory_without_files_takes_back_as_much() -> None:
         assert session.record.title == ""
         [receipt] = await session.receipts()
         assert "query" not in receipt["memory"]
-        assert (await session.list_observations()).rows == ()
+        assert (await session.memory.list_observations()).rows == ()

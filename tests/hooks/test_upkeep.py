@@ -41,13 +41,13 @@ async def _live(clock: Clock, days: float) -> dict[str, int]:
         await runtime.chat(session).turn("ok")
         await runtime.leave(session)
         await runtime.hooks.bus.drain()
-        return dict((await runtime.memory.memories().stats()).by_status)
+        return dict((await runtime.memory.memory().stats()).by_status)
 
 
 async def _remember(clock: Clock) -> None:
     async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
         for number in range(3):
-            await runtime.memory.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
 
 
 async def test_memory_is_maintained_as_sessions_go_by() -> None:
@@ -56,7 +56,7 @@ async def test_memory_is_maintained_as_sessions_go_by() -> None:
     assert await _live(clock, 1) == {"active": 3}
     assert await _live(clock, 8) == {"active": 1, "compressed": 3}
     async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        page = await runtime.memory.memories().list_observations(statuses=STATUSES)
+        page = await runtime.memory.memory().list_observations(statuses=STATUSES)
     assert any(row.strength is not None for row in page.rows)
 
 
@@ -78,7 +78,7 @@ async def test_each_part_can_be_switched_off() -> None:
     _configure("[hooks.compression]\nenabled = false\n")
     assert await _live(clock, 30) == {"active": 3}
     async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        rows = (await runtime.memory.memories().list_observations()).rows
+        rows = (await runtime.memory.memory().list_observations()).rows
     assert {row.strength for row in rows} == {0.1}
 
 

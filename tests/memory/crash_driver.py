@@ -435,9 +435,9 @@ class Erasing(Scenario):
                 word = f"canary{os.getpid()}x{worker}x{number}end"
                 session = await memory.create_session((*STORES, "observations"), "chat", title=word)
                 await session.transcript_append("user", word)
-                said = await session.remember(word, type="exchange")
-                await session.remember(f"{word} too", derived_from=[said.id])
-                await session.store_fact(word, "is", "said")
+                said = await session.memory.remember(word, type="exchange")
+                await session.memory.remember(f"{word} too", derived_from=[said.id])
+                await session.memory.store_fact(word, "is", "said")
                 await memory.delete_session(session.id)
                 ack(word)
 
@@ -459,7 +459,7 @@ class Erasing(Scenario):
                 await memory.delete_session(record.id)
             last = await memory.create_session(STORES, "chat")
             await memory.delete_session(last.id)  # empties the trash
-            memories = memory.memories().within(across=True)
+            memories = memory.memory().within(across=True)
             assert await memories.every(ask=SENSITIVITIES, statuses=STATUSES) == []
             assert await memories.query_facts(ask=SENSITIVITIES) == []
 
@@ -555,7 +555,7 @@ class Correcting(Remembering):
         async with MemorySystem(
             self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}}
         ) as memory:
-            memories = memory.memories("chat")
+            memories = memory.memory("chat")
             for number in range(times):
                 source = await memories.remember(f"source {words} {number}", visibility="shared")
                 origin = Origin("chat", Guard("shared", "public", "public", ""), (source.id,))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.embedding import Embedder, EmbeddingResult
-from chatbot.memory.asking import parted, vectors_of
-from chatbot.memory.meaning import Meaning
+from chatbot.memory.meaning import Meaning, parted, vectors_of
 from chatbot.messages import Usage
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.vectors import Vector, vector

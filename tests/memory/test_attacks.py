@@ -10,6 +10,7 @@ import pytest
 
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
+from chatbot.memory.system import SystemOptions
 from chatbot.stores.errors import AccessDenied, StoreError, UnsafePath
 from chatbot.stores.files import opened
 from tests.command import ok, project, run
@@ -44,18 +45,18 @@ async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_pa
                 (session.transcript_read_all,),
                 (session.kv_set, "a", SECRET),
                 (session.receipt_append, {"at": "2026-01-01T00:00:00Z"}),
-                (session.remember, SECRET),
+                (session.memory.remember, SECRET),
                 (session.rename, SECRET),
             ):
                 with suppress(ChatbotError, StoreError):
                     await cast("Callable[..., Awaitable[object]]", operation)(*arguments)
         with suppress(ChatbotError, StoreError):
-            await memory.purge(*[row.id for row in await memory.every()])
+            await memory.memory().purge(*[row.id for row in await memory.memory().every()])
 
     async with MemorySystem(tmp_path / "ada") as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat", title="first")
         await use(memory)
-        await session.remember("kept")
+        await session.memory.remember("kept")
         await use(memory)
     names = [path.relative_to(tmp_path / "ada") for path in (tmp_path / "ada").rglob("*") if path.is_file()]
     assert {path.name for path in names} >= {
@@ -81,14 +82,14 @@ async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_pa
 
 async def test_nobody_leaves_a_namespace_by_going_further_in() -> None:
     rights = ["read", "chat", "write", "curate"]
-    async with MemorySystem(None, observations="in_memory") as system:
-        await system.memories("a").remember(SECRET)
+    async with MemorySystem(None) as system:
+        await system.memory("a").remember(SECRET)
         team = system.cleared_for("full", rights=rights, principal="token:1", namespace="team")  # type: ignore[arg-type]
         inner = team.cleared_for(namespace="team/sub")
-        assert inner.principal == "token:1"
+        assert inner.caller.principal == "token:1"
         ways: list[Callable[[], object]] = [
             lambda: inner.cleared_for(namespace=""),
-            lambda: inner.memories().within(across=True),
+            lambda: inner.memory().within(across=True),
         ]
         for into in ways:
             with pytest.raises(AccessDenied):
@@ -98,17 +99,17 @@ async def test_nobody_leaves_a_namespace_by_going_further_in() -> None:
 
 
 async def test_a_summary_of_another_principal_is_not_changed() -> None:
-    async with MemorySystem(None, observations="in_memory") as system:
+    async with MemorySystem(None) as system:
         guest = system.cleared_for(principal="token:2", rights=["read", "chat", "write"])
-        first = await guest.memories("a").summarize_session("guest", session_id="s")
-        second = await system.memories("a").summarize_session("owner", session_id="s")
+        first = await guest.memory("a").summarize_session("guest", session_id="s")
+        second = await system.memory("a").summarize_session("owner", session_id="s")
         assert first.id != second.id
 
 
 @pytest.mark.parametrize("named", ["id", "person", "source"])
 async def test_a_row_without_a_class_is_purged_in_every_way(named: str, tmp_path: Path) -> None:
     async with MemorySystem(tmp_path / "memory") as system:
-        memories = system.memories("a")
+        memories = system.memory("a")
         row = await memories.remember("zymurgy", sensitivity="unknown", people=["Anna"], source="import:x")
         how: dict[str, Any] = (
             {"person": "Anna"} if named == "person" else {"source": "import:x"} if named == "source" else {}
@@ -123,8 +124,8 @@ async def test_a_fact_goes_with_its_person_whatever_became_of_its_source(
     become: str, store: str, tmp_path: Path
 ) -> None:
     home = tmp_path / "memory" if store == "observations" else None
-    async with MemorySystem(home, observations=store) as system:
-        memories = system.memories("a")
+    async with MemorySystem(home, options=SystemOptions(observations=store)) as system:
+        memories = system.memory("a")
         source = await memories.remember("Zed moved")
         fact = await memories.store_fact("Zedperson", "lives in", "Canarytown", source=source.id)
         if become == "forgotten":

@@ -70,8 +70,13 @@ async def test_everything_that_a_closed_memory_gave_out_is_closed(memory_home: P
     memory = MemorySystem(home)
     stores = [store] if home is None else ["basic_session", store]
     session = await memory.create_session(stores, "chat")
-    handed_out = [memory, memory.cleared_for("familiar"), memory.memories(), memory.memories().within(across=True)]
-    handed_out += [session, session.within(namespace="")]
+    handed_out: list[object] = [
+        memory,
+        memory.cleared_for("familiar"),
+        memory.memory(),
+        memory.memory().within(across=True),
+    ]
+    handed_out += [session, session.memory.within(namespace="")]
     await memory.aclose()
     assert sum([await _raises_closed(each) for each in handed_out]) > 150
     await memory.aclose()

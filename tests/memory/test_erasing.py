@@ -44,17 +44,17 @@ async def talk(memory: MemorySystem, word: str = CANARY) -> SessionHandle:
     session = await memory.create_session(STORES, "chat", title=f"{word} title")
     await session.transcript_append("user", f"{word} asked")
     await session.kv_set("episode_summary", f"{word} in short")
-    said = await session.remember(f"{word} said", type="exchange", user_text=f"{word} asked", people=["Anna"])
-    noted = await session.remember(f"{word} noted", sensitivity="private", visibility="private")
-    await session.update(noted.id, title=f"{word} reworded")
-    await session.forget((await session.remember(f"{word} forgotten")).id)
-    await session.remember(f"{word} without a class", sensitivity="unknown")
-    await memory.memories("chat").remember(f"{word} digest", derived_from=[said.id])
-    await session.store_fact(f"{word} Anna", "likes", "tea")
-    await session.store_fact("Anna", "likes", f"{word} tea", source=said.id)
+    said = await session.memory.remember(f"{word} said", type="exchange", user_text=f"{word} asked", people=["Anna"])
+    noted = await session.memory.remember(f"{word} noted", sensitivity="private", visibility="private")
+    await session.memory.update(noted.id, title=f"{word} reworded")
+    await session.memory.forget((await session.memory.remember(f"{word} forgotten")).id)
+    await session.memory.remember(f"{word} without a class", sensitivity="unknown")
+    await memory.memory("chat").remember(f"{word} digest", derived_from=[said.id])
+    await session.memory.store_fact(f"{word} Anna", "likes", "tea")
+    await session.memory.store_fact("Anna", "likes", f"{word} tea", source=said.id)
     await session.receipt_append({"at": "2026-01-01T00:00:00Z", "remembered": said.id, "memory": {"query": [word]}})
     await memory.search_sessions(word)
-    await memory.memories().search(word)
+    await memory.memory().search(word)
     return session
 
 
@@ -64,7 +64,7 @@ def files_with(folder: Path, word: str) -> list[str]:
 
 async def left(memory: MemorySystem) -> tuple[int, int]:
     """How many rows and facts there are."""
-    everything = memory.memories().within(across=True)
+    everything = memory.memory().within(across=True)
     rows = await everything.every(ask=SENSITIVITIES, statuses=STATUSES)
     return len(rows), len(await everything.query_facts(ask=SENSITIVITIES))
 
@@ -72,7 +72,7 @@ async def left(memory: MemorySystem) -> tuple[int, int]:
 async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: MemorySystem, tmp_path: Path) -> None:
     session, other = await talk(memory), await talk(memory, "cinnamon")
     before = await left(memory)
-    await memory.memories().reindex()
+    await memory.memory().reindex()
     assert files_with(tmp_path, CANARY)
     going = await memory.deleting(session.id)
     assert (len(going.observations), going.derived, len(going.facts)) == (4, 1, 2)
@@ -90,7 +90,7 @@ async def test_memory_can_be_kept_and_purged_later(memory: MemorySystem, tmp_pat
     before = await left(memory)
     assert (await memory.delete_session(session.id, keep_memory=True)).kept
     assert await left(memory) == before
-    await memory.memories().purge(session=session.id)
+    await memory.memory().purge(session=session.id)
     assert await left(memory) == (0, 0)
     assert files_with(tmp_path, CANARY) == []
 
@@ -98,11 +98,11 @@ async def test_memory_can_be_kept_and_purged_later(memory: MemorySystem, tmp_pat
 @pytest.mark.parametrize("keeps", [True, False])
 async def test_the_time_to_live_keeps_memory_unless_it_is_told_otherwise(*, keeps: bool, tmp_path: Path) -> None:
     clock = Clock()
-    async with opened(tmp_path, ttl=timedelta(days=1), clock=clock, ttl_keeps_memory=keeps) as memory:
+    async with opened(tmp_path, ttl=timedelta(days=1), clock=clock) as memory:
         session = await talk(memory)
         before = await left(memory)
         clock.now += timedelta(days=2)
-        assert await memory.expire_sessions() == [session.id]
+        assert await memory.expire_sessions(keep_memory=keeps) == [session.id]
         assert await left(memory) == (before if keeps else (0, 0))
 
 
@@ -110,7 +110,7 @@ async def test_forks_keep_their_copy_and_are_named(memory: MemorySystem) -> None
     session = await talk(memory)
     fork = await memory.fork_session(session.id)
     again = await memory.fork_session(fork.id)
-    await fork.remember("said in the fork")
+    await fork.memory.remember("said in the fork")
     gone = await memory.delete_session(session.id)
     assert gone.forks == (fork.id, again.id)
     assert len(await fork.transcript_read_all()) == 1
@@ -119,7 +119,7 @@ async def test_forks_keep_their_copy_and_are_named(memory: MemorySystem) -> None
 
 
 async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySystem) -> None:
-    memories = memory.memories("chat")
+    memories = memory.memory("chat")
     await memories.remember("met Anna", people=["Anna"])
     await memories.remember("met Annie", people=["Annie"])
     await memories.add_alias("Anna", "Annie")
@@ -145,7 +145,7 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
 ) -> None:
     session = await talk(memory)
     rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.zip", tmp_path / "notes"
-    rows.write_text(render_memories(await export_memories(memory.memories("chat"), SENSITIVITIES), "jsonl"))
+    rows.write_text(render_memories(await export_memories(memory.memory("chat"), SENSITIVITIES), "jsonl"))
     with bundle.open("wb") as file:
         writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
         writer.add(await export_session(memory, session.id))
@@ -153,7 +153,7 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
     notes.mkdir()
     (notes / "a.md").write_text("# Anna\n\nlikes basil\n")
     await imported(memory, notes, "markdown")
-    await memory.memories("chat").purge(source="import:markdown")
+    await memory.memory("chat").purge(source="import:markdown")
     await memory.delete_session(session.id)
     assert await left(memory) == (0, 0)
     for path, kind in ((rows, None), (bundle, None), (notes, "markdown")):
@@ -167,7 +167,7 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
         await imported(memory, path, kind, include_purged=True)
     assert len(await memory.list_sessions()) == 1
     assert (await left(memory))[0] > 3
-    assert (await memory.memories("chat").remember(f"{CANARY} said")).outcome == "added"
+    assert (await memory.memory("chat").remember(f"{CANARY} said")).outcome == "added"
 
 
 async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_import(
@@ -176,10 +176,10 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
     alice, bob = (memory.cleared_for(namespace=user_namespace(each)) for each in ("alice", "bob"))
     session = await talk(alice)
     await talk(bob, "cinnamon")
-    await alice.remember(f"{CANARY} of no session")
-    await alice.store_fact("Anna", "grows", CANARY)
+    await alice.memory().remember(f"{CANARY} of no session")
+    await alice.memory().store_fact("Anna", "grows", CANARY)
     rows, bundle = tmp_path / "rows.jsonl", tmp_path / "all.zip"
-    rows.write_text(render_memories(await export_memories(alice.memories("chat"), SENSITIVITIES), "jsonl"))
+    rows.write_text(render_memories(await export_memories(alice.memory("chat"), SENSITIVITIES), "jsonl"))
     with bundle.open("wb") as file:
         writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
         writer.add(await export_session(alice, session.id))
@@ -189,10 +189,10 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
     for path in (rows, bundle):
         await imported(alice, path)
         assert await alice.list_sessions() == []
-        assert await alice.every(ask=SENSITIVITIES, statuses=STATUSES) == []
-        assert await alice.query_facts(ask=SENSITIVITIES) == []
+        assert await alice.memory().every(ask=SENSITIVITIES, statuses=STATUSES) == []
+        assert await alice.memory().query_facts(ask=SENSITIVITIES) == []
     assert files_with(tmp_path / "memory", CANARY) == files_with(tmp_path / "cache", CANARY) == []
-    assert (len(await bob.list_sessions()), len(await bob.every(ask=SENSITIVITIES))) == (1, 3)
+    assert (len(await bob.list_sessions()), len(await bob.memory().every(ask=SENSITIVITIES))) == (1, 3)
 
 
 async def imported(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> dict[str, Any]:
@@ -201,13 +201,13 @@ async def imported(memory: MemorySystem, path: Path, kind: str | None = None, **
 
 
 async def test_what_goes_along_unseen_comes_back_with_no_import_either(memory: MemorySystem, tmp_path: Path) -> None:
-    memories = memory.memories("chat")
+    memories = memory.memory("chat")
     source = await memories.remember("the boat is blue", visibility="social")
     derived = await memories.remember(f"paint for {CANARY}", visibility="private", derived_from=(source.id,))
     await memories.remember(f"the tin of {CANARY}", visibility="private", derived_from=(derived.id,))
     rows = tmp_path / "rows.jsonl"
     rows.write_text(render_memories(await export_memories(memories, SENSITIVITIES), "jsonl"))
-    assert await memory.cleared_for("familiar").purge(source.id) == [source.id]
+    assert await memory.cleared_for("familiar").memory().purge(source.id) == [source.id]
     assert await left(memory) == (0, 0)
     assert "--include-purged" in json.dumps(await imported(memory, rows))
     assert await left(memory) == (0, 0)
@@ -216,11 +216,11 @@ async def test_what_goes_along_unseen_comes_back_with_no_import_either(memory: M
 async def test_a_caller_erases_no_more_than_they_see(memory: MemorySystem) -> None:
     familiar = memory.cleared_for("familiar")
     session = await familiar.create_session(STORES, "chat")
-    await session.remember("seen")
-    await memory.memories("chat", session_id=session.id).remember("the owner's")
+    await session.memory.remember("seen")
+    await memory.memory("chat", session_id=session.id).remember("the owner's")
     assert len((await familiar.deleting(session.id)).ids) == 1
     await familiar.delete_session(session.id)
-    assert [row.title for row in await memory.memories().every()] == ["the owner's"]
+    assert [row.title for row in await memory.memory().every()] == ["the owner's"]
 
 
 async def test_expired_sessions_of_others_are_erased_and_not_named(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
     """Let every kind of event happen to rows and facts that hold the word in every field."""
 
     async def row(number: int, **fields: Any) -> str:
-        return (await session.remember(**FILLED | {"title": f"{CANARY} number {number}"} | fields)).id
+        return (await session.memory.remember(**FILLED | {"title": f"{CANARY} number {number}"} | fields)).id
 
     async def happens(kind: Kind, *ids: str, **fields: Any) -> None:
         scope = session.memory.scope
@@ -284,27 +284,27 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
 
     first = await row(0)
     await happens("use", first)
-    await session.purge(await row(30))  # which puts one line in the place of those that count
+    await session.memory.purge(await row(30))  # which puts one line in the place of those that count
     await row(0, tags=[f"{CANARY} again"])
-    await session.update(first, narrative=f"{CANARY} otherwise")
+    await session.memory.update(first, narrative=f"{CANARY} otherwise")
     derived = await row(1, derived_from=[first])
-    await session.update(first, sensitivity="private")
+    await session.memory.update(first, sensitivity="private")
     for number, sensitivity in enumerate(SENSITIVITIES, 2):
         await row(number, sensitivity=sensitivity)
     for number, kind in enumerate(("use", "confirm", "expire", "archive", "delete", "restore"), 10):
         each = await row(number)
-        await session.store_fact(PERSON, f"{CANARY} {kind}", CANARY, source=each)
+        await session.memory.store_fact(PERSON, f"{CANARY} {kind}", CANARY, source=each)
         if kind == "restore":
             await happens("archive", each)
         await happens(cast("Kind", kind), each)
-    await session.supersede(await row(20), await row(21))
+    await session.memory.supersede(await row(20), await row(21))
     summary = await row(22, derived_from=[merged := await row(23)])
     await happens("compress", merged, by=summary)
     await row(24, expires_at=clock() + timedelta(hours=1))
     for source in (None, derived, first):
-        await session.store_fact(PERSON, CANARY, f"{CANARY} stated", source=source)
-        fact = await session.store_fact(PERSON, CANARY, f"{CANARY} taken back", source=source)
-        await session.retract_fact(fact.id)
+        await session.memory.store_fact(PERSON, CANARY, f"{CANARY} stated", source=source)
+        fact = await session.memory.store_fact(PERSON, CANARY, f"{CANARY} taken back", source=source)
+        await session.memory.retract_fact(fact.id)
     clock.move(days=30)
     await happens("consolidate", first, fields={"decay_per_day": 0.1})
 
@@ -320,14 +320,14 @@ async def test_every_kind_of_event_is_erased_and_counted(
     settings = {"observations": {"cache": str(tmp_path / "cache")}} if engine == "files" else {}
     async with MemorySystem(home, settings=settings, clock=clock) as memory:
         alice = memory.cleared_for(namespace=user_namespace("alice"))
-        await alice.remember("stays", project="another")
+        await alice.memory().remember("stays", project="another")
         session = await alice.create_session(STORES, "chat")
         await every_kind(session, clock)
         await session.memory.reindex()
         events = [json.loads(line) for line in lines_in(home)]
         assert {each["event"] for each in events} == set(KINDS)
         ids = {each[what]["id"] for each in events for what in ("row", "triple") if what in each}
-        [stays] = [row for row in await alice.every() if row.title == "stays"]
+        [stays] = [row for row in await alice.memory().every() if row.title == "stays"]
         ids.remove(stays.id)
         if way == "user":
             assert (await erase_user(alice)).memories == len(ids) + 1
@@ -336,7 +336,7 @@ async def test_every_kind_of_event_is_erased_and_counted(
             assert (set(gone.erased), gone.ids) == (ids, going.ids)
             assert len(gone.ids) == len(ids) - 1  # but one without a class, which is never shown
         else:
-            gone_ids = await (alice.purge(person=PERSON) if way == "person" else alice.purge(*ids))
+            gone_ids = await (alice.memory().purge(person=PERSON) if way == "person" else alice.memory().purge(*ids))
             assert set(gone_ids) == ids
-        assert await alice.get([stays.id]) == [stays] * (way != "user")
+        assert await alice.memory().get([stays.id]) == [stays] * (way != "user")
     assert kept_in(home, tmp_path) == []

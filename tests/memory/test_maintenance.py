@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy, RetentionRule
-from chatbot.memory.maintenance.report import MaintenanceReport
+from chatbot.memory.maintenance.policy import MaintenanceReport, Policy, RetentionRule
 from chatbot.memory.maintenance.upkeep import NAME
 from chatbot.memory.memory import Memory
+from chatbot.memory.scope import Caller
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.files import locked
 from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
@@ -38,7 +38,7 @@ class Maintained:
 
     @property
     def memories(self) -> Memory:
-        return self.system.memories("chat")
+        return self.system.memory("chat")
 
     async def keep(self, title: str, **draft: Any) -> str:
         return (await self.memories.remember(title, **draft)).id
@@ -114,7 +114,7 @@ async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: M
     for said in WAYS:
         session = await memory.system.create_session(["basic_session", "observations"], "chat")
         for text in (said, *BESIDE):
-            await session.remember(type="exchange", user_text=text, assistant_text=f"So {len(text)}.")
+            await session.memory.remember(type="exchange", user_text=text, assistant_text=f"So {len(text)}.")
             memory.now += timedelta(minutes=1)
         sessions.append(session.id)
         memory.now += timedelta(days=1)
@@ -148,7 +148,7 @@ async def test_a_statement_and_its_denial_are_never_merged(
     session = await memory.system.create_session(["basic_session", "observations"], "chat")
     for n in range(4):
         for text in (said, denied):
-            await session.remember(f"{text} ({n})")
+            await session.memory.remember(f"{text} ({n})")
     report = await memory.after(40, Policy(summarize_after_days=summarize_after_days))
     for deed in report.deeds:
         if deed.by is not None:
@@ -179,7 +179,7 @@ async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
     session = await memory.system.create_session(["basic_session", "observations"], "chat")
     texts = [f"The green kettle {n} in the workshop of Mr. Li costs {n}.50. ".ljust(length, "x") for n in range(12)]
     for text in texts:
-        await session.remember(type="exchange", user_text=text, assistant_text=f"Noted, {text[:24]}")
+        await session.memory.remember(type="exchange", user_text=text, assistant_text=f"Noted, {text[:24]}")
     policy = Policy(similarity=0.3) if kind == "compress" else Policy(similarity=0, summarize_after_days=20)
     await memory.after(40, policy)
     rows = (await memory.memories.list_observations(limit=100)).rows
@@ -233,11 +233,11 @@ async def test_namespaces_and_agents_are_never_mixed(memory: Maintained) -> None
     words = "the green kettle in the workshop kitchen leaks again, number"
     for number, agent in enumerate(("a", "a", "b")):
         for space in ("", "work"):
-            memories = memory.system.memories(agent).within(namespace=space)
+            memories = memory.system.memory(agent).within(namespace=space)
             await memories.remember(f"{words} {number}")
     assert not (await memory.after(30)).counts()["compress"]
     for space in ("", "work"):
-        await memory.system.memories("a").within(namespace=space).remember(f"{words} 9")
+        await memory.system.memory("a").within(namespace=space).remember(f"{words} 9")
     report = await memory.after(30)
     assert report.counts()["compress"] == 6
     for deed in report.deeds:
@@ -295,7 +295,7 @@ async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory:
 
 async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: Maintained) -> None:
     clerk = await memory.system.create_session(["observations"], "clerk")
-    theirs = (await clerk.remember("a note of the clerk")).id
+    theirs = (await clerk.memory.remember("a note of the clerk")).id
     note, event = [await memory.keep(f"a {each}", type=each) for each in ("note", "event")]
     policy = Policy(
         rules=(
@@ -320,7 +320,7 @@ async def test_use_keeps_what_rules_would_put_away(memory: Maintained) -> None:
 
 async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Maintained) -> None:
     session = await memory.system.create_session(["observations"], "chat")
-    ids = [(await session.remember(f"thing{n} word{n}", importance=n / 10)).id for n in range(6)]
+    ids = [(await session.memory.remember(f"thing{n} word{n}", importance=n / 10)).id for n in range(6)]
     others = [await memory.keep(f"other{n} text{n}", type="event", importance=n / 10) for n in range(4)]
     report = await memory.after(0.5, Policy(max_per_session=4, rules=(RetentionRule(types=("event",), max_rows=3),)))
     assert report.counts()["archive"] == 3
@@ -330,12 +330,12 @@ async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Ma
 
 async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Maintained) -> None:
     old = await memory.system.create_session(["observations"], "chat")
-    ids = [(await old.remember(f"thing{n} word{n} topic{n}")).id for n in range(4)]
-    kept = (await old.remember("we decided on oak", type="decision")).id
+    ids = [(await old.memory.remember(f"thing{n} word{n} topic{n}")).id for n in range(4)]
+    kept = (await old.memory.remember("we decided on oak", type="decision")).id
     memory.now += timedelta(days=25)
     young = await memory.system.create_session(["observations"], "chat")
     for n in range(3):
-        await young.remember(f"matter{n} issue{n} point{n}")
+        await young.memory.remember(f"matter{n} issue{n} point{n}")
     report = await memory.after(6, Policy(summarize_after_days=30, decay_per_day=0))
     [deed] = report.deeds
     assert (deed.kind, set(deed.ids)) == ("summarize", set(ids))
@@ -482,7 +482,7 @@ async def test_a_caller_maintains_only_what_it_may_see(memory: Maintained) -> No
     ids = await memory.alike(3)
     memory.now += timedelta(days=30)
     async with MemorySystem(
-        memory.home, settings=memory.settings, clock=lambda: memory.now, clearance="familiar"
+        memory.home, Caller(clearance="familiar"), settings=memory.settings, clock=lambda: memory.now
     ) as guest:
         assert not (await guest.maintain()).deeds
     assert [(await memory.row(each)).status for each in ids] == ["active"] * 3
@@ -492,11 +492,11 @@ async def test_a_memory_that_writes_nothing_is_maintained_too() -> None:
     now = [BEGIN]
     async with MemorySystem(None, clock=lambda: now[0]) as system:
         for number in range(3):
-            await system.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+            await system.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
         now[0] += timedelta(days=30)
         assert (await system.maintain()).counts()["compress"] == 3
         assert (await system.maintain(unless_within=timedelta(days=1))).skipped == "not due"
-        page = await system.memories("chat").list_observations(statuses=STATUSES)
+        page = await system.memory("chat").list_observations(statuses=STATUSES)
         assert sorted(row.status for row in page.rows) == ["active", "compressed", "compressed", "compressed"]
 
 

@@ -29,14 +29,14 @@ async def main(home):
     for number, memory in enumerate(memories):
         session = await memory.create_session(["basic_session", "observations"], "chat")
         await session.transcript_append("user", f"said {number}")
-        await session.remember(f"note {number}")
+        await session.memory.remember(f"note {number}")
         sessions.append(session)
     for number, session in enumerate(sessions):
         await session.transcript_append("user", "again")
-        assert len(await session.search("note")) == 1
+        assert len(await session.memory.search("note")) == 1
         if number % 10 == 0:
-            await session.remember(f"other note {number}")
-            assert len(await session.search("note")) == 2
+            await session.memory.remember(f"other note {number}")
+            assert len(await session.memory.search("note")) == 2
     for session in sessions[:20]:
         assert [entry.content for entry in await session.transcript_read_all()][1:] == ["again"]
     most = len(os.listdir("/proc/self/fd"))

@@ -44,8 +44,8 @@ async def _use(memory: MemorySystem, shared_id: str, who: int, stores: Sequence[
         async with asyncio.TaskGroup() as group:
             group.create_task(own.transcript_append("user", f"{who} said {number}"))
             group.create_task(shared.kv_set(f"{who}.{number}", "value"))
-            group.create_task(own.remember(f"note{number} of worker{who}"))
-            group.create_task(own.search("note1"))
+            group.create_task(own.memory.remember(f"note{number} of worker{who}"))
+            group.create_task(own.memory.search("note1"))
             group.create_task(memory.list_sessions())
         async with shared.turn_order:
             await shared.transcript_append("user", f"{who}.{number}")
@@ -63,7 +63,7 @@ async def _check(memory: MemorySystem, shared_id: str, workers: int) -> None:
         assert [each for each in said[::2] if each.startswith(f"{who}.")] == [f"{who}.{n}" for n in range(ROUNDS)]
         assert await shared.kv_get(f"{who}.{ROUNDS - 1}") == "value"
     assert len(await memory.list_sessions()) == workers + 1
-    rows = await memory.memories().every()
+    rows = await memory.memory().every()
     assert sorted(row.text() for row in rows) == sorted(
         f"note{n} of worker{who}" for who in range(workers) for n in range(ROUNDS)
     )

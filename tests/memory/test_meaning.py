@@ -100,10 +100,10 @@ async def test_an_embedder_may_raise_anything_and_memory_is_found_by_words_and_c
 ) -> None:
     for _ in range(2):
         async with MemorySystem(tmp_path / "memory", embedder=Raising(method, error)) as memory:
-            await memory.remember("the boat is blue")
-            assert [hit.observation.title for hit in await memory.search("boat")] == ["the boat is blue"]
+            await memory.memory().remember("the boat is blue")
+            assert [hit.observation.title for hit in await memory.memory().search("boat")] == ["the boat is blue"]
         with pytest.raises(ClosedResource):
-            await memory.search("boat")
+            await memory.memory().search("boat")
 
 
 @pytest.fixture(params=["files", "memory"])

@@ -23,19 +23,19 @@ from chatbot.stores.observations.table import COLUMNS
 async def use():
     settings = {"observations": {"cache": sys.argv[2]}}
     async with MemorySystem(Path(sys.argv[1]), settings=settings) as memory:
-        kept = await memory.remember("tea", mood="Exuberant", allies=["Ada"], weight=3)
-        again = await memory.remember("tea", allies=["Bob"])
+        kept = await memory.memory().remember("tea", mood="Exuberant", allies=["Ada"], weight=3)
+        again = await memory.memory().remember("tea", allies=["Bob"])
         for number in range(150):
-            await memory.remember(f"row {number}")  # enough for a snapshot
-        await memory.update(kept.id, weight=4)
+            await memory.memory().remember(f"row {number}")  # enough for a snapshot
+        await memory.memory().update(kept.id, weight=4)
     async with MemorySystem(Path(sys.argv[1]), settings=settings) as memory:
-        [row] = await memory.get([kept.id])
-        [hit] = await memory.search("exuberant")
-        [*_, life] = await memory.history(kept.id)
-        parameters = inspect.signature(memory.remember).parameters
+        [row] = await memory.memory().get([kept.id])
+        [hit] = await memory.memory().search("exuberant")
+        [*_, life] = await memory.memory().history(kept.id)
+        parameters = inspect.signature(memory.memory().remember).parameters
         refused = ""
         try:
-            await memory.remember("milk", weight="heavy")
+            await memory.memory().remember("milk", weight="heavy")
         except ValueError as error:
             refused = str(error)
     return {

@@ -43,25 +43,25 @@ async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await session.transcript_extend(
             [TranscriptEntry("user", str(number), NOW + timedelta(seconds=number)) for number in range(ROWS)]
         )
-        await session.remember_all(
+        await session.memory.remember_all(
             [Draft(title=f"zebra {number}", people=[f"person {number}"], metadata=TASK) for number in range(ROWS)]
         )
-        await session.remember_all(
+        await session.memory.remember_all(
             [Draft(title=f"sum {number}", type="session_summary", subject="s") for number in range(ROWS)]
         )
-        await session.remember("the last")
+        await session.memory.remember("the last")
         for number in range(MOST_AT_ONCE + 5):
-            await session.store_fact("person 0", "knows", str(number))
+            await session.memory.store_fact("person 0", "knows", str(number))
         yield session
 
 
 COUNTED: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
-    "tasks": lambda session: session.tasks(),
-    "startup_tasks": lambda session: session.startup_tasks(),
-    "search": lambda session: session.search("zebra", limit=5_000, count_use=False),
-    "people": lambda session: session.people(),
+    "tasks": lambda session: session.memory.tasks(),
+    "startup_tasks": lambda session: session.memory.startup_tasks(),
+    "search": lambda session: session.memory.search("zebra", limit=5_000, count_use=False),
+    "people": lambda session: session.memory.people(),
     "transcript_read_last": lambda session: session.transcript_read_last(2_000),
-    "session_summaries": lambda session: session.session_summaries(limit=5_000),
+    "session_summaries": lambda session: session.memory.session_summaries(limit=5_000),
 }
 
 
@@ -69,25 +69,25 @@ COUNTED: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
 async def test_lists_are_whole_or_as_long_as_they_are_asked_to_be(session: SessionHandle) -> None:
     for name, operation in COUNTED.items():
         assert len(await operation(session)) == ROWS, name
-    rows = await session.every()
+    rows = await session.memory.every()
     assert len(rows) == 2 * ROWS + 1
-    assert len(await session.search(limit=5_000, count_use=False)) == len(rows)
-    assert len(await session.timeline(rows[0].id, before=5_000, after=0)) == len(rows)
-    assert len(await session.query_facts(limit=5_000)) == MOST_AT_ONCE + 5
-    [person] = await session.people("person 0")
+    assert len(await session.memory.search(limit=5_000, count_use=False)) == len(rows)
+    assert len(await session.memory.timeline(rows[0].id, before=5_000, after=0)) == len(rows)
+    assert len(await session.memory.query_facts(limit=5_000)) == MOST_AT_ONCE + 5
+    [person] = await session.memory.people("person 0")
     assert len(person.facts) == MOST_AT_ONCE + 5
-    assert len((await session.purging(session=session.id)).observations) == len(rows)
-    page = await session.list_observations(limit=5_000)
+    assert len((await session.memory.purging(session=session.id)).observations) == len(rows)
+    page = await session.memory.list_observations(limit=5_000)
     assert (len(page.rows), page.after is not None) == (MOST_AT_ONCE, True)  # the type says where the rest is
 
 
 PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
-    "profile": lambda session: session.profile(),
-    "profile_for": lambda session: session.profile_for("Which languages do I speak?"),
-    "profile_proposals": lambda session: session.profile_proposals(),
-    "profile_history": lambda session: session.profile_history("speaks"),
-    "profile_pin": lambda session: session.profile_pin("speaks"),
-    "profile_forget": lambda session: session.profile_forget("speaks"),
+    "profile": lambda session: session.memory.profile(),
+    "profile_for": lambda session: session.memory.profile_for("Which languages do I speak?"),
+    "profile_proposals": lambda session: session.memory.profile_proposals(),
+    "profile_history": lambda session: session.memory.profile_history("speaks"),
+    "profile_pin": lambda session: session.memory.profile_pin("speaks"),
+    "profile_forget": lambda session: session.memory.profile_forget("speaks"),
 }
 
 
@@ -100,12 +100,12 @@ async def test_a_profile_is_whole_however_long_it_is() -> None:
                 {"kind": kind, "line": "speaks", HELD: {"value": f"language {number}", "also": True}}
                 for number in range(ROWS)
             ]
-            await session.remember_all(
+            await session.memory.remember_all(
                 [Draft(title=f"{kind} {each[HELD]}", category=CATEGORY, metadata=each) for each in held]
             )
         for name, operation in PROFILE.items():
             assert len(await operation(session)) == ROWS, name
-        assert await session.profile() == []
+        assert await session.memory.profile() == []
 
 
 async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
 ) -> None:
     async with MemorySystem(None) as memory:
         rows = [
-            memory.memories().drafted(Draft(title=f"zebra {number}", tags=[f"t{number}"]))[0] for number in range(ROWS)
+            memory.memory().drafted(Draft(title=f"zebra {number}", tags=[f"t{number}"]))[0] for number in range(ROWS)
         ]
     from chatbot.stores.row_events import Event
 

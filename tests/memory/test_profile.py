@@ -74,86 +74,86 @@ def told(lines: list[Line]) -> dict[str, str]:
 async def test_the_newest_value_holds_and_the_one_before_stays_in_the_history(
     session: SessionHandle, clock: Clock
 ) -> None:
-    first = await state(session, clock, 0, "home", "Berlin")
-    await state(session, clock, 90, "home", "Lisbon")
-    [line] = await session.profile("home")
+    first = await state(session.memory, clock, 0, "home", "Berlin")
+    await state(session.memory, clock, 90, "home", "Lisbon")
+    [line] = await session.memory.profile("home")
     assert (line.value, line.valid_from, line.valid_to) == ("Lisbon", day_of(90), None)
-    berlin, lisbon = await session.profile_history("home")
+    berlin, lisbon = await session.memory.profile_history("home")
     assert (berlin.value, berlin.valid_to, berlin.sources) == ("Berlin", lisbon.valid_from, (first,))
 
 
 async def test_a_value_holds_since_a_time_and_is_known_since_it_was_told(session: SessionHandle, clock: Clock) -> None:
-    await state(session, clock, 0, "home", "Berlin")
+    await state(session.memory, clock, 0, "home", "Berlin")
     clock.now = day_of(90)
-    await session.profile_set("home", "Lisbon", since=day_of(76))
-    assert told(await session.profile(as_of=day_of(70))) == {"home": "Berlin"}
-    assert told(await session.profile(as_of=day_of(80))) == {"home": "Lisbon"}
-    assert told(await session.profile(known_at=day_of(80))) == {"home": "Berlin"}
-    assert told(await session.profile(as_of=day_of(-1))) == {}
+    await session.memory.profile_set("home", "Lisbon", since=day_of(76))
+    assert told(await session.memory.profile(as_of=day_of(70))) == {"home": "Berlin"}
+    assert told(await session.memory.profile(as_of=day_of(80))) == {"home": "Lisbon"}
+    assert told(await session.memory.profile(known_at=day_of(80))) == {"home": "Berlin"}
+    assert told(await session.memory.profile(as_of=day_of(-1))) == {}
 
 
 async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_the_place_of_all(
     session: SessionHandle, clock: Clock
 ) -> None:
-    await session.profile_set("favourite tea", "sencha")
+    await session.memory.profile_set("favourite tea", "sencha")
     clock.now = day_of(1)
-    await session.profile_set("favourite tea", "oolong", also=True)
+    await session.memory.profile_set("favourite tea", "oolong", also=True)
     clock.now = day_of(2)
-    assert [line.value for line in await session.profile("favourite tea")] == ["oolong", "sencha"]
-    assert (await session.profile_set("Favourite Tea", "Sencha")).outcome == "exact_dup"
-    await session.profile_set("favourite tea", "genmaicha")
-    assert [line.value for line in await session.profile("Favourite tea")] == ["genmaicha"]
-    assert told(await session.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
-    assert [line.value for line in await session.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]
+    assert [line.value for line in await session.memory.profile("favourite tea")] == ["oolong", "sencha"]
+    assert (await session.memory.profile_set("Favourite Tea", "Sencha")).outcome == "exact_dup"
+    await session.memory.profile_set("favourite tea", "genmaicha")
+    assert [line.value for line in await session.memory.profile("Favourite tea")] == ["genmaicha"]
+    assert told(await session.memory.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
+    assert [line.value for line in await session.memory.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]
 
 
 async def test_what_was_marked_private_stays_private_and_unmarked_is_public(session: SessionHandle) -> None:
-    await session.profile_set("allergy", "peanuts", sensitivity="private")
-    await session.profile_set("allergy", "cats")
-    await session.profile_set("home", "Graz")
-    assert told(await session.profile(ask=("public",))) == {"home": "Graz"}
-    assert told(await session.profile()) == {"allergy": "cats", "home": "Graz"}
+    await session.memory.profile_set("allergy", "peanuts", sensitivity="private")
+    await session.memory.profile_set("allergy", "cats")
+    await session.memory.profile_set("home", "Graz")
+    assert told(await session.memory.profile(ask=("public",))) == {"home": "Graz"}
+    assert told(await session.memory.profile()) == {"allergy": "cats", "home": "Graz"}
 
 
 async def test_what_was_said_earlier_and_written_later_does_not_win(session: SessionHandle, clock: Clock) -> None:
-    await state(session, clock, 90, "home", "Lisbon")
-    await state(session, clock, 10, "home", "Berlin")
-    assert told(await session.profile()) == {"home": "Lisbon"}
-    assert told(await session.profile(as_of=day_of(50))) == {"home": "Berlin"}
+    await state(session.memory, clock, 90, "home", "Lisbon")
+    await state(session.memory, clock, 10, "home", "Berlin")
+    assert told(await session.memory.profile()) == {"home": "Lisbon"}
+    assert told(await session.memory.profile(as_of=day_of(50))) == {"home": "Berlin"}
 
 
 async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Clock) -> None:
-    said = await state(session, clock, 0, "home", "Berlin")
-    assert await session.profile_learn([("home", "Berlin Mitte")], said, day_of(400)) == []
+    said = await state(session.memory, clock, 0, "home", "Berlin")
+    assert await session.memory.profile_learn([("home", "Berlin Mitte")], said, day_of(400)) == []
     with pytest.raises(InvalidValue, match="future"):
-        await session.profile_set("home", "Mars City", since=day_of(400))
-    assert told(await session.profile()) == {"home": "Berlin"}
+        await session.memory.profile_set("home", "Mars City", since=day_of(400))
+    assert told(await session.memory.profile()) == {"home": "Berlin"}
 
 
 async def test_purging_a_statement_does_not_bring_the_older_one_back(session: SessionHandle, clock: Clock) -> None:
-    await state(session, clock, 0, "home", "Berlin")
-    newest = await state(session, clock, 90, "home", "Lisbon")
-    await session.purge(newest)
-    assert await session.profile("home") == []
-    assert [line.value for line in await session.profile_history("home")] == ["Berlin"]
+    await state(session.memory, clock, 0, "home", "Berlin")
+    newest = await state(session.memory, clock, 90, "home", "Lisbon")
+    await session.memory.purge(newest)
+    assert await session.memory.profile("home") == []
+    assert [line.value for line in await session.memory.profile_history("home")] == ["Berlin"]
 
 
 async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
-    said = await state(session, clock, 0, "home", "Berlin")
-    await session.forget(said)
-    assert await session.profile() == []
+    said = await state(session.memory, clock, 0, "home", "Berlin")
+    await session.memory.forget(said)
+    assert await session.memory.profile() == []
 
 
 @pytest.mark.parametrize("source", ["chat", "import:chatgpt", "tool", "file:notes.md", "auto"])
 async def test_what_is_said_states_nothing_by_itself(session: SessionHandle, clock: Clock, source: str) -> None:
-    await say(session, clock, 0, "I live in Lisbon and my name is Marta.", source)
-    assert await session.profile() == []
+    await say(session.memory, clock, 0, "I live in Lisbon and my name is Marta.", source)
+    assert await session.memory.profile() == []
 
 
 async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
-    owner = system.memories("chat")
+    owner = system.memory("chat")
     await owner.profile_set("home", "Berlin")
-    guest = system.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memories("chat")
+    guest = system.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memory("chat")
     await guest.profile_set("home", "Lisbon")
     assert told(await owner.profile()) == {"home": "Berlin"}
     assert told(await guest.profile()) == {"home": "Lisbon"}
@@ -162,15 +162,15 @@ async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
 async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_what_was_said_in_private(
     system: MemorySystem, clock: Clock
 ) -> None:
-    await system.memories("chat").profile_set("home", "Berlin")
+    await system.memory("chat").profile_set("home", "Berlin")
     clock.now = day_of(1)
-    await system.cleared_for("familiar").memories("chat").profile_set("home", "Lisbon")
-    assert told(await system.memories("chat").profile()) == {"home": "Berlin"}
+    await system.cleared_for("familiar").memory("chat").profile_set("home", "Lisbon")
+    assert told(await system.memory("chat").profile()) == {"home": "Berlin"}
 
 
 async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySystem) -> None:
-    owner = system.memories("chat")
-    tool = system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    owner = system.memory("chat")
+    tool = system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
     proposal = await tool.profile_set("home", "Lisbon")
     await owner.update(proposal.id, sensitivity="private")
     await owner.profile_accept(proposal.id)
@@ -181,7 +181,7 @@ async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySys
 
 @pytest.mark.parametrize("held", [None, "text", {}, {"value": None}, {"value": ["x"]}, {"value": {"x": 1}}])
 async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held: object) -> None:
-    owner = system.memories("chat")
+    owner = system.memory("chat")
     metadata = {"kind": "proposed line", "line": "home"} | ({} if held is None else {"held": held})
     kept = await owner.remember("a proposal of home", category="profile", metadata=metadata)
     assert await owner.profile_proposals() == []
@@ -193,10 +193,10 @@ async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held:
 async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
     system: MemorySystem, clock: Clock, *, also: bool, homes: list[str]
 ) -> None:
-    owner = system.memories("chat")
+    owner = system.memory("chat")
     await owner.profile_set("home", "Berlin")
     clock.now = day_of(1)
-    tool = system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    tool = system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
     await tool.profile_set("home", "Lisbon", also=also)
     assert told(await owner.profile()) == {"home": "Berlin"}
     [proposal] = await owner.profile_proposals()
@@ -206,23 +206,23 @@ async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
 
 
 async def test_any_key_can_be_set_pinned_and_forgotten(session: SessionHandle) -> None:
-    await session.profile_set("Editor", "Helix")
-    await session.profile_set("editor", "Vim")
-    await session.profile_pin("Editor")
-    [line] = await session.profile()
+    await session.memory.profile_set("Editor", "Helix")
+    await session.memory.profile_set("editor", "Vim")
+    await session.memory.profile_pin("Editor")
+    [line] = await session.memory.profile()
     assert (line.key, line.value, line.pinned) == ("editor", "Vim", True)
-    await session.profile_set("editor", "Kakoune")
-    assert [line.pinned for line in await session.profile()] == [True], "another value is as important"
-    assert len(await session.profile_history("Editor")) == 3
-    await session.profile_forget("EDITOR")
-    assert await session.profile() == []
+    await session.memory.profile_set("editor", "Kakoune")
+    assert [line.pinned for line in await session.memory.profile()] == [True], "another value is as important"
+    assert len(await session.memory.profile_history("Editor")) == 3
+    await session.memory.profile_forget("EDITOR")
+    assert await session.memory.profile() == []
     with pytest.raises(UnknownObservation):
-        await session.profile_pin("editor")
+        await session.memory.profile_pin("editor")
 
 
 async def test_a_pin_is_neither_kept_nor_filled(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "My PIN is 4821.")
-    [row] = await session.get([said])
+    said = await say(session.memory, clock, 0, "My PIN is 4821.")
+    [row] = await session.memory.get([said])
     assert row.user_text == "My PIN is [redacted: pin]."
     for key, value in (
         ("door code", "4821"),
@@ -231,102 +231,102 @@ async def test_a_pin_is_neither_kept_nor_filled(session: SessionHandle, clock: C
         ("note", SECRET),
     ):
         with pytest.raises(InvalidValue, match="would hold a secret"):
-            await session.profile_set(key, value)
-    assert (await session.profile_set("locker number", "4821")).outcome == "added"
-    assert [line.key for line in await session.profile()] == ["locker number"]
+            await session.memory.profile_set(key, value)
+    assert (await session.memory.profile_set("locker number", "4821")).outcome == "added"
+    assert [line.key for line in await session.memory.profile()] == ["locker number"]
 
 
 async def test_a_key_of_ones_own_names_one_row(session: SessionHandle) -> None:
-    first = await session.upsert("printer", "The printer is in the hall")
-    second = await session.upsert("printer", "The printer is in the attic")
-    again = await session.upsert("printer", "The printer is in the attic")
+    first = await session.memory.upsert("printer", "The printer is in the hall")
+    second = await session.memory.upsert("printer", "The printer is in the attic")
+    again = await session.memory.upsert("printer", "The printer is in the attic")
     assert (second.outcome, again.outcome, again.id) == ("added", "exact_dup", second.id)
-    assert [row.id for row in await session.every(metadata={"key": "printer"})] == [second.id]
-    assert [version.observation.id for version in await session.history(second.id)] == [first.id, second.id]
+    assert [row.id for row in await session.memory.every(metadata={"key": "printer"})] == [second.id]
+    assert [version.observation.id for version in await session.memory.history(second.id)] == [first.id, second.id]
 
 
 async def test_a_key_of_ones_own_is_found_however_many_others_use_the_same(system: MemorySystem, clock: Clock) -> None:
-    first = await system.upsert("editor", "uses vim")
+    first = await system.memory().upsert("editor", "uses vim")
     for number in range(3):
         clock.now += timedelta(minutes=1)
         guest = system.cleared_for(principal=f"token:tk_{number}", rights=GUEST_RIGHTS)
-        await guest.upsert("editor", f"uses editor {number}")
-    second = await system.upsert("editor", "uses emacs")
-    [before] = await system.every(statuses=("superseded",))
+        await guest.memory().upsert("editor", f"uses editor {number}")
+    second = await system.memory().upsert("editor", "uses emacs")
+    [before] = await system.memory().every(statuses=("superseded",))
     assert (before.id, before.superseded_by) == (first.id, second.id)
 
 
 async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> None:
     tool = system.cleared_for(rights=TOOL_RIGHTS)
-    proposal = await tool.profile_set("home", "Graz")
+    proposal = await tool.memory().profile_set("home", "Graz")
     with pytest.raises(MissingRight):
-        await tool.profile_accept(proposal.id)
-    assert [row.id for row in await system.profile_proposals()] == [proposal.id]
+        await tool.memory().profile_accept(proposal.id)
+    assert [row.id for row in await system.memory().profile_proposals()] == [proposal.id]
 
 
 async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle, clock: Clock) -> None:
-    said = await say(session, clock, 0, "Lisbon here we come, with Rex and Luna! The Berlin flat is gone.")
+    said = await say(session.memory, clock, 0, "Lisbon here we come, with Rex and Luna! The Berlin flat is gone.")
     stated = [("Home", "Lisbon"), ("dog", "Rex"), ("dog", "Luna"), ("door code", "4821"), ("", "Berlin"), ("flat", "")]
-    await session.profile_learn(stated, said, day_of(0))
-    lines = await session.profile()
+    await session.memory.profile_learn(stated, said, day_of(0))
+    lines = await session.memory.profile()
     assert [(line.key, line.value, line.by) for line in lines] == [
         ("dog", "Luna", "model"),
         ("dog", "Rex", "model"),
         ("home", "Lisbon", "model"),
     ]
     assert {line.sources for line in lines} == {(said,)}
-    assert await session.profile_proposals() == []
+    assert await session.memory.profile_proposals() == []
 
 
 async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: Clock) -> None:
-    old = await session.remember("The staging server listens on port 8100")
+    old = await session.memory.remember("The staging server listens on port 8100")
     clock.now = day_of(30)
-    new = await session.remember("The staging server listens on port 9200", supersedes=old.id)
+    new = await session.memory.remember("The staging server listens on port 9200", supersedes=old.id)
     clock.now = day_of(60)
     for at, expected in ((None, new.id), (day_of(10), old.id), (day_of(40), new.id)):
-        [hit] = await session.search("staging server port", as_of=at)
+        [hit] = await session.memory.search("staging server port", as_of=at)
         assert hit.observation.id == expected
-        [recalled] = (await session.recall("staging server port", known_at=at)).hits
+        [recalled] = (await session.memory.recall("staging server port", known_at=at)).hits
         assert recalled.id == expected
     with pytest.raises(InvalidValue, match="future"):
-        await session.search("port", as_of=day_of(90))
+        await session.memory.search("port", as_of=day_of(90))
     with pytest.raises(InvalidValue, match="future"):
-        await session.profile(as_of=day_of(90))
+        await session.memory.profile(as_of=day_of(90))
 
 
 async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profile(
     session: SessionHandle, clock: Clock
 ) -> None:
-    old = await state(session, clock, 0, "home", "Berlin")
-    await state(session, clock, 90, "home", "Lisbon")
+    old = await state(session.memory, clock, 0, "home", "Berlin")
+    await state(session.memory, clock, 90, "home", "Lisbon")
     clock.now = day_of(200)
-    [hit] = (await session.recall("Is my home in Berlin or in Lisbon?", as_of=day_of(50))).hits
+    [hit] = (await session.memory.recall("Is my home in Berlin or in Lisbon?", as_of=day_of(50))).hits
     assert hit.id == old
 
 
 async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Clock) -> None:
-    await session.store_fact("Ada", "lives in", "Rome")
+    await session.memory.store_fact("Ada", "lives in", "Rome")
     clock.now = day_of(30)
-    await session.store_fact("Ada", "lives in", "Milan")
-    assert [fact.object for fact in await session.query_facts(as_of=day_of(10))] == ["Rome"]
-    assert len(await session.query_facts()) == 2
+    await session.memory.store_fact("Ada", "lives in", "Milan")
+    assert [fact.object for fact in await session.memory.query_facts(as_of=day_of(10))] == ["Rome"]
+    assert len(await session.memory.query_facts()) == 2
 
 
 async def test_of_two_statements_alike_the_newer_stands_first_and_both_hold(
     session: SessionHandle, clock: Clock
 ) -> None:
-    old = await say(session, clock, 0, "My rent is 1,200 euros.")
-    new = await say(session, clock, 90, "My rent is 1,450 euros now.")
-    hits = (await session.recall("How much is my rent?")).hits
+    old = await say(session.memory, clock, 0, "My rent is 1,200 euros.")
+    new = await say(session.memory, clock, 90, "My rent is 1,450 euros now.")
+    hits = (await session.memory.recall("How much is my rent?")).hits
     assert [hit.id for hit in hits] == [new, old]
-    [alone] = (await session.recall("How much is my rent?", limit=1)).hits
+    [alone] = (await session.memory.recall("How much is my rent?", limit=1)).hits
     assert alone.id == new
-    assert {row.status for row in await session.every(statuses=STATUSES)} == {"active"}
+    assert {row.status for row in await session.memory.every(statuses=STATUSES)} == {"active"}
 
 
 async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(session: SessionHandle, clock: Clock) -> None:
-    said = await state(session, clock, 0, "home", "Berlin")
-    recollection = await session.recall("What is my home in Berlin?")
+    said = await state(session.memory, clock, 0, "home", "Berlin")
+    recollection = await session.memory.recall("What is my home in Berlin?")
     assert [hit.id for hit in recollection.hits] == [said]
     assert "in the profile" in {each.verdict for each in recollection.considered}
 
@@ -349,13 +349,13 @@ def test_a_question_names_the_time_that_it_is_about(asked: str, expected: dateti
 
 
 async def test_a_value_whose_successor_holds_since_before_it_never_held(session: SessionHandle, clock: Clock) -> None:
-    await state(session, clock, 100, "home", "Berlin")
+    await state(session.memory, clock, 100, "home", "Berlin")
     clock.now = day_of(120)
-    await session.profile_set("home", "Lisbon", since=day_of(10))
-    berlin = next(line for line in await session.profile_history("home") if line.value == "Berlin")
+    await session.memory.profile_set("home", "Lisbon", since=day_of(10))
+    berlin = next(line for line in await session.memory.profile_history("home") if line.value == "Berlin")
     assert berlin.valid_to == berlin.valid_from == day_of(100)
-    assert told(await session.profile(as_of=day_of(110))) == {"home": "Lisbon"}
-    assert told(await session.profile(known_at=day_of(110))) == {"home": "Berlin"}
+    assert told(await session.memory.profile(as_of=day_of(110))) == {"home": "Lisbon"}
+    assert told(await session.memory.profile(known_at=day_of(110))) == {"home": "Berlin"}
 
 
 async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(tmp_path: Path, clock: Clock) -> None:
@@ -375,12 +375,12 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(
 
     async with MemorySystem(tmp_path / "other", clock=clock, embedder=Encoder()) as system:
         session = await system.create_session(["basic_session", "observations"], "chat")
-        old = await say(session, clock, 0, "We have two cats, Max and Moritz.")
+        old = await say(session.memory, clock, 0, "We have two cats, Max and Moritz.")
         for number in range(1, 9):
-            await say(session, clock, number, f"I walked {number} miles by the lake.")
-        new = await say(session, clock, 90, "Moritz has died, so it is Max alone now.")
-        await system.memories("chat").embed_memories()
-        hits = (await session.recall("How many cats do I have?", limit=2)).hits
+            await say(session.memory, clock, number, f"I walked {number} miles by the lake.")
+        new = await say(session.memory, clock, 90, "Moritz has died, so it is Max alone now.")
+        await system.memory("chat").embed_memories()
+        hits = (await session.memory.recall("How many cats do I have?", limit=2)).hits
         assert [hit.id for hit in hits] == [old, new]
 
 
@@ -413,7 +413,7 @@ async def faceted(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
 async def test_what_was_said_last_is_listed_by_facet_newest_first_in_the_persons_words(
     faceted: MemorySystem, clock: Clock
 ) -> None:
-    owner = faceted.memories("chat")
+    owner = faceted.memory("chat")
     said = [await say(owner, clock, day, f"home: I moved\nto street {day}.") for day in range(5)]
     await say(owner, clock, 5, "Where do I live?")
     await say(owner, clock, 6, "work: " + "I bake bread " * 50)
@@ -425,7 +425,7 @@ async def test_what_was_said_last_is_listed_by_facet_newest_first_in_the_persons
 
 
 async def test_a_message_that_tells_several_things_is_listed_under_each(faceted: MemorySystem, clock: Clock) -> None:
-    owner = faceted.memories("chat")
+    owner = faceted.memory("chat")
     said = await say(owner, clock, 0, "Hello!\nhome: it is in Gent. Then work: no, work is later;\nwork: I bake.")
     assert {name: [each.id for each in found] for name, found in (await owner.facets()).items()} == {
         "home": [said],
@@ -434,7 +434,7 @@ async def test_a_message_that_tells_several_things_is_listed_under_each(faceted:
 
 
 async def test_a_statement_of_long_ago_is_found_by_its_facet(faceted: MemorySystem, clock: Clock) -> None:
-    owner = faceted.memories("chat")
+    owner = faceted.memory("chat")
     old = await say(owner, clock, 0, "home: I live in Gent.")
     for number in range(100):
         await say(owner, clock, 1 + number, f"So much for day {number}.")
@@ -445,13 +445,13 @@ async def test_a_statement_of_long_ago_is_found_by_its_facet(faceted: MemorySyst
 async def test_facets_list_what_their_person_said_here_or_imported_and_nothing_private_unasked(
     faceted: MemorySystem, clock: Clock
 ) -> None:
-    owner = faceted.memories("chat")
+    owner = faceted.memory("chat")
     imported = await say(owner, clock, 0, "home: I lived in Berlin.", "import:chatgpt")
     for source in ("tool", "file:notes.md", "auto"):
         await say(owner, clock, 1, f"home: from {source}", source)
     private = await say(owner, clock, 2, "home: my hideout")
     await owner.update(private, sensitivity="private")
-    guest = faceted.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memories("chat")
+    guest = faceted.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memory("chat")
     theirs = await say(guest, clock, 3, "home: I am the guest")
     assert [each.id for each in (await owner.facets())["home"]] == [imported]
     assert [each.id for each in (await owner.facets(ask=("public", "private")))["home"]] == [private, imported]
@@ -460,4 +460,4 @@ async def test_facets_list_what_their_person_said_here_or_imported_and_nothing_p
 
 async def test_without_the_encoders_facets_say_what_they_need(session: SessionHandle) -> None:
     with pytest.raises(UnsupportedOperation, match="pip install 'chatbot-runtime"):
-        await session.facets()
+        await session.memory.facets()

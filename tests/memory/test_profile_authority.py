@@ -50,7 +50,7 @@ class Told:
 @pytest.fixture
 async def told() -> AsyncIterator[Told]:
     async with MemorySystem(None) as system:
-        owner = system.memories("chat")
+        owner = system.memory("chat")
         [kept] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
         await owner.profile_learn([("home", "Berlin")], kept.id, datetime.now(UTC))
         [line] = await owner.profile("home")
@@ -95,7 +95,7 @@ ATTACKS |= {"supersede": _supersede, "supersede what was said": _supersede_said}
 
 @pytest.mark.parametrize("attack", [*ATTACKS, "promote"])
 async def test_a_tool_changes_no_line_of_a_profile_and_replaces_nothing_that_was_said(told: Told, attack: str) -> None:
-    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
     with pytest.raises(MissingRight, match="the right 'chat' is needed"):
         await (_promote if attack == "promote" else ATTACKS[attack])(tool, told)
     assert await told.homes() == ["home: Berlin"]
@@ -105,14 +105,14 @@ async def test_a_tool_changes_no_line_of_a_profile_and_replaces_nothing_that_was
 
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "forge"])
 async def test_a_guest_changes_no_line_of_the_owner_and_replaces_nothing_that_was_said(told: Told, attack: str) -> None:
-    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
+    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memory("chat")
     with pytest.raises(MissingRight, match="the right 'curate' is needed"):
         await ATTACKS[attack](guest, told)
     assert await told.homes() == ["home: Berlin"]
 
 
 async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_guest(told: Told) -> None:
-    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memories("chat")
+    guest = told.system.cleared_for("full", rights=GUEST_RIGHTS, principal=GUEST).memory("chat")
     await ATTACKS["forge"](guest, told)
     await _promote(guest, told)
     await guest.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source="chat")])
@@ -122,7 +122,7 @@ async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_
 
 
 async def test_what_a_model_makes_of_an_exchange_on_behalf_of_a_tool_is_a_proposal(told: Told) -> None:
-    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
     await tool.profile_learn([("home", "Mars City")], told.said, datetime.now(UTC))
     assert await told.homes() == ["home: Berlin"]
     [proposal] = await told.owner.profile_proposals()
@@ -141,7 +141,7 @@ async def test_what_the_models_tool_writes_is_recalled_and_changes_no_line_of_th
 
 
 async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told: Told) -> None:
-    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
     again = await tool.remember("home: Berlin", sensitivity="secret", tags=["tool"])
     assert (again.outcome, again.id != told.line) == ("added", True)
     [line] = await told.owner.profile("home")
@@ -149,7 +149,7 @@ async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told
 
 
 async def test_forgetting_through_a_tool_what_was_said_forgets_what_was_taken_from_it(told: Told) -> None:
-    await told.system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat").forget(told.said)
+    await told.system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat").forget(told.said)
     assert await told.homes() == []
 
 
@@ -203,8 +203,8 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
         clock.move(days=90)
         newest = await state(system, "Lisbon", clock())
         clock.move(days=90)
-        await system.purge(newest)
-        exported = await export_memories(system.memories("chat"), SENSITIVITIES)
+        await system.memory().purge(newest)
+        exported = await export_memories(system.memory("chat"), SENSITIVITIES)
     path = tmp_path / "memory"
     if way == "copy":
         path = tmp_path / "copy"
@@ -214,17 +214,19 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
         (tmp_path / "memories.jsonl").write_text(render_memories(exported, "jsonl"))
     async with MemorySystem(path, clock=clock) as system:
         if way == "reindex":
-            await system.memories("chat").reindex()
+            await system.memory("chat").reindex()
         if way == "export":
             await Importer(system, agent="chat", agents={"chat": STORES}).run(open_source(tmp_path / "memories.jsonl"))
         session = await system.create_session(STORES, "chat")
-        assert await session.profile() == []
+        assert await session.memory.profile() == []
         for days in (95, 150):
             at = begin + timedelta(days=days)
-            assert await session.profile(as_of=at) == []
+            assert await session.memory.profile(as_of=at) == []
         if way != "export":
-            assert [each.title for each in await session.profile(as_of=begin + timedelta(days=50))] == ["home: Berlin"]
-            assert [line.valid_to is not None for line in await session.profile_history("home")] == [True]
+            assert [each.title for each in await session.memory.profile(as_of=begin + timedelta(days=50))] == [
+                "home: Berlin"
+            ]
+            assert [line.valid_to is not None for line in await session.memory.profile_history("home")] == [True]
         memory = TurnMemory.of(session, AgentSettings(), clock)
         assert memory is not None
         text = (await memory.recall(["before", "Where do I live?"], since=None, most_tokens=2_000)).text
@@ -234,6 +236,6 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
 
 async def state(system: MemorySystem, home: str, at: datetime) -> str:
     draft = Draft(type="exchange", user_text=f"I live in {home}.", source="chat", created_at=at)
-    [kept] = await system.memories("chat").remember_all([draft])
-    await system.memories("chat").profile_learn([("home", home)], kept.id, at)
+    [kept] = await system.memory("chat").remember_all([draft])
+    await system.memory("chat").profile_learn([("home", home)], kept.id, at)
     return kept.id

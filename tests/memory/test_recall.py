@@ -34,7 +34,7 @@ async def told(memory: MemorySystem, *said: str, days_ago: float = 0) -> list[st
     drafts = [
         Draft(type="exchange", user_text=text, created_at=at + timedelta(minutes=n)) for n, text in enumerate(said)
     ]
-    return [kept.id for kept in await session.remember_all(drafts)]
+    return [kept.id for kept in await session.memory.remember_all(drafts)]
 
 
 async def test_a_summary_lends_nothing_to_what_was_said_beside_it(memory: MemorySystem) -> None:
@@ -47,15 +47,19 @@ async def test_a_summary_lends_nothing_to_what_was_said_beside_it(memory: Memory
     ids = await told(memory, *said)
     session = (await memory.list_sessions())[0]
     handle = await memory.load_session(session.id, "chat")
-    before = {row.id: row.parts["spill"] for row in (await memory.recall("which number has the locker?")).considered}
-    await handle.remember(type="session_summary", narrative="The locker has the number 4711.", derived_from=ids)
-    after = {row.id: row.parts["spill"] for row in (await memory.recall("which number has the locker?")).considered}
+    before = {
+        row.id: row.parts["spill"] for row in (await memory.memory().recall("which number has the locker?")).considered
+    }
+    await handle.memory.remember(type="session_summary", narrative="The locker has the number 4711.", derived_from=ids)
+    after = {
+        row.id: row.parts["spill"] for row in (await memory.memory().recall("which number has the locker?")).considered
+    }
     assert after.get(ids[-1], 0.0) == before.get(ids[-1], 0.0)
     assert after.get(ids[-2], 0.0) == before.get(ids[-2], 0.0)
 
 
 async def recalled(memory: MemorySystem, *question: str, limit: int = 5) -> list[str]:
-    found = await memory.recall(question, limit=limit)
+    found = await memory.memory().recall(question, limit=limit)
     return [hit.observation.user_text for hit in found.hits if hit.observation]
 
 
@@ -73,7 +77,7 @@ async def test_an_answer_beside_the_words_comes_too(memory: MemorySystem) -> Non
 
 async def test_nonsense_finds_nothing(memory: MemorySystem) -> None:
     await told(memory, "The boiler hums at night.", "I dislike coriander.")
-    found = await memory.recall("xyzzy plugh frobnicate")
+    found = await memory.memory().recall("xyzzy plugh frobnicate")
     assert found.hits == found.considered == ()
 
 
@@ -98,11 +102,13 @@ async def test_earlier_messages_help_a_question_that_says_too_little(memory: Mem
 async def test_a_long_reply_does_not_bury_what_a_person_said(memory: MemorySystem) -> None:
     session = await memory.create_session(STORES, "chat")
     filler = "Zurich has many museums, trams and banks, and a lake in which people swim. " * 60
-    await session.remember(
+    await session.memory.remember(
         type="exchange", user_text="Tell me about cities.", assistant_text=filler + "I live nowhere."
     )
-    await session.remember(type="exchange", user_text="I moved to Zurich in spring.", assistant_text="Congratulations!")
-    found = await memory.recall("When did I move to Zurich?")
+    await session.memory.remember(
+        type="exchange", user_text="I moved to Zurich in spring.", assistant_text="Congratulations!"
+    )
+    found = await memory.memory().recall("When did I move to Zurich?")
     assert found.hits[0].observation is not None
     assert found.hits[0].observation.user_text == "I moved to Zurich in spring."
 
@@ -120,7 +126,7 @@ async def test_identifiers_are_found_whole_and_in_part(memory: MemorySystem) -> 
 
 async def test_what_the_receipt_needs_is_told(memory: MemorySystem) -> None:
     ids = await told(memory, "My sister breeds alpacas.", "Her alpacas are called Castor and Pollux.")
-    found = await memory.recall("alpacas", limit=1, exclude=[ids[0]])
+    found = await memory.memory().recall("alpacas", limit=1, exclude=[ids[0]])
     assert [hit.id for hit in found.hits] == [ids[1]]
     verdicts = {each.id: each.verdict for each in found.considered}
     assert verdicts == {ids[0]: "seen already", ids[1]: "recalled"}
@@ -155,14 +161,14 @@ async def told_of_cats(memory_home: Path) -> AsyncIterator[MemorySystem]:
         await told(memory, "We have two cats, Max and Moritz.", days_ago=90)
         await told(memory, *(f"I walked {number} miles to see cats." for number in range(8)), days_ago=50)
         await told(memory, "Moritz has died, so it is Max alone now.", days_ago=9)
-        await memory.embed_memories()
+        await memory.memory().embed_memories()
         yield memory
 
 
 async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_place_of_the_least_match(
     told_of_cats: MemorySystem,
 ) -> None:
-    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    found = await told_of_cats.memory().recall("How many cats do I have?", limit=4)
     assert len(found.hits) == 4
     first, *_, last = found.hits
     assert first.observation is not None
@@ -178,7 +184,7 @@ async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_plac
 
 async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(told_of_cats: MemorySystem) -> None:
     await told(told_of_cats, *(f"I walked {number} miles to see cats again." for number in range(40)), days_ago=40)
-    await told_of_cats.embed_memories()
+    await told_of_cats.memory().embed_memories()
     session = await told_of_cats.create_session(STORES, "chat")
     turn = TurnMemory.of(session, AgentSettings(), Clock(START))
     assert turn is not None
@@ -193,9 +199,9 @@ async def test_no_later_statement_is_recalled_that_was_excluded_or_made_after_th
     told_of_cats: MemorySystem,
 ) -> None:
     question = "How many cats do I have?"
-    [later] = [hit.id for hit in (await told_of_cats.recall(question, limit=4)).hits if "later" in hit.parts]
+    [later] = [hit.id for hit in (await told_of_cats.memory().recall(question, limit=4)).hits if "later" in hit.parts]
     for options in ({"exclude": {later}}, {"as_of": START - timedelta(days=20)}):
-        found = await told_of_cats.recall(question, limit=4, **options)
+        found = await told_of_cats.memory().recall(question, limit=4, **options)
         assert len(found.hits) == 4
         assert later not in {hit.id for hit in found.hits}
 
@@ -204,12 +210,12 @@ async def test_of_two_later_statements_that_are_equally_near_none_is_known_to_be
     told_of_cats: MemorySystem,
 ) -> None:
     await told(told_of_cats, "Both of them slept all day?")
-    await told_of_cats.embed_memories()
-    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    await told_of_cats.memory().embed_memories()
+    found = await told_of_cats.memory().recall("How many cats do I have?", limit=4)
     assert any("later" in hit.parts for hit in found.hits), "a mere question states nothing"
     await told(told_of_cats, "Both of them slept all day.")
-    await told_of_cats.embed_memories()
-    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    await told_of_cats.memory().embed_memories()
+    found = await told_of_cats.memory().recall("How many cats do I have?", limit=4)
     assert not any("later" in hit.parts for hit in found.hits)
 
 
@@ -217,21 +223,21 @@ async def test_what_was_brought_in_later_and_said_before_is_no_later_statement(m
     async with MemorySystem(memory_home, clock=Clock(START), embedder=Directions()) as memory:
         await told(memory, "We have two cats, Max and Moritz.", days_ago=9)
         await told(memory, "Moritz has died, so it is Max alone now.", days_ago=90)
-        await memory.embed_memories()
-        found = await memory.recall("How many cats do I have?", limit=4)
+        await memory.memory().embed_memories()
+        found = await memory.memory().recall("How many cats do I have?", limit=4)
         assert [hit.parts.get("later") for hit in found.hits] == [None]
 
 
 async def test_stop_words_alone_fall_back_to_what_is_newest(memory: MemorySystem) -> None:
     await told(memory, "The older one.", days_ago=9)
     await told(memory, "The newer one.")
-    first, *_ = await memory.search("what is it?")
+    first, *_ = await memory.memory().search("what is it?")
     assert first.observation.user_text == "The newer one."
 
 
 async def test_several_questions_are_answered_at_once(memory: MemorySystem) -> None:
     await told(memory, "The boiler hums.", "The tap drips.")
-    answers = await memory.search_batch(["boiler", "tap", "xyzzy"])
+    answers = await memory.memory().search_batch(["boiler", "tap", "xyzzy"])
     assert [[hit.observation.user_text for hit in hits] for hits in answers] == [
         ["The boiler hums."],
         ["The tap drips."],
@@ -251,15 +257,15 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
     settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
     async with MemorySystem(memory_home, settings=settings, embedder=embedder) as memory:
         await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
-        await memory.embed_memories()
+        await memory.memory().embed_memories()
         before = embedder.calls
         questions = ["board games", "the noise of the heating", "chess", ""]
-        answers = await memory.search_batch(questions, limit=1)
+        answers = await memory.memory().search_batch(questions, limit=1)
         assert embedder.calls == before + 1
         assert [hit.observation.user_text[:3] for hits in answers[:3] for hit in hits] == ["On ", "The", "On "]
-        assert [hit.observation.use_count for hit in await memory.search("chess", limit=1)] == [1]
-        one_by_one = [await memory.search(each, limit=1, count_use=False) for each in questions]
-        again = await memory.search_batch(questions, limit=1, count_use=False)
+        assert [hit.observation.use_count for hit in await memory.memory().search("chess", limit=1)] == [1]
+        one_by_one = [await memory.memory().search(each, limit=1, count_use=False) for each in questions]
+        again = await memory.memory().search_batch(questions, limit=1, count_use=False)
         assert [[hit.observation.id for hit in hits] for hits in again] == [
             [hit.observation.id for hit in hits] for hits in one_by_one
         ]
@@ -267,13 +273,13 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
 
 async def test_an_unknown_profile_is_an_error_that_names_the_nearest(memory: MemorySystem) -> None:
     with pytest.raises(InvalidValue, match="'inject'"):
-        await memory.recall("tea", profile="injekt")
+        await memory.memory().recall("tea", profile="injekt")
 
 
 async def test_a_secret_row_is_never_raised_by_its_neighbours(memory: MemorySystem) -> None:
     session = await memory.create_session(STORES, "chat")
-    await session.remember(type="exchange", user_text="The safe is behind the painting.")
-    await session.remember(type="exchange", user_text="Its code is the year of my birth.", sensitivity="secret")
+    await session.memory.remember(type="exchange", user_text="The safe is behind the painting.")
+    await session.memory.remember(type="exchange", user_text="Its code is the year of my birth.", sensitivity="secret")
     assert await recalled(memory, "Where is the safe?") == ["The safe is behind the painting."]
 
 
@@ -283,9 +289,9 @@ async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_emb
         memory_home, clock=Clock(START, step=timedelta(seconds=1)), settings=settings, embedder=MiniLMEmbedder()
     ) as memory:
         await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
-        await memory.embed_memories()
+        await memory.memory().embed_memories()
         assert (await recalled(memory, "board games"))[0].startswith("On Sundays")
-        assert [hit.observation.user_text for hit in await memory.search("board games")] == [
+        assert [hit.observation.user_text for hit in await memory.memory().search("board games")] == [
             "On Sundays I play chess with my uncle."
         ]
 
@@ -301,7 +307,7 @@ async def test_what_was_told_stands_before_what_was_merely_asked_in_the_same_for
 
 async def test_an_emoji_is_searched_for(memory: MemorySystem) -> None:
     await told(memory, "my pet is a 🦜", *(f"line {n}" for n in range(5)), days_ago=9)
-    assert [hit.observation.user_text for hit in await memory.search("🦜")] == ["my pet is a 🦜"]
+    assert [hit.observation.user_text for hit in await memory.memory().search("🦜")] == ["my pet is a 🦜"]
 
 
 async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: MemorySystem) -> None:
@@ -311,8 +317,8 @@ async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: 
     told_of = [(people[n * 3 % 7], things[n * 5 % 6]) for n in range(84)]
     texts = [f"{who} talked about the {what} with number {n}." for n, (who, what) in enumerate(told_of)]
     session = await memory.create_session(STORES, "chat")
-    await session.remember_all([Draft(type="note", narrative=text) for text in texts])
+    await session.memory.remember_all([Draft(type="note", narrative=text) for text in texts])
     for who, what in sorted(set(told_of))[::3]:
-        [first, *_] = (await session.recall(f"What did {who} say about the {what}?")).hits
+        [first, *_] = (await session.memory.recall(f"What did {who} say about the {what}?")).hits
         assert first.observation is not None
         assert {who, what} <= set(first.observation.narrative.split())

@@ -13,7 +13,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.replica import Replica
@@ -44,9 +44,9 @@ async def files(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
         yield opened
 
 
-async def opened(memory: MemorySystem, **given: Any) -> SessionHandle:
+async def opened(memory: MemorySystem, clearance: Clearance = "full") -> SessionHandle:
     store = "observations" if memory.home else "in_memory"
-    return await memory.create_session([store], "chat", **given)
+    return await memory.cleared_for(clearance).create_session([store], "chat")
 
 
 def exchange(text: str, reply: str = "", *, days: float = 0, **given: Any) -> Draft:
@@ -56,11 +56,11 @@ def exchange(text: str, reply: str = "", *, days: float = 0, **given: Any) -> Dr
 
 async def say(session: SessionHandle, *drafts: Draft | str) -> list[str]:
     given = [exchange(each) if isinstance(each, str) else each for each in drafts]
-    return [kept.id for kept in await session.remember_all(given)]
+    return [kept.id for kept in await session.memory.remember_all(given)]
 
 
 async def recalled(session: SessionHandle, texts: str | Sequence[str], **options: Any) -> list[str]:
-    found = await session.recall(texts, **options)
+    found = await session.memory.recall(texts, **options)
     return [hit.observation.user_text for hit in found.hits if hit.observation]
 
 
@@ -117,7 +117,7 @@ async def test_what_holds_none_of_the_words_is_recalled_beside_what_does(memory:
     talk, other = await opened(memory), await opened(memory)
     await say(talk, "Nothing so far.", "Shall we name the parrot?", "Yes, Captain Flint!", "Done.", "Else?", "Bye.")
     await say(other, "Yes, Captain Ahab!")
-    found = await (await opened(memory)).recall("What about the parrot?", limit=20, profile="search")
+    found = await (await opened(memory)).memory.recall("What about the parrot?", limit=20, profile="search")
     by_text = {hit.observation.user_text: hit for hit in found.hits if hit.observation}
     assert next(iter(by_text)) == "Shall we name the parrot?"
     assert by_text["Yes, Captain Flint!"].parts["lexical"] == 0
@@ -141,16 +141,16 @@ async def test_nonsense_finds_nothing(memory: MemorySystem, profile: str, words:
         await say(await opened(memory), draft)
     nonsense = " ".join(f"xq{number}zzk" for number in range(words))
     session = await opened(memory)
-    assert (await session.recall(nonsense, profile=profile)).considered == ()
-    assert await session.search(nonsense) == []
+    assert (await session.memory.recall(nonsense, profile=profile)).considered == ()
+    assert await session.memory.search(nonsense) == []
 
 
 async def test_stop_words_alone_find_what_is_newest_and_put_nothing_into_a_prompt(memory: MemorySystem) -> None:
     session = await opened(memory)
     await say(session, *(exchange(f"Number {number} said.", days=9 - number) for number in range(9)))
-    newest = [hit.observation.user_text for hit in await session.search("what is it about?", limit=3)]
+    newest = [hit.observation.user_text for hit in await session.memory.search("what is it about?", limit=3)]
     assert newest == [f"Number {number} said." for number in (8, 7, 6)]
-    found = await session.recall("what is it about?")
+    found = await session.memory.recall("what is it about?")
     assert found.hits == ()
     assert {each.verdict for each in found.considered} == {"below absolute floor"}
 
@@ -166,9 +166,9 @@ async def test_a_long_message_is_searched_for_by_its_rarest_words_wherever_they_
 async def test_verdicts_tell_why_and_excluded_rows_make_room(memory: MemorySystem) -> None:
     session = await opened(memory)
     ids = await say(session, *(f"Tea number {number}." for number in range(4)))
-    best = [hit.id for hit in (await session.recall("tea", limit=4)).hits]
+    best = [hit.id for hit in (await session.memory.recall("tea", limit=4)).hits]
     assert set(best) == set(ids)
-    found = await session.recall("tea", limit=2, exclude={best[0]})
+    found = await session.memory.recall("tea", limit=2, exclude={best[0]})
     assert [each.id for each in found.hits] == best[1:3]
     assert {each.id: each.verdict for each in found.considered} == {
         best[0]: "seen already",
@@ -180,16 +180,16 @@ async def test_verdicts_tell_why_and_excluded_rows_make_room(memory: MemorySyste
     scores = [each.score for each in found.considered]
     assert scores == sorted(scores, reverse=True)
     with pytest.raises(InvalidValue, match="did you mean 'inject'"):
-        await session.recall("tea", profile="injekt")
+        await session.memory.recall("tea", profile="injekt")
 
 
 async def test_recalling_is_no_use_and_searching_is(memory: MemorySystem) -> None:
     session = await opened(memory)
     [kept] = await say(session, "Tea.")
-    await session.recall("tea")
-    assert (await session.get([kept], count_use=False))[0].use_count == 0
-    await session.search("tea")
-    assert (await session.get([kept], count_use=False))[0].use_count == 1
+    await session.memory.recall("tea")
+    assert (await session.memory.get([kept], count_use=False))[0].use_count == 0
+    await session.memory.search("tea")
+    assert (await session.memory.get([kept], count_use=False))[0].use_count == 1
 
 
 async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path, clock: Clock) -> None:
@@ -207,8 +207,8 @@ async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path
             twice = [[await recalled(asking, each, limit=50) for each in questions] for _ in range(2)]
             assert twice[0] == twice[1]
             orders.append(twice[0])
-            batch = await asking.search_batch(questions, limit=5, count_use=False)
-            single = [await asking.search(each, limit=5, count_use=False) for each in questions]
+            batch = await asking.memory.search_batch(questions, limit=5, count_use=False)
+            single = [await asking.memory.search(each, limit=5, count_use=False) for each in questions]
             assert batch == single
     assert orders[0] == orders[1]
 
@@ -216,7 +216,7 @@ async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path
 async def test_neither_neighbours_nor_sessions_widen_the_gate(memory: MemorySystem) -> None:
     made = random.Random(3)
     owner = await opened(memory)
-    clearances = ("full", "inner", "familiar", "public")
+    clearances = CLEARANCES
     for _ in range(4):
         session = await opened(memory)
         drafts = [
@@ -231,13 +231,13 @@ async def test_neither_neighbours_nor_sessions_widen_the_gate(memory: MemorySyst
     for clearance in clearances:
         asking = await opened(memory, clearance=clearance)
         for asked in (("public",), ("public", "private"), SENSITIVITIES):
-            page = await asking.list_observations(limit=1000, ask=asked)
+            page = await asking.memory.list_observations(limit=1000, ask=asked)
             seen = {row.id for row in page.rows}
-            found = await asking.recall("the zebra", limit=1000, ask=asked)
+            found = await asking.memory.recall("the zebra", limit=1000, ask=asked)
             assert {each.id for each in found.considered} <= seen
             if clearance == "full":
                 assert len(found.considered) > sum("zebra" in row.user_text for row in page.rows)
-    assert (await owner.recall("the zebra")).hits
+    assert (await owner.memory.recall("the zebra")).hits
 
 
 async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None:
@@ -252,11 +252,11 @@ async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None
                 await say(
                     session, *(exchange(f"zebra plain {number} {each}", visibility="private") for each in range(hidden))
                 )
-                for row in (await session.list_observations(limit=1000, ask=SENSITIVITIES)).rows:
+                for row in (await session.memory.list_observations(limit=1000, ask=SENSITIVITIES)).rows:
                     if "plain" not in row.user_text or "zebra" not in row.user_text:
-                        await session.update(row.id, visibility="social")
+                        await session.memory.update(row.id, visibility="social")
             asking = await opened(memory, clearance="familiar")
-            found = await asking.recall("the zebra", limit=20)
+            found = await asking.memory.recall("the zebra", limit=20)
             answers.append([(each.observation.user_text, dict(each.parts)) for each in found.hits if each.observation])
     assert answers[0]
     assert answers[0] == answers[1] == answers[2]
@@ -265,9 +265,9 @@ async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None
 async def test_words_of_the_filter_hold_for_neighbours_too(memory: MemorySystem) -> None:
     session = await opened(memory)
     await say(session, "A parrot.", "Beside it.")
-    await session.remember("A parrot as a note.", type="note")
-    await session.remember("A note beside it.", type="note")
-    found = await session.recall("parrot", limit=20, types=("note",))
+    await session.memory.remember("A parrot as a note.", type="note")
+    await session.memory.remember("A note beside it.", type="note")
+    found = await session.memory.recall("parrot", limit=20, types=("note",))
     assert {hit.observation.type for hit in found.hits if hit.observation} == {"note"}
     assert len(found.considered) == 2
 
@@ -294,7 +294,7 @@ class Counted:
 
     async def asking(self, session: SessionHandle, text: str) -> tuple[Counter[str], int]:
         self.work.clear()
-        found = await session.recall(text, profile="search")  # which has no floors
+        found = await session.memory.recall(text, profile="search")  # which has no floors
         return self.work.copy(), len(found.considered)
 
 
@@ -331,14 +331,14 @@ async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySys
     ids = await say(session, "One parrot.", "Two.", "Three.", "Four.")
 
     async def beside() -> set[str]:
-        found = (await session.recall("parrot", limit=9, profile="search")).hits
+        found = (await session.memory.recall("parrot", limit=9, profile="search")).hits
         return {hit.observation.user_text for hit in found if hit.observation}
 
     assert await beside() == {"One parrot.", "Two.", "Three."}
-    await session.forget(ids[1])
+    await session.memory.forget(ids[1])
     assert await beside() == {"One parrot.", "Three.", "Four."}
-    await session.restore(ids[1])
+    await session.memory.restore(ids[1])
     assert await beside() == {"One parrot.", "Two.", "Three."}
-    await session.purge(ids[1], ids[2])
+    await session.memory.purge(ids[1], ids[2])
     await say(session, "Five.")
     assert await beside() == {"One parrot.", "Four.", "Five."}

@@ -11,6 +11,7 @@ import pytest
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
+from chatbot.memory.scope import Caller
 from chatbot.memory.writing import Draft
 from chatbot.redaction import redact
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
@@ -51,44 +52,44 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -
 
 
 async def counters(memory: Any) -> list[tuple[str, int, int, int]]:
-    rows = (await memory.list_observations(limit=1000, statuses=STATUSES, ask=ALL)).rows
+    rows = (await memory.memory().list_observations(limit=1000, statuses=STATUSES, ask=ALL)).rows
     return [(row.title, row.use_count, row.mention_count, row.confirmed_count) for row in rows]
 
 
 async def test_every_write_tells_what_became_of_it(memory: MemorySystem) -> None:
-    added = await memory.remember("Ada drinks tea", tags=["a"])
+    added = await memory.memory().remember("Ada drinks tea", tags=["a"])
     assert (added.outcome, added.reason, added.redacted, added.warning) == ("added", "", (), "")
-    again = await memory.remember("ada  DRINKS tea", tags=["b"])
+    again = await memory.memory().remember("ada  DRINKS tea", tags=["b"])
     assert (again.outcome, again.id) == ("exact_dup", added.id)
-    updated = await memory.update(added.id, subtitle="green")
+    updated = await memory.memory().update(added.id, subtitle="green")
     assert (updated.outcome, updated.id) == ("updated", added.id)
-    same = await memory.update(added.id, subtitle="green")
+    same = await memory.memory().update(added.id, subtitle="green")
     assert (same.outcome, same.reason) == ("skipped", "nothing changed")
-    [refused, kept] = await memory.remember_all([Draft(), Draft(title="b")], keep_going=True)
+    [refused, kept] = await memory.memory().remember_all([Draft(), Draft(title="b")], keep_going=True)
     assert (refused.outcome, kept.outcome) == ("skipped", "added")
     assert "needs a title" in refused.reason
-    [row] = await memory.get([added.id])
+    [row] = await memory.memory().get([added.id])
     assert (row.tags, row.mention_count, row.subtitle) == (("a", "b"), 1, "green")
 
 
 async def test_one_refused_draft_stops_all_unless_asked_to_go_on(memory: MemorySystem) -> None:
     with pytest.raises(InvalidValue):
-        await memory.remember_all([Draft(title="a"), Draft()])
+        await memory.memory().remember_all([Draft(title="a"), Draft()])
     assert await counters(memory) == []
     drafts = [Draft(title=f"t {number}" if number % 2 else "") for number in range(1200)]
-    outcomes = [each.outcome for each in await memory.remember_all(drafts, keep_going=True)]
+    outcomes = [each.outcome for each in await memory.memory().remember_all(drafts, keep_going=True)]
     assert outcomes == ["skipped", "added"] * 600
 
 
 async def test_an_unknown_type_is_kept_as_a_note_and_told(memory: MemorySystem) -> None:
     kinds: list[Any] = ["poem", ["note"], 5, None]
     for kind in kinds:
-        kept = await memory.remember(f"t {kind}", type=kind)
+        kept = await memory.memory().remember(f"t {kind}", type=kind)
         assert "kept as a note" in kept.warning
-        [row] = await memory.get([kept.id])
+        [row] = await memory.memory().get([kept.id])
         assert row.type == "note"
     with pytest.raises(InvalidValue, match="did you mean 'title'"):
-        await memory.remember(titel="x")  # type: ignore[call-arg]
+        await memory.memory().remember(titel="x")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +123,8 @@ async def test_an_impossible_draft_is_refused_by_a_store_error_and_leaves_nothin
 ) -> None:
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(StoreError):
-            await memory.remember(**{"title": "t"} | given)
-        [skipped] = await memory.remember_all([Draft(**{"title": "t"} | given)], keep_going=True)
+            await memory.memory().remember(**{"title": "t"} | given)
+        [skipped] = await memory.memory().remember_all([Draft(**{"title": "t"} | given)], keep_going=True)
     assert skipped.outcome == "skipped"
     assert await counters(memory) == []
 
@@ -133,30 +134,30 @@ async def test_metadata_that_is_nested_without_end_is_refused(memory: MemorySyst
     for _ in range(100_000):
         deep = {"a": deep}
     with pytest.raises(InvalidValue, match="deep"):
-        await memory.remember("t", metadata=deep)
-    kept = await memory.remember("t")
+        await memory.memory().remember("t", metadata=deep)
+    kept = await memory.memory().remember("t")
     with pytest.raises(InvalidValue, match="deep"):
-        await memory.update(kept.id, metadata=deep)
+        await memory.memory().update(kept.id, metadata=deep)
 
 
 async def test_an_update_sets_what_is_named_and_nothing_else(memory: MemorySystem) -> None:
-    kept = await memory.remember("tea", metadata={"a": 1, "b": 2}, tags=["x"])
+    kept = await memory.memory().remember("tea", metadata={"a": 1, "b": 2}, tags=["x"])
     soon = NOW + timedelta(days=1)
-    await memory.update(kept.id, metadata={"b": None, "c": 3}, expires_at=soon, narrative="long " * 100)
-    [row] = await memory.get([kept.id])
+    await memory.memory().update(kept.id, metadata={"b": None, "c": 3}, expires_at=soon, narrative="long " * 100)
+    [row] = await memory.memory().get([kept.id])
     assert (row.metadata, row.expires_at, row.tags, row.title) == ({"a": 1, "c": 3}, soon, ("x",), "tea")
     assert row.token_count > 100
-    await memory.update(kept.id, expires_at=None, token_count=7)
-    [row] = await memory.get([kept.id])
+    await memory.memory().update(kept.id, expires_at=None, token_count=7)
+    [row] = await memory.memory().get([kept.id])
     assert (row.expires_at, row.token_count) == (None, 7)
     for fixed in ({"created_at": NOW}, {"supersedes": UNKNOWN}, {"colour": "red"}, {"tags": "x"}):
         with pytest.raises(InvalidValue):
-            await memory.update(kept.id, **fixed)
+            await memory.memory().update(kept.id, **fixed)
     with pytest.raises(UnknownObservation):
-        await memory.update(UNKNOWN, title="x")
-    await memory.forget(kept.id)
+        await memory.memory().update(UNKNOWN, title="x")
+    await memory.memory().forget(kept.id)
     with pytest.raises(ConflictingChange, match="restore it first"):
-        await memory.update(kept.id, title="x")
+        await memory.memory().update(kept.id, title="x")
 
 
 SECRET_DRAFTS: dict[str, dict[str, Any]] = {
@@ -191,15 +192,15 @@ SECRET_DRAFTS: dict[str, dict[str, Any]] = {
 async def test_no_secret_reaches_the_disk_and_the_caller_is_told(where: str, tmp_path: Path, clock: Clock) -> None:
     draft = {"title": "t"} | SECRET_DRAFTS[where]
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
-        kept = await memory.remember(**draft)
+        kept = await memory.memory().remember(**draft)
         if where != "a type":
             assert kept.redacted
-        other = await memory.remember("other")
+        other = await memory.memory().remember("other")
         if "made one by one" not in where and where != "a type":
-            changed = await memory.update(other.id, **SECRET_DRAFTS[where])
+            changed = await memory.memory().update(other.id, **SECRET_DRAFTS[where])
             assert changed.redacted
-        await memory.search("key")
-        await memory.reindex()
+        await memory.memory().search("key")
+        await memory.memory().reindex()
     for path in tmp_path.rglob("*"):
         data = path.read_bytes() if path.is_file() else b""
         assert TOKEN.encode() not in data, path
@@ -209,15 +210,15 @@ async def test_no_secret_reaches_the_disk_and_the_caller_is_told(where: str, tmp
 
 async def test_no_other_way_of_writing_lets_a_secret_through(tmp_path: Path, clock: Clock) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
-        await memory.store_fact(TOKEN, f"is {TOKEN}", TOKEN)
-        await memory.add_alias("Ada", TOKEN)
-        task = await memory.add_task(f"use {TOKEN}", note=TOKEN, due=TOKEN, project=TOKEN)
-        await memory.update_task(task.id, note=f"or {TOKEN}")
+        await memory.memory().store_fact(TOKEN, f"is {TOKEN}", TOKEN)
+        await memory.memory().add_alias("Ada", TOKEN)
+        task = await memory.memory().add_task(f"use {TOKEN}", note=TOKEN, due=TOKEN, project=TOKEN)
+        await memory.memory().update_task(task.id, note=f"or {TOKEN}")
         session = await memory.create_session(["observations"], "chat")
         said = "x" * 150 + f" {TOKEN} " + "y" * 50
-        told = await session.summarize_session(said, TOKEN, decisions=[TOKEN], open_items=(TOKEN,))
+        told = await session.memory.summarize_session(said, TOKEN, decisions=[TOKEN], open_items=(TOKEN,))
         assert told.redacted
-        await session.summarize_session("x" * 170 + f" {TOKEN}", TOKEN)
+        await session.memory.summarize_session("x" * 170 + f" {TOKEN}", TOKEN)
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert TOKEN.encode() not in data
     assert TOKEN[:20].encode() not in data
@@ -229,97 +230,102 @@ def test_what_is_no_secret_stays_as_it_is() -> None:
 
 
 async def test_getting_keeps_the_order_asked_for(memory: MemorySystem) -> None:
-    ids = [(await memory.remember(f"t {number}")).id for number in range(5)]
+    ids = [(await memory.memory().remember(f"t {number}")).id for number in range(5)]
     wanted = [ids[3], UNKNOWN, ids[0], ids[4]]
-    assert [row.id for row in await memory.get(wanted)] == [ids[3], ids[0], ids[4]]
-    assert await memory.get([]) == []
-    assert await memory.resolve(ids[0].upper()) == ids[0]
+    assert [row.id for row in await memory.memory().get(wanted)] == [ids[3], ids[0], ids[4]]
+    assert await memory.memory().get([]) == []
+    assert await memory.memory().resolve(ids[0].upper()) == ids[0]
     for prefix in ("", "zz", ids[0][:4]):
         with pytest.raises(UnknownObservation):
-            await memory.resolve(prefix)
+            await memory.memory().resolve(prefix)
 
 
 async def test_only_real_uses_count(memory: MemorySystem) -> None:
-    first = await memory.remember("tea black", people=["Ada"])
-    await memory.remember("tea green")
+    first = await memory.memory().remember("tea black", people=["Ada"])
+    await memory.memory().remember("tea green")
     before = await counters(memory)
-    await memory.list_observations()
-    await memory.timeline(first.id)
-    await memory.history(first.id)
-    await memory.stats()
-    await memory.people()
-    await memory.tasks()
-    await memory.resolve(first.id)
-    await memory.search("tea", count_use=False)
-    await memory.search(count_use=False)
-    await memory.get([first.id], count_use=False)
+    await memory.memory().list_observations()
+    await memory.memory().timeline(first.id)
+    await memory.memory().history(first.id)
+    await memory.memory().stats()
+    await memory.memory().people()
+    await memory.memory().tasks()
+    await memory.memory().resolve(first.id)
+    await memory.memory().search("tea", count_use=False)
+    await memory.memory().search(count_use=False)
+    await memory.memory().get([first.id], count_use=False)
     assert await counters(memory) == before
-    updated = [row.updated_at for row in (await memory.list_observations()).rows]
-    await memory.search("black")
-    await memory.get([first.id])
-    await memory.confirm(first.id)
+    updated = [row.updated_at for row in (await memory.memory().list_observations()).rows]
+    await memory.memory().search("black")
+    await memory.memory().get([first.id])
+    await memory.memory().confirm(first.id)
     assert await counters(memory) == [("tea green", 0, 0, 0), ("tea black", 2, 0, 1)]
-    assert [row.updated_at for row in (await memory.list_observations()).rows] == updated
+    assert [row.updated_at for row in (await memory.memory().list_observations()).rows] == updated
 
 
 async def test_the_least_of_three_clearances_holds(tmp_path: Path, clock: Clock) -> None:
     home, cache = tmp_path / "memory", tmp_path / "cache"
     async with open_memory(home, clock, cache) as memory:
         for visibility in VISIBILITIES:
-            await memory.remember(visibility, visibility=visibility)
+            await memory.memory().remember(visibility, visibility=visibility)
     for system in CLEARANCES:
-        async with open_memory(home, clock, cache, clearance=system) as memory:
+        async with open_memory(home, clock, cache, caller=Caller(clearance=system)) as memory:
             for made in CLEARANCES:
-                session = await memory.create_session(["observations"], "chat", clearance=made)
+                session = await memory.cleared_for(made).create_session(["observations"], "chat")
                 for asked in CLEARANCES:
                     if not session.record.is_open_to(asked):
                         with pytest.raises(SessionNotFound):
-                            await memory.load_session(session.id, "chat", clearance=asked)
+                            await memory.cleared_for(asked).load_session(session.id, "chat")
                         continue
-                    loaded = await memory.load_session(session.id, "chat", clearance=asked)
+                    loaded = await memory.cleared_for(asked).load_session(session.id, "chat")
                     least = max(CLEARANCES.index(each) for each in (system, made))
-                    titles = {hit.observation.title for hit in await loaded.search(count_use=False)}
+                    titles = {hit.observation.title for hit in await loaded.memory.search(count_use=False)}
                     assert titles == set(VISIBILITIES[least:])
-                    narrowed = loaded.within(clearance="familiar")
+                    narrowed = loaded.memory.within(clearance="familiar")
                     wanted = set(VISIBILITIES[max(least, 2) :])
                     assert {hit.observation.title for hit in await narrowed.search(count_use=False)} == wanted
                     widened = {
-                        hit.observation.title for hit in await loaded.within(clearance="full").search(count_use=False)
+                        hit.observation.title
+                        for hit in await loaded.memory.within(clearance="full").search(count_use=False)
                     }
                     assert widened == titles
                 fork = await memory.fork_session(session.id)
-                assert len(await fork.search(count_use=False)) == len(
+                assert len(await fork.memory.search(count_use=False)) == len(
                     VISIBILITIES[max(CLEARANCES.index(system), CLEARANCES.index(made)) :]
                 )
 
 
 async def test_where_a_callers_words_belong_follows_from_their_clearance(memory: MemorySystem) -> None:
     for clearance, visibility in (("full", "private"), ("inner", "shared"), ("familiar", "social")):
-        kept = await memory.within(clearance=clearance).remember(clearance)  # type: ignore[arg-type]
-        [row] = await memory.get([kept.id])
+        kept = await memory.memory().within(clearance=clearance).remember(clearance)  # type: ignore[arg-type]
+        [row] = await memory.memory().get([kept.id])
         assert row.visibility == visibility
     with pytest.raises(AccessDenied):
-        await memory.within(clearance="public").remember("x")
+        await memory.memory().within(clearance="public").remember("x")
     with pytest.raises(AccessDenied):
-        await memory.within(clearance="inner").remember("x", sensitivity="secret")
+        await memory.memory().within(clearance="inner").remember("x", sensitivity="secret")
     with pytest.raises(AccessDenied):
-        await memory.within(clearance="familiar").store_fact("a", "b", "c", visibility="private")
+        await memory.memory().within(clearance="familiar").store_fact("a", "b", "c", visibility="private")
 
 
 async def test_namespaces_know_nothing_of_each_other_unless_asked_across(memory: MemorySystem) -> None:
-    work = memory.within(namespace="work")
-    here, there = await memory.remember("tea"), await work.remember("tea")
+    work = memory.memory().within(namespace="work")
+    here, there = await memory.memory().remember("tea"), await work.remember("tea")
     assert (here.outcome, there.outcome) == ("added", "added")
     await work.store_fact("a", "b", "c")
     await work.add_task("t")
-    assert [hit.observation.id for hit in await memory.search("tea")] == [here.id]
+    assert [hit.observation.id for hit in await memory.memory().search("tea")] == [here.id]
     assert [hit.observation.id for hit in await work.search("tea")] == [there.id]
-    assert await memory.query_facts() == []
-    assert await memory.tasks() == []
-    everywhere = memory.within(across=True)
+    assert await memory.memory().query_facts() == []
+    assert await memory.memory().tasks() == []
+    everywhere = memory.memory().within(across=True)
     assert {hit.observation.id for hit in await everywhere.search("tea")} == {here.id, there.id}
     assert len(await everywhere.query_facts()) == 1
-    for refused in (memory.forget(there.id), memory.purge(there.id), memory.supersede(here.id, there.id)):
+    for refused in (
+        memory.memory().forget(there.id),
+        memory.memory().purge(there.id),
+        memory.memory().supersede(here.id, there.id),
+    ):
         with pytest.raises(UnknownObservation):
             await refused
     with pytest.raises(ConflictingChange):
@@ -327,26 +333,26 @@ async def test_namespaces_know_nothing_of_each_other_unless_asked_across(memory:
 
 
 async def test_what_would_be_gone_as_it_comes_is_refused(memory: MemorySystem, clock: Clock) -> None:
-    kept = await memory.remember("kept", expires_at=clock.now + timedelta(minutes=1))
+    kept = await memory.memory().remember("kept", expires_at=clock.now + timedelta(minutes=1))
     pasts: list[Any] = [NOW, NOW - timedelta(days=9), "2020-01-01T00:00:00Z"]
     for past in pasts:
         with pytest.raises(ConflictingChange, match=r"expires_at is 20.*, which is in the past: give a future time"):
-            await memory.update(kept.id, expires_at=past)
+            await memory.memory().update(kept.id, expires_at=past)
         with pytest.raises(ConflictingChange, match="which is in the past"):
-            await memory.remember("gone", expires_at=past if isinstance(past, datetime) else NOW)
-    assert [row.title for row in await memory.every(statuses=STATUSES)] == ["kept"]
-    await memory.update(kept.id, expires_at=None)
+            await memory.memory().remember("gone", expires_at=past if isinstance(past, datetime) else NOW)
+    assert [row.title for row in await memory.memory().every(statuses=STATUSES)] == ["kept"]
+    await memory.memory().update(kept.id, expires_at=None)
 
 
 async def test_each_guard_of_supersession_is_kept(memory: MemorySystem, clock: Clock) -> None:
-    old = (await memory.remember("old", metadata={"kind": "a"})).id
-    new = (await memory.remember("new", metadata={"kind": "a", "other": 1})).id
-    conflicting = (await memory.remember("conflicting", metadata={"kind": "b"})).id
-    social = (await memory.remember("social", visibility="social")).id
-    gone = (await memory.remember("gone")).id
-    past = (await memory.remember("past", expires_at=clock.now + timedelta(minutes=1))).id
+    old = (await memory.memory().remember("old", metadata={"kind": "a"})).id
+    new = (await memory.memory().remember("new", metadata={"kind": "a", "other": 1})).id
+    conflicting = (await memory.memory().remember("conflicting", metadata={"kind": "b"})).id
+    social = (await memory.memory().remember("social", visibility="social")).id
+    gone = (await memory.memory().remember("gone")).id
+    past = (await memory.memory().remember("past", expires_at=clock.now + timedelta(minutes=1))).id
     clock.move(minutes=2)
-    await memory.forget(gone)
+    await memory.memory().forget(gone)
     for first, second, error in (
         (old, old, "itself"),
         (old, conflicting, "differ in 'kind'"),
@@ -357,56 +363,56 @@ async def test_each_guard_of_supersession_is_kept(memory: MemorySystem, clock: C
         (past, new, "expired"),
     ):
         with pytest.raises(ConflictingChange, match=error):
-            await memory.supersede(first, second)
+            await memory.memory().supersede(first, second)
     for first, second in ((UNKNOWN, new), (old, UNKNOWN)):
         with pytest.raises(UnknownObservation):
-            await memory.supersede(first, second)
-    await memory.supersede(old, new)
+            await memory.memory().supersede(first, second)
+    await memory.memory().supersede(old, new)
     with pytest.raises(ConflictingChange, match="superseded"):
-        await memory.supersede(old, new)
+        await memory.memory().supersede(old, new)
     with pytest.raises(ConflictingChange):
-        await memory.supersede(new, old)
+        await memory.memory().supersede(new, old)
     with pytest.raises(ConflictingChange):
-        await memory.remember("newer", supersedes=old)
-    await memory.restore(old)
-    await memory.supersede(new, old)
-    assert [each.observation.id for each in await memory.history(old)] == [new, old]
+        await memory.memory().remember("newer", supersedes=old)
+    await memory.memory().restore(old)
+    await memory.memory().supersede(new, old)
+    assert [each.observation.id for each in await memory.memory().history(old)] == [new, old]
 
 
 async def test_a_line_of_succession_is_told_from_wherever_it_is_asked(memory: MemorySystem) -> None:
-    ids = [(await memory.remember("tea 0")).id]
+    ids = [(await memory.memory().remember("tea 0")).id]
     for number in range(1, 4):
-        ids.append((await memory.remember(f"tea {number}", supersedes=ids[-1])).id)
+        ids.append((await memory.memory().remember(f"tea {number}", supersedes=ids[-1])).id)
     for each in ids:
-        line = await memory.history(each)
+        line = await memory.memory().history(each)
         assert [version.observation.id for version in line] == ids
         assert [event.kind for event in line[0].events] == ["add", "supersede"]
-    assert [row.id for row in await memory.get(ids)] == [ids[-1]]
-    assert [hit.observation.id for hit in await memory.search("tea")] == [ids[-1]]
+    assert [row.id for row in await memory.memory().get(ids)] == [ids[-1]]
+    assert [hit.observation.id for hit in await memory.memory().search("tea")] == [ids[-1]]
     with pytest.raises(UnknownObservation):
-        await memory.history(UNKNOWN)
+        await memory.memory().history(UNKNOWN)
 
 
 async def test_the_timeline_is_what_was_remembered_around_a_moment(memory: MemorySystem) -> None:
-    ids = [(await memory.remember(f"t {number}")).id for number in range(9)]
-    found = await memory.timeline(ids[4], before=2, after=3)
+    ids = [(await memory.memory().remember(f"t {number}")).id for number in range(9)]
+    found = await memory.memory().timeline(ids[4], before=2, after=3)
     assert [row.id for row in found] == ids[2:8]
-    assert [row.id for row in await memory.timeline(ids[0], before=5, after=0)] == ids[:1]
-    await memory.forget(ids[3])
-    assert [row.id for row in await memory.timeline(ids[4], before=2, after=0)] == [ids[1], ids[2], ids[4]]
+    assert [row.id for row in await memory.memory().timeline(ids[0], before=5, after=0)] == ids[:1]
+    await memory.memory().forget(ids[3])
+    assert [row.id for row in await memory.memory().timeline(ids[4], before=2, after=0)] == [ids[1], ids[2], ids[4]]
     for each in (UNKNOWN, ids[3]):
         with pytest.raises(UnknownObservation):
-            await memory.timeline(each)
+            await memory.memory().timeline(each)
     with pytest.raises(InvalidValue):
-        await memory.timeline(ids[4], before=-1)
+        await memory.memory().timeline(ids[4], before=-1)
 
 
 async def test_every_filter_finds_what_it_names(memory: MemorySystem) -> None:
-    kept = await memory.remember(
+    kept = await memory.memory().remember(
         "wanted", type="decision", project="P", subject="S", category="C", tags=["T"], concepts=["K"],
         people=["Ada"], files_read=["A.py"], metadata={"m": 1}, importance=0.9,
     )  # fmt: skip
-    await memory.remember("other")
+    await memory.memory().remember("other")
     for wanted in (
         {"types": "decision"}, {"types": ["decision", "task"]}, {"types": {"decision"}}, {"project": "p"},
         {"subject": "s"}, {"category": "c"}, {"tags": "t"}, {"tags": ("T",)}, {"tags": {"t"}}, {"concepts": ["k"]},
@@ -414,189 +420,196 @@ async def test_every_filter_finds_what_it_names(memory: MemorySystem) -> None:
         {"before": NOW + timedelta(seconds=1, microseconds=1)},
     ):  # fmt: skip
         asked: dict[str, Any] = wanted
-        for found in (await memory.search("wanted", **asked), await memory.search(**asked)):
+        memories = memory.memory()
+        for found in (await memories.search("wanted", **asked), await memories.search(**asked)):
             assert [hit.observation.id for hit in found] == [kept.id], wanted
-        assert [row.id for row in (await memory.list_observations(**asked)).rows] == [kept.id]
+        assert [row.id for row in (await memory.memory().list_observations(**asked)).rows] == [kept.id]
     for wrong in (
         {"tag": "x"}, {"after": datetime(2026, 1, 1)}, {"after": "2026"}, {"project": ["P"]}, {"metadata": 5},  # noqa: DTZ001
         {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5},
     ):  # fmt: skip
         refused: dict[str, Any] = wrong
         with pytest.raises(InvalidValue):
-            await memory.search("wanted", **refused)
+            await memory.memory().search("wanted", **refused)
         if "after" not in refused:  # which is a page's there
             with pytest.raises(InvalidValue):
-                await memory.list_observations(**refused)
+                await memory.memory().list_observations(**refused)
 
 
 async def test_a_search_ends_with_the_budget_yet_never_without_a_hit(memory: MemorySystem) -> None:
     for number in range(5):
-        await memory.remember(f"tea {number}", token_count=100)
+        await memory.memory().remember(f"tea {number}", token_count=100)
     for budget, hits in ((0, 1), (99, 1), (250, 2), (10**9, 5), (None, 5)):
-        assert len(await memory.search("tea", max_tokens=budget)) == hits
-    assert len(await memory.search("tea", limit=2)) == 2
-    assert len(await memory.search("tea", limit=2**70)) == 5
+        assert len(await memory.memory().search("tea", max_tokens=budget)) == hits
+    assert len(await memory.memory().search("tea", limit=2)) == 2
+    assert len(await memory.memory().search("tea", limit=2**70)) == 5
     with pytest.raises(InvalidValue):
-        await memory.search("tea", limit=-1)
+        await memory.memory().search("tea", limit=-1)
 
 
 async def test_people_are_found_by_all_their_names(memory: MemorySystem) -> None:
-    await memory.remember("one", people=["Ada Lovelace"])
-    await memory.remember("two", people=["Countess", "Ada Lovelace"])
-    await memory.remember("three", people=["Grace"])
-    await memory.add_alias("Ada Lovelace", "Countess")
-    await memory.add_alias("countess", "AAL")
-    await memory.store_fact("Countess", "likes", "tea")
-    [ada] = await memory.people("aal")
+    await memory.memory().remember("one", people=["Ada Lovelace"])
+    await memory.memory().remember("two", people=["Countess", "Ada Lovelace"])
+    await memory.memory().remember("three", people=["Grace"])
+    await memory.memory().add_alias("Ada Lovelace", "Countess")
+    await memory.memory().add_alias("countess", "AAL")
+    await memory.memory().store_fact("Countess", "likes", "tea")
+    [ada] = await memory.memory().people("aal")
     assert (ada.name, ada.mention_count) == ("Ada Lovelace", 3)
     assert set(ada.aliases) == {"Countess", "AAL"}
     assert [fact.object for fact in ada.facts] == ["tea"]
-    assert [person.name for person in await memory.people()] == ["Ada Lovelace", "Grace"]
-    assert {hit.observation.title for hit in await memory.search(people="AAL")} == {"one", "two"}
-    assert await memory.within(clearance="familiar").people() == []
+    assert [person.name for person in await memory.memory().people()] == ["Ada Lovelace", "Grace"]
+    assert {hit.observation.title for hit in await memory.memory().search(people="AAL")} == {"one", "two"}
+    assert await memory.memory().within(clearance="familiar").people() == []
 
 
 async def test_a_task_in_words_that_are_remembered_is_to_be_done_all_the_same(memory: MemorySystem) -> None:
-    noted = await memory.remember("Buy milk")
-    task = await memory.add_task("Buy milk", priority="high")
+    noted = await memory.memory().remember("Buy milk")
+    task = await memory.memory().add_task("Buy milk", priority="high")
     assert (task.id, task.status, task.priority) == (noted.id, "pending", "high")
-    assert (await memory.get([task.id]))[0].type == "task"
-    await memory.update_task(task.id, status="in_progress")
-    assert await memory.add_task("buy milk", due="2026-12-01") == (await memory.tasks())[0]
-    assert [(each.status, each.due) for each in await memory.tasks()] == [("in_progress", "2026-12-01")]
-    await memory.update_task(task.id, status="completed", note="2 l")
-    again = await memory.add_task("Buy milk")
+    assert (await memory.memory().get([task.id]))[0].type == "task"
+    await memory.memory().update_task(task.id, status="in_progress")
+    assert await memory.memory().add_task("buy milk", due="2026-12-01") == (await memory.memory().tasks())[0]
+    assert [(each.status, each.due) for each in await memory.memory().tasks()] == [("in_progress", "2026-12-01")]
+    await memory.memory().update_task(task.id, status="completed", note="2 l")
+    again = await memory.memory().add_task("Buy milk")
     assert (again.status, again.priority, again.note) == ("pending", "normal", "")
-    preference = await memory.remember("Water the roses at night", type="preference")
-    await memory.add_task("Water the roses at night")
-    assert (await memory.get([preference.id]))[0].type == "preference"
-    assert len(await memory.tasks()) == 2
+    preference = await memory.memory().remember("Water the roses at night", type="preference")
+    await memory.memory().add_task("Water the roses at night")
+    assert (await memory.memory().get([preference.id]))[0].type == "preference"
+    assert len(await memory.memory().tasks()) == 2
 
 
 async def test_tasks_are_sorted_ticked_off_and_surface(memory: MemorySystem) -> None:
-    low = await memory.add_task("low", priority="low", surface="startup")
-    late = await memory.add_task("late", due="2026-12-01", project="P", scope="user", surface="")
-    soon = await memory.add_task("soon", due="2026-04-01", surface="")
-    high = await memory.add_task("high", priority="high", surface="")
-    assert [task.title for task in await memory.tasks()] == ["high", "soon", "late", "low"]
-    assert [task.id for task in await memory.startup_tasks()] == [low.id]
-    assert [task.id for task in await memory.tasks(project="p")] == [late.id]
-    assert [task.id for task in await memory.tasks(scope="user")] == [late.id]
-    done = await memory.update_task(high.id, status="completed", note="done")
+    low = await memory.memory().add_task("low", priority="low", surface="startup")
+    late = await memory.memory().add_task("late", due="2026-12-01", project="P", scope="user", surface="")
+    soon = await memory.memory().add_task("soon", due="2026-04-01", surface="")
+    high = await memory.memory().add_task("high", priority="high", surface="")
+    assert [task.title for task in await memory.memory().tasks()] == ["high", "soon", "late", "low"]
+    assert [task.id for task in await memory.memory().startup_tasks()] == [low.id]
+    assert [task.id for task in await memory.memory().tasks(project="p")] == [late.id]
+    assert [task.id for task in await memory.memory().tasks(scope="user")] == [late.id]
+    done = await memory.memory().update_task(high.id, status="completed", note="done")
     assert (done.status, done.note) == ("completed", "done")
-    assert [task.id for task in await memory.tasks(statuses=["completed"])] == [high.id]
-    assert (await memory.update_task(soon.id, due="")).due == ""
-    note = await memory.remember("no task")
+    assert [task.id for task in await memory.memory().tasks(statuses=["completed"])] == [high.id]
+    assert (await memory.memory().update_task(soon.id, due="")).due == ""
+    note = await memory.memory().remember("no task")
     for wrong in (UNKNOWN, note.id):
         with pytest.raises(UnknownObservation):
-            await memory.update_task(wrong, status="completed")
+            await memory.memory().update_task(wrong, status="completed")
     for bad in ({"status": "lost"}, {"priority": "x"}, {"colour": "red"}, {"note": 5}):
         changes: dict[str, Any] = bad
         with pytest.raises(InvalidValue):
-            await memory.update_task(low.id, **changes)
+            await memory.memory().update_task(low.id, **changes)
 
 
 async def test_a_fact_is_as_strict_as_its_source_and_lives_as_long(memory: MemorySystem) -> None:
-    source = await memory.remember("tea", sensitivity="private")
-    stated = await memory.store_fact("Ada", "drinks", "tea", confidence=0.4, source=source.id, visibility="social")
+    source = await memory.memory().remember("tea", sensitivity="private")
+    stated = await memory.memory().store_fact(
+        "Ada", "drinks", "tea", confidence=0.4, source=source.id, visibility="social"
+    )
     assert (stated.visibility, stated.sensitivity, stated.confidence) == ("private", "private", 0.4)
-    assert await memory.query_facts(subject="ADA") == []
-    assert await memory.query_facts(subject="ADA", ask=ALL) == [stated]
-    assert await memory.query_facts(min_confidence=0.5, ask=ALL) == []
-    await memory.forget(source.id)
-    assert await memory.query_facts(ask=ALL) == []
-    await memory.restore(source.id)
-    assert await memory.query_facts(source=source.id, ask=ALL) == [stated]
-    await memory.retract_fact(stated.id)
-    assert await memory.query_facts(ask=ALL) == []
-    for refused in (memory.retract_fact(stated.id), memory.store_fact("a", "b", "c", source=UNKNOWN)):
+    assert await memory.memory().query_facts(subject="ADA") == []
+    assert await memory.memory().query_facts(subject="ADA", ask=ALL) == [stated]
+    assert await memory.memory().query_facts(min_confidence=0.5, ask=ALL) == []
+    await memory.memory().forget(source.id)
+    assert await memory.memory().query_facts(ask=ALL) == []
+    await memory.memory().restore(source.id)
+    assert await memory.memory().query_facts(source=source.id, ask=ALL) == [stated]
+    await memory.memory().retract_fact(stated.id)
+    assert await memory.memory().query_facts(ask=ALL) == []
+    for refused in (memory.memory().retract_fact(stated.id), memory.memory().store_fact("a", "b", "c", source=UNKNOWN)):
         with pytest.raises(UnknownObservation):
             await refused
     for wrong in ({"confidence": float("nan")}, {"confidence": True}, {"source": "x"}, {"visibility": "all"}):
         given: dict[str, Any] = wrong
         with pytest.raises(StoreError):
-            await memory.store_fact("a", "b", "c", **given)
+            await memory.memory().store_fact("a", "b", "c", **given)
     with pytest.raises(InvalidValue):
-        await memory.query_facts(colour="red")  # type: ignore[call-arg]
+        await memory.memory().query_facts(colour="red")  # type: ignore[call-arg]
 
 
 async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path, clock: Clock) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
         session = await memory.create_session(["observations"], "chat")
-        await session.remember("a", visibility="social")
-        first = await session.summarize_session("tea", "drunk", decisions=["green"], open_items=["cups"])
-        [summary] = await memory.session_summaries()
+        await session.memory.remember("a", visibility="social")
+        first = await session.memory.summarize_session("tea", "drunk", decisions=["green"], open_items=["cups"])
+        [summary] = await memory.memory().session_summaries()
         assert (summary.id, summary.facts) == (first.id, ("Decided: green", "Open: cups"))
-        await session.remember("b", visibility="private", sensitivity="secret", min_clearance="inner")
-        again = await session.summarize_session("tea", "spilt")
+        await session.memory.remember("b", visibility="private", sensitivity="secret", min_clearance="inner")
+        again = await session.memory.summarize_session("tea", "spilt")
         assert (again.id, again.outcome) == (first.id, "updated")
-        assert await memory.session_summaries() == []
-        [summary] = await memory.session_summaries(session_id=session.id, ask=ALL)
+        assert await memory.memory().session_summaries() == []
+        [summary] = await memory.memory().session_summaries(session_id=session.id, ask=ALL)
         assert (summary.visibility, summary.sensitivity, summary.min_clearance) == ("private", "secret", "inner")
         assert len(summary.derived_from) == 2
-        assert await memory.within(clearance="inner").session_summaries(ask=ALL) == []
+        assert await memory.memory().within(clearance="inner").session_summaries(ask=ALL) == []
         with pytest.raises(InvalidValue):
-            await memory.summarize_session("no session")
-        await memory.purge(summary.derived_from[0])
-        assert await memory.session_summaries(ask=ALL) == []
+            await memory.memory().summarize_session("no session")
+        await memory.memory().purge(summary.derived_from[0])
+        assert await memory.memory().session_summaries(ask=ALL) == []
 
 
 async def test_what_is_past_its_time_is_gone_and_can_be_purged(memory: MemorySystem, clock: Clock) -> None:
-    kept = await memory.remember("kept")
-    late = await memory.remember("late", expires_at=NOW + timedelta(hours=1), sensitivity="private")
-    assert await memory.purge_expired() == []
+    kept = await memory.memory().remember("kept")
+    late = await memory.memory().remember("late", expires_at=NOW + timedelta(hours=1), sensitivity="private")
+    assert await memory.memory().purge_expired() == []
     clock.move(hours=2)
-    assert await memory.get([late.id], ask=ALL) == []
-    assert [row.id for row in (await memory.list_observations(statuses=("expired",), ask=ALL)).rows] == [late.id]
-    assert (await memory.stats(ask=ALL)).by_status == {"active": 1, "expired": 1}
-    assert await memory.purge_expired() == [late.id]
-    assert await memory.purge_expired() == []
-    assert [row.id for row in await memory.get([kept.id])] == [kept.id]
+    assert await memory.memory().get([late.id], ask=ALL) == []
+    assert [row.id for row in (await memory.memory().list_observations(statuses=("expired",), ask=ALL)).rows] == [
+        late.id
+    ]
+    assert (await memory.memory().stats(ask=ALL)).by_status == {"active": 1, "expired": 1}
+    assert await memory.memory().purge_expired() == [late.id]
+    assert await memory.memory().purge_expired() == []
+    assert [row.id for row in await memory.memory().get([kept.id])] == [kept.id]
     with pytest.raises(UnknownObservation):
-        await memory.restore(late.id)
+        await memory.memory().restore(late.id)
 
 
 @pytest.mark.parametrize("on_files", [True, False])
 async def test_past_the_cap_protected_types_stay_longest(tmp_path: Path, clock: Clock, *, on_files: bool) -> None:
     home = tmp_path / "memory" if on_files else None
     async with open_memory(home, clock, tmp_path / "cache", caps={"max_observations": 10}) as memory:
-        kept = [(await memory.remember(f"d {number}", type="decision", importance=0)).id for number in range(3)]
-        used = await memory.remember("used", importance=0.3)
+        kept = [
+            (await memory.memory().remember(f"d {number}", type="decision", importance=0)).id for number in range(3)
+        ]
+        used = await memory.memory().remember("used", importance=0.3)
         for _ in range(20):
-            await memory.get([used.id])
-        await memory.remember_all([Draft(title=f"n {number}", importance=0.5) for number in range(30)])
-        rows = (await memory.list_observations(limit=100)).rows
+            await memory.memory().get([used.id])
+        await memory.memory().remember_all([Draft(title=f"n {number}", importance=0.5) for number in range(30)])
+        rows = (await memory.memory().list_observations(limit=100)).rows
         assert len(rows) == 10
         assert {*kept, used.id} <= {row.id for row in rows}
-        archived = await memory.list_observations(statuses=("archived",), limit=100)
+        archived = await memory.memory().list_observations(statuses=("archived",), limit=100)
         assert len(archived.rows) == 24
 
 
 async def test_what_is_forgotten_or_archived_comes_back_when_restored(memory: MemorySystem) -> None:
-    row = await memory.remember("tea")
-    for put_away, status in ((memory.forget, "deleted"), (memory.archive, "archived")):
+    row = await memory.memory().remember("tea")
+    for put_away, status in ((memory.memory().forget, "deleted"), (memory.memory().archive, "archived")):
         await put_away(row.id)
-        assert await memory.search("tea") == []
-        assert (await memory.stats()).by_status == {status: 1}
-        await memory.restore(row.id)
-        assert len(await memory.search("tea")) == 1
-    assert await memory.purge(row.id) == [row.id]
+        assert await memory.memory().search("tea") == []
+        assert (await memory.memory().stats()).by_status == {status: 1}
+        await memory.memory().restore(row.id)
+        assert len(await memory.memory().search("tea")) == 1
+    assert await memory.memory().purge(row.id) == [row.id]
     with pytest.raises(UnknownObservation):
-        await memory.restore(row.id)
-    assert (await memory.remember("tea")).outcome == "added"
+        await memory.memory().restore(row.id)
+    assert (await memory.memory().remember("tea")).outcome == "added"
 
 
 async def test_a_session_writes_in_its_own_name(tmp_path: Path, clock: Clock) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        kept = await session.remember("tea")
-        [hit] = await session.search("tea", session_id=session.id, agent_id="chat")
+        kept = await session.memory.remember("tea")
+        [hit] = await session.memory.search("tea", session_id=session.id, agent_id="chat")
         row = hit.observation
         assert (row.id, row.agent_id, row.session_id) == (kept.id, "chat", session.id)
-        assert await memory.search("tea", agent_id="other") == []
+        assert await memory.memory().search("tea", agent_id="other") == []
         plain = await memory.create_session(["basic_session"], "chat")
         with pytest.raises(UnsupportedOperation, match="observation"):
-            await plain.remember("x")
+            await plain.memory.remember("x")
     lines = (tmp_path / "memory" / "observations.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[0])["who"] == "chat"
 
@@ -605,21 +618,21 @@ async def test_a_reader_whose_uses_cannot_be_counted_still_gets_an_answer(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
-        await memory.remember("tea")
+        await memory.memory().remember("tea")
         lock = tmp_path / "memory" / ".observations.lock"
         lock.unlink()
         lock.symlink_to(tmp_path / "elsewhere")
-        assert len(await memory.search("tea")) == 1
+        assert len(await memory.memory().search("tea")) == 1
         assert "were not counted" in caplog.text
 
 
 async def test_a_long_session_is_summarized_again_and_again_as_strictly_as_its_first_words(clock: Clock) -> None:
     async with MemorySystem(None, clock=clock) as memory:
         session = await memory.create_session(["in_memory"], "chat")
-        await session.remember("first", sensitivity="secret")
-        await session.remember_all([Draft(title=f"t {number}") for number in range(1200)])
+        await session.memory.remember("first", sensitivity="secret")
+        await session.memory.remember_all([Draft(title=f"t {number}") for number in range(1200)])
         for outcome in ("added", "updated"):
-            assert (await session.summarize_session("long")).outcome == outcome
-            [summary] = await memory.session_summaries(ask=ALL)
+            assert (await session.memory.summarize_session("long")).outcome == outcome
+            [summary] = await memory.memory().session_summaries(ask=ALL)
             assert summary.sensitivity == "secret"
-            await session.remember("one more")
+            await session.memory.remember("one more")

@@ -71,6 +71,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "recall": ("read", "read", lambda p: p.memories.recall("well")),
     "like": ("read", "read", lambda p: p.memories.like([("well", Filter())])),
     "get": ("read", "read", lambda p: p.memories.get([p.row])),
+    "row": ("read", "read", lambda p: p.memories.row(p.row)),
     "list_observations": ("read", "read", lambda p: p.memories.list_observations()),
     "timeline": ("read", "read", lambda p: p.memories.timeline(p.row)),
     "history": ("read", "read", lambda p: p.memories.history(p.row)),
@@ -155,7 +156,11 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "remembered_since": ("read", "read", lambda p: p.session.remembered_since(p.record.created_at)),
     "list_files": ("read", "read", lambda p: p.session.list_files()),
     "stream_file": ("read", "read", _stream),
-    "copy_to": ("", "", lambda p: p.session.list_files() if "read" in p.session.rights else p.memory.is_taken("")),
+    "copy_to": (
+        "",
+        "",
+        lambda p: p.session.list_files() if "read" in p.session.caller.rights else p.memory.is_taken(""),
+    ),
     "take_in": ("write", "curate", lambda p: p.session.take_in([])),
 }
 """The same for what is done with a session by its handle. `copy_to` is a part of `fork_session`, which see."""
@@ -181,7 +186,6 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "expired_sessions": ("", "", lambda p: p.memory.expired_sessions()),
     "expire_sessions": ("", "", lambda p: p.memory.expire_sessions()),
     "sessions_anywhere": ("", "", lambda p: p.memory.sessions_anywhere()),
-    "mend_session": ("curate", "curate", lambda p: p.memory.mend_session(p.session.id)),
     "maintain": ("curate", "curate", lambda p: p.memory.maintain()),
     "is_taken": ("", "", lambda p: p.memory.is_taken(p.session.id)),
     "embed": ("", "", lambda p: p.memory.embed(["well"])),
@@ -237,13 +241,13 @@ async def _place(system: MemorySystem, principal: str, rights: Collection[Right]
     session = await author.create_session(STORES, "chat", title="Wells")
     await session.transcript_append("user", "Where is the well?")
     actor = system.cleared_for(principal=ACTOR, rights=rights)
-    row = (await author.remember(SAID)).id
-    task = (await author.add_task("Clean the well")).id
-    fact = (await author.store_fact("well", "is", "deep")).id
-    await author.profile_set("home", "Graz")
-    proposal = (await author.cleared_for(rights=TOOL_RIGHTS).profile_set("employer", "Bosch")).id
+    row = (await author.memory().remember(SAID)).id
+    task = (await author.memory().add_task("Clean the well")).id
+    fact = (await author.memory().store_fact("well", "is", "deep")).id
+    await author.memory().profile_set("home", "Graz")
+    proposal = (await author.cleared_for(rights=TOOL_RIGHTS).memory().profile_set("employer", "Bosch")).id
     held = await actor.load_session(session.id, any_agent=True)
-    return Place(actor, actor.memories("chat"), held, row, task, fact, proposal)
+    return Place(actor, actor.memory("chat"), held, row, task, fact, proposal)
 
 
 @pytest.mark.parametrize("owner", [ACTOR, OWNER])
@@ -267,34 +271,34 @@ async def test_only_what_others_wrote_takes_the_right_to_curate(right: Right) ->
     async with MemorySystem(None) as system:
         own, foreign = [await _place(system, each, {right}) for each in (ACTOR, OWNER)]
         caller = own.session
-        assert may(caller, right, own.record)
-        assert may(caller, right, foreign.record) == (right not in {"write", "chat"})
-        assert may(caller, "write", foreign.record) == (right == "curate")
+        assert may(caller.caller, right, own.record)
+        assert may(caller.caller, right, foreign.record) == (right not in {"write", "chat"})
+        assert may(caller.caller, "write", foreign.record) == (right == "curate")
 
 
 async def test_each_new_row_fact_and_session_names_who_wrote_it() -> None:
     async with MemorySystem(None) as system:
         guest = system.cleared_for("familiar", principal=ACTOR, rights=GUEST_RIGHTS)
         session = await guest.create_session(STORES, "chat")
-        await session.remember("Tea is at four")
-        await session.store_fact("tea", "is at", "four")
-        await session.for_tools().remember("Cake is at five")
-        assert {row.principal for row in await system.every()} == {ACTOR}
-        assert {fact.principal for fact in await system.query_facts()} == {ACTOR}
+        await session.memory.remember("Tea is at four")
+        await session.memory.store_fact("tea", "is at", "four")
+        await session.for_tools().memory.remember("Cake is at five")
+        assert {row.principal for row in await system.memory().every()} == {ACTOR}
+        assert {fact.principal for fact in await system.memory().query_facts()} == {ACTOR}
         assert session.record.principal == ACTOR
-        await system.remember("Dinner is at eight")
-        assert [row.principal for row in await system.every()] == [OWNER, ACTOR, ACTOR]
+        await system.memory().remember("Dinner is at eight")
+        assert [row.principal for row in await system.memory().every()] == [OWNER, ACTOR, ACTOR]
 
 
 async def test_whoever_says_what_another_said_leaves_that_row_alone() -> None:
     async with MemorySystem(None) as system:
         guest = system.cleared_for("full", principal=ACTOR, rights=GUEST_RIGHTS)
-        first = await guest.remember(SAID, tags=["guest"])
-        second = await system.remember(SAID, sensitivity="private", tags=["owner"])
+        first = await guest.memory().remember(SAID, tags=["guest"])
+        second = await system.memory().remember(SAID, sensitivity="private", tags=["owner"])
         assert (second.outcome, second.id != first.id) == ("added", True)
-        again = await guest.remember(SAID, tags=["more"])
+        again = await guest.memory().remember(SAID, tags=["more"])
         assert (again.outcome, again.id) == ("exact_dup", first.id)
-        rows = {row.principal: row for row in await system.every(ask=("public", "private"))}
+        rows = {row.principal: row for row in await system.memory().every(ask=("public", "private"))}
         assert (rows[ACTOR].tags, rows[OWNER].tags) == (("guest", "more"), ("owner",))
         assert rows[ACTOR].sensitivity == "public"
 
@@ -309,13 +313,13 @@ async def test_maintenance_merges_no_rows_of_several_principals_or_namespaces() 
         theirs = [system.cleared_for(principal=ACTOR), system.cleared_for(namespace="user:alice"), system]
         for number in range(3):
             for memory in theirs:
-                await memory.remember(
+                await memory.memory().remember(
                     f"The old well is behind the red house near the stone bridge{'!' * number}", type="note"
                 )
         now += timedelta(days=60)
         report = await system.maintain(Policy(similarity=0.5), whole=True)
         assert report.counts()["compress"] == 9
-        everyone = system.memories().within(across=True)
+        everyone = system.memory().within(across=True)
         digests = await everyone.every(types=("compressed_summary",))
         made = {(row.principal, row.namespace): len(row.derived_from) for row in digests}
         assert made == {(ACTOR, ""): 3, (OWNER, ""): 3, ("user:alice", "user:alice"): 3}
@@ -327,15 +331,15 @@ async def test_a_tool_call_may_never_do_more_than_read_and_write_nor_more_than_i
             user = system.cleared_for(principal=ACTOR, rights=rights)
             session = await user.create_session(STORES, "chat")
             tools = session.for_tools()
-            assert tools.rights == rights & TOOL_RIGHTS
-            assert tools.confined(system).rights == tools.rights
-            assert (tools.principal, tools.confined(system).principal) == (ACTOR, ACTOR)
+            assert tools.caller.rights == rights & TOOL_RIGHTS
+            assert tools.confined(system).caller.rights == tools.caller.rights
+            assert (tools.caller.principal, tools.confined(system).caller.principal) == (ACTOR, ACTOR)
         own = (await system.create_session(STORES, "chat")).for_tools()
-        kept = await own.remember(SAID)
+        kept = await own.memory.remember(SAID)
         with pytest.raises(MissingRight):
-            await own.purge(kept.id)
+            await own.memory.purge(kept.id)
         with pytest.raises(AccessDenied):
-            own.within(namespace="user:alice")
+            own.memory.within(namespace="user:alice")
         with pytest.raises(AccessDenied):
             own.confined(system).cleared_for(principal=ACTOR)
 
@@ -347,27 +351,27 @@ async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
             lambda: alice.cleared_for(namespace=""),
             lambda: alice.cleared_for(namespace="user:bob"),
             lambda: alice.cleared_for(principal=OWNER),
-            lambda: alice.within(namespace="user:bob"),
-            lambda: alice.within(namespace=""),
-            lambda: alice.within(across=True),
+            lambda: alice.memory().within(namespace="user:bob"),
+            lambda: alice.memory().within(namespace=""),
+            lambda: alice.memory().within(across=True),
             lambda: system.cleared_for(principal=ACTOR).cleared_for(namespace="user:alice"),
-            lambda: system.cleared_for(principal=ACTOR).within(namespace="user:alice"),
+            lambda: system.cleared_for(principal=ACTOR).memory().within(namespace="user:alice"),
         ]
         for leave in ways:
             with pytest.raises(AccessDenied):
                 leave()
-        assert alice.within(namespace="user:alice/drafts").scope.namespace == "user:alice/drafts"
+        assert alice.memory().within(namespace="user:alice/drafts").scope.caller.namespace == "user:alice/drafts"
         with pytest.raises(AccessDenied):
-            await alice.create_session(STORES, "chat", namespace="")
+            await alice.cleared_for(namespace="").create_session(STORES, "chat")
         with pytest.raises(AccessDenied):
             await erase_user(system)
 
 
 async def test_what_measures_a_memory_sees_no_more_than_its_caller() -> None:
-    async with MemorySystem(None, observations="in_memory") as system:
+    async with MemorySystem(None) as system:
         alice = system.cleared_for(namespace="user:alice")
-        await system.remember("the owner's")
-        await alice.remember("hers")
+        await system.memory().remember("the owner's")
+        await alice.memory().remember("hers")
         seen = [
             [row.title for row in await memory.every()]
             for memory in (system.unobserved(), alice.unobserved())
@@ -379,7 +383,7 @@ async def test_what_measures_a_memory_sees_no_more_than_its_caller() -> None:
 async def test_rows_of_before_there_were_principals_belong_to_the_owner(tmp_path: Path) -> None:
     async with MemorySystem(tmp_path) as system:
         session = await system.create_session(("basic_session", "observations"), "chat")
-        await system.remember(SAID)
+        await system.memory().remember(SAID)
         assert session.supports(ObservationStore)
     [journal] = tmp_path.rglob("*observations*.jsonl")
     assert "principal" not in journal.read_text(encoding="utf-8")
@@ -387,5 +391,5 @@ async def test_rows_of_before_there_were_principals_belong_to_the_owner(tmp_path
     text = record.read_text(encoding="utf-8")
     record.write_text(text.replace('"principal": "owner"', '"x": 1'), encoding="utf-8")
     async with MemorySystem(tmp_path) as system:
-        assert [row.principal for row in await system.every()] == [OWNER]
+        assert [row.principal for row in await system.memory().every()] == [OWNER]
         assert (await system.load_session(session.id, any_agent=True)).record.principal == OWNER

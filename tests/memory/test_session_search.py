@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
+from chatbot.memory.scope import Caller
 from chatbot.memory.session_search import snippet
 from chatbot.stores.access import CLEARANCES, Clearance
 from chatbot.stores.cache import Cache
@@ -36,8 +37,9 @@ async def _said(memory: MemorySystem, *lines: str, title: str = "", **options: s
     return session
 
 
-async def _found(memory: MemorySystem, text: str, **options: object) -> list[str]:
-    return [hit.record.title for hit in await memory.search_sessions(text, **options)]  # type: ignore[arg-type]
+async def _found(memory: MemorySystem, text: str, *, clearance: Clearance = "full", **options: object) -> list[str]:
+    found = await memory.cleared_for(clearance).search_sessions(text, **options)  # type: ignore[arg-type]
+    return [hit.record.title for hit in found]
 
 
 async def test_the_session_that_speaks_of_it_is_found_with_its_line(memory: MemorySystem) -> None:
@@ -62,7 +64,7 @@ async def test_what_the_cap_moved_to_the_archive_is_found_with_its_number(memory
 async def test_a_title_and_what_is_remembered_lead_to_a_session_too(memory: MemorySystem) -> None:
     await _said(memory, "hello", title="Giraffes of Kenya")
     remembered = await _said(memory, "hello again")
-    await remembered.remember("The locker has the number 4711")
+    await remembered.memory.remember("The locker has the number 4711")
     [by_title] = await memory.search_sessions("giraffe")
     assert (by_title.role, by_title.number) == ("title", None)
     [by_memory] = await memory.search_sessions("locker")
@@ -154,13 +156,13 @@ async def test_a_session_is_found_by_who_is_cleared_for_it(
     memory: MemorySystem, clearance: Clearance, seen: set[str]
 ) -> None:
     for own in CLEARANCES:
-        session = await memory.create_session(STORES, "chat", title=own, clearance=own)
+        session = await memory.cleared_for(own).create_session(STORES, "chat", title=own)
         await session.transcript_append("user", "a giraffe")
     assert set(await _found(memory, "giraffe", clearance=clearance)) == seen
 
 
 async def test_a_session_of_an_identity_that_sees_less_is_found_by_it(memory_home: Path) -> None:
-    async with MemorySystem(memory_home, clearance="inner") as memory:
+    async with MemorySystem(memory_home, Caller(clearance="inner")) as memory:
         await _said(memory, "a giraffe", title="zoo")
         assert await _found(memory, "giraffe") == ["zoo"]
         assert await _found(memory, "giraffe", clearance="familiar") == []
@@ -168,8 +170,8 @@ async def test_a_session_of_an_identity_that_sees_less_is_found_by_it(memory_hom
 
 async def test_a_secret_memory_leads_nobody_to_its_session(memory: MemorySystem) -> None:
     session = await _said(memory, "hello")
-    await session.remember("the giraffe is hidden", sensitivity="secret")
-    await session.remember("the okapi is hidden", sensitivity="private")
+    await session.memory.remember("the giraffe is hidden", sensitivity="secret")
+    await session.memory.remember("the okapi is hidden", sensitivity="private")
     assert await memory.search_sessions("giraffe") == []
     assert await memory.search_sessions("okapi") == []
 

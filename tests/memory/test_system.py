@@ -11,6 +11,7 @@ import pytest
 
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.system import SystemOptions
 from chatbot.stores import (
     DamagedFile,
     InvalidValue,
@@ -200,7 +201,7 @@ async def test_an_ephemeral_memory_writes_nothing(tmp_path: Path) -> None:
 
 async def test_an_operation_that_no_store_keeps_names_the_stores(memory: MemorySystem, memory_home: Path) -> None:
     (memory_home.parent / "only_kv.py").write_text(ONLY_KEY_VALUES, encoding="utf-8")
-    async with MemorySystem(memory_home, plugins_beside=memory_home.parent) as with_plugins:
+    async with MemorySystem(memory_home, options=SystemOptions(plugins_beside=memory_home.parent)) as with_plugins:
         session = await with_plugins.create_session(["only_kv:OnlyKeyValues"], "chat")
         assert await session.kv_get("anything") == "x"
         with pytest.raises(UnsupportedOperation, match=r"only_kv:OnlyKeyValues \(key-value\)"):
@@ -379,7 +380,7 @@ async def test_an_expired_session_that_cannot_be_erased_keeps_no_other(
     source = memory_home.parent / f"{module}.py"
     source.write_text(ONLY_KEY_VALUES, encoding="utf-8")
     async with MemorySystem(
-        memory_home, ttl=timedelta(days=1), clock=clock, plugins_beside=memory_home.parent
+        memory_home, ttl=timedelta(days=1), clock=clock, options=SystemOptions(plugins_beside=memory_home.parent)
     ) as memory:
         first, last = [await memory.create_session(STORES, "chat") for _ in range(2)]
         stuck = await memory.create_session([f"{module}:OnlyKeyValues"], "chat")

@@ -16,7 +16,7 @@ from chatbot.words import TaskStatus
 @pytest.fixture
 async def memory(memory_home: Path) -> AsyncIterator[Memory]:
     async with MemorySystem(memory_home) as system:
-        yield system.memories("chat")
+        yield system.memory("chat")
 
 
 async def _surface(memory: Memory, task_id: str) -> object:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.turn_order import TurnOrder
+from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.backend import Lease
 from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
 from tests.patience import PATIENCE_S

@@ -108,7 +108,7 @@ async def test_a_misspelt_parameter_is_refused_with_the_one_that_is_meant() -> N
         for operation, given, meant in calls:
             named = ("x",) if operation in {"remember", "update", "search"} else ()
             with pytest.raises(InvalidValue, match=meant):
-                await getattr(memory, operation)(*named, **given)
+                await getattr(memory.memory(), operation)(*named, **given)
 
 
 @pytest.mark.nightly

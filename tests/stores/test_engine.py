@@ -50,22 +50,23 @@ def refuse(*_given, **_more):
 
 async def drive(home, cache, is_first):
     stores = {"observations": {"cache": cache}}
-    async with MemorySystem(home, clearance="full", settings=stores) as memory:
+    async with MemorySystem(home, settings=stores) as memory:
         session = await memory.create_session(["observations"], "chat")
         if is_first:
             for number in range(60):
-                await session.remember(f"apples and pears {number}", people=("Ada",), type="note", tags=("fruit",))
-        hits = await session.search("apples")
+                title = f"apples and pears {number}"
+                await session.memory.remember(title, people=("Ada",), type="note", tags=("fruit",))
+        hits = await session.memory.search("apples")
         assert hits
-        assert (await session.recall("what about pears?")).considered
-        assert (await session.list_observations(limit=5)).rows
-        assert await session.history(hits[0].observation.id)
-        assert (await session.timeline(hits[0].observation.id)) is not None
-        assert await session.people()
-        await session.query_facts()
+        assert (await session.memory.recall("what about pears?")).considered
+        assert (await session.memory.list_observations(limit=5)).rows
+        assert await session.memory.history(hits[0].observation.id)
+        assert (await session.memory.timeline(hits[0].observation.id)) is not None
+        assert await session.memory.people()
+        await session.memory.query_facts()
         await memory.search_sessions("apples")
-        assert await memory.reindex() == 60
-        assert await session.search("pears")
+        assert await memory.memory().reindex() == 60
+        assert await session.memory.search("pears")
 
 
 def drive_all(home, cache):

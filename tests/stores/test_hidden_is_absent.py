@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, Line
-from chatbot.memory.scope import Scope
+from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
@@ -112,7 +112,12 @@ class World:
         self.store = store
         ids = count(5_000)
         self.memories = Memory(
-            Scope(store, clearance, lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}"), agent_id="chat")
+            Scope(
+                store,
+                Caller(clearance=clearance),
+                Environment(lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}")),
+                agent_id="chat",
+            )
         )
 
 
@@ -143,6 +148,7 @@ READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "every": lambda memories, _: memories.every(ask=ASK, statuses=STATUSES),
     "timeline": lambda memories, each: memories.timeline(each, ask=ASK),
     "history": lambda memories, each: memories.history(each, ask=ASK),
+    "row": lambda memories, each: memories.row(each, ask=ASK),
     "resolve": lambda memories, each: memories.resolve(each[:-1], ask=ASK),
     "stats": lambda memories, _: memories.stats(ask=ASK),
     "vector_stats": lambda memories, _: memories.vector_stats(ask=ASK),

@@ -20,7 +20,7 @@ from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, OWN
-from chatbot.memory.scope import Scope
+from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore
@@ -163,7 +163,9 @@ async def zoo(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Z
 
 
 async def _get(zoo: Zoo, view: View) -> None:
-    assert {row.id for row in await zoo.store.get(view, [row.id for row in zoo.rows])} == zoo.seen(view, ["active"])
+    ids = [row.id for row in zoo.rows]
+    assert {row.id for row in await zoo.store.get(view, ids)} == zoo.seen(view, ["active"])
+    assert {row.id for row in await zoo.store.get(view, ids, current=False)} == zoo.seen(view)
 
 
 async def _find(zoo: Zoo, view: View) -> None:
@@ -435,10 +437,10 @@ class AllAlike(Embedder):
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
     seen = zoo.seen(view, ["active"])
-    lined, proposed, told = [Memory(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
-    meaning = Meaning(AllAlike(), told._scope().store)
+    lined, proposed, told = [Memory(replace(memories.scope, store=each)) for each in await _profiles(zoo)]
+    meaning = Meaning(AllAlike(), told.scope.store)
     await meaning.embed_missing()
-    facets = await Memory(replace(told._scope(), meaning=meaning)).facets(limit=1000, ask=tuple(view.asked))
+    facets = await _meant(told, meaning).facets(limit=1000, ask=tuple(view.asked))
     ask = tuple(view.asked)
     is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
     try:
@@ -473,6 +475,11 @@ def _line(row: Observation, kind: str) -> Observation:
     return replace(row, category=CATEGORY, metadata={"kind": kind, "line": "speaks", HELD: held})
 
 
+def _meant(memories: Memory, meaning: Meaning) -> Memory:
+    environment = replace(memories.scope.environment, meaning_of=lambda _: meaning)
+    return Memory(replace(memories.scope, environment=environment))
+
+
 async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
     ask = tuple(view.asked)
@@ -493,7 +500,7 @@ async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[s
     found["recall"] = seen | recalled
     meaning = Meaning(AllAlike(), zoo.store)
     await meaning.embed_missing()
-    [alike] = await Memory(replace(memories._scope(), meaning=meaning)).like([("zebra", Filter())], limit=1000, ask=ask)
+    [alike] = await _meant(memories, meaning).like([("zebra", Filter())], limit=1000, ask=ask)
     found["like"] = {hit.observation.id for hit in alike}
     counted = await memories.vector_stats(ask=ask)
     found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
@@ -506,24 +513,28 @@ async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[s
         row.id for each in anchors for row in await memories.timeline(each, before=1000, after=1000, ask=ask)
     }
     found["history"] = set()
+    found["row"] = set()
     found["resolve"] = set()
     for row in zoo.rows:
         if row.status != "active" and row.id in zoo.seen(view):
             continue
         try:
             found["resolve"].add(await memories.resolve(row.id, ask=ask))
+            found["row"].add((await memories.row(row.id, ask=ask)).id)
             found["history"] |= {version.observation.id for version in await memories.history(row.id, ask=ask)}
         except UnknownObservation:
             with pytest.raises(UnknownObservation):
                 await memories.timeline(row.id, ask=ask)
             with pytest.raises(UnknownObservation):
                 await memories.history(row.id, ask=ask)
+            with pytest.raises(UnknownObservation):
+                await memories.row(row.id, ask=ask)
     return found | await _lines(zoo, memories, view)
 
 
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
-    "startup_tasks", "timeline", "history", "resolve", "recall",
+    "startup_tasks", "timeline", "history", "resolve", "recall", "row",
     "search_batch", "every", "like", "vector_stats",
     "facets", "profile", "profile_for", "profile_proposals", "profile_history",
 }  # fmt: skip
@@ -552,7 +563,8 @@ def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
         for view in VIEWS:
             if view.namespaces == frozenset(SPACES):
                 continue
-            scope = Scope(zoo.store, view.clearance, lambda: NOW, uuid4, across=view.namespaces is None)
+            caller, clock = Caller(clearance=view.clearance), Environment(clock=lambda: NOW)
+            scope = Scope(zoo.store, caller, clock, across=view.namespaces is None)
             space = "" if view.namespaces is None else next(iter(view.namespaces))
             found = await _remembered(zoo, Memory(scope).within(namespace=space), view)
             assert found.keys() == READING

@@ -477,19 +477,20 @@ from chatbot.stores.errors import StoreFailed
 async def main(home, cache):
     with tempfile.TemporaryDirectory() as other:  # whatever is imported late, while it can be
         async with MemorySystem(other, settings={"observations": {"cache": other}}) as memory:
-            await memory.remember("api_key = kept")
-            await memory.search("kept")
-            await memory.reindex()
+            await memory.memory().remember("api_key = kept")
+            await memory.memory().search("kept")
+            await memory.memory().reindex()
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
     async with MemorySystem(home, settings={"observations": {"cache": cache}}) as memory:
-        [hit] = await memory.search("kept")
+        [hit] = await memory.memory().search("kept")
         assert hit.observation.title == "kept"
-        assert len(await memory.get([hit.observation.id])) == 1
-        assert len((await memory.list_observations()).rows) == 1
-        await memory.stats()
-        for refused in (memory.remember("no"), memory.forget(hit.observation.id), memory.purge(hit.observation.id)):
+        assert len(await memory.memory().get([hit.observation.id])) == 1
+        assert len((await memory.memory().list_observations()).rows) == 1
+        await memory.memory().stats()
+        memories, known = memory.memory(), hit.observation.id
+        for refused in (memories.remember("no"), memories.forget(known), memories.purge(known)):
             try:
                 await refused
             except StoreFailed as error:

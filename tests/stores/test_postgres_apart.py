@@ -115,7 +115,7 @@ def test_the_views_say_what_people_ask_for(tmp_path: Path) -> None:
 async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> None:
     where = address(tmp_path)
     async with MemorySystem(f"{where.url}#{where.identity}") as system:
-        memories = system.memories("chat")
+        memories = system.memory("chat")
         hives = [(await memories.remember(f"the {n} hive")).id for n in ("red", "blue", "old", "new")]
         await memories.update(hives[0], title="the green hive")
         await memories.forget(hives[1], hives[2])

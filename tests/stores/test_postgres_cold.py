@@ -23,11 +23,11 @@ def _opened(folder: Path, cache: str) -> MemorySystem:
 
 async def test_it_reads_their_table_and_no_line_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _opened(tmp_path, "one") as one:
-        await one.memories("chat").remember_all([Draft(f"hive {n} of Ada") for n in range(ROWS)])
-        assert await one.memories("chat").search("hive", limit=1, count_use=False)
+        await one.memory("chat").remember_all([Draft(f"hive {n} of Ada") for n in range(ROWS)])
+        assert await one.memory("chat").search("hive", limit=1, count_use=False)
     monkeypatch.setattr(replica, "event_of", lambda *_: sys.exit("a line was read"))
     async with _opened(tmp_path, "two") as two:
-        [hit] = await two.memories("chat").search("hive 17", limit=1, count_use=False)
+        [hit] = await two.memory("chat").search("hive 17", limit=1, count_use=False)
         assert hit.observation.title == "hive 17 of Ada"
     assert not (tmp_path / "two").exists()  # nothing is kept on its disk
 
@@ -35,9 +35,9 @@ async def test_it_reads_their_table_and_no_line_that_is_in_it(tmp_path: Path, mo
 async def test_what_is_erased_is_in_no_table_that_others_read(tmp_path: Path) -> None:
     backend = open_backend(tmp_path)
     async with _opened(tmp_path, "one") as one:
-        kept = await one.memories("chat").remember_all([Draft(f"hive {n} of Ada", tags=("bees",)) for n in range(ROWS)])
+        kept = await one.memory("chat").remember_all([Draft(f"hive {n} of Ada", tags=("bees",)) for n in range(ROWS)])
     assert backend.rows(PIECES) == [(1,)]
     async with _opened(tmp_path, "two") as two:
-        await two.memories("chat").purge(kept[0].id)
+        await two.memory("chat").purge(kept[0].id)
         assert backend.rows(PIECES) == [(0,)]
     backend.close()

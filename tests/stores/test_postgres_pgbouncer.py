@@ -97,12 +97,12 @@ async def test_memories_and_sessions_work_behind_it(where: Address) -> None:
     ):
         session = await one.create_session(["basic_session", "observations"], "chat", title="Bees")
         await session.transcript_append("user", "I keep bees")
-        kept = await one.memories("chat").remember("Ada keeps bees in the garden")
-        assert [hit.observation.id for hit in await two.memories("chat").search("bees")] == [kept.id]
+        kept = await one.memory("chat").remember("Ada keeps bees in the garden")
+        assert [hit.observation.id for hit in await two.memory("chat").search("bees")] == [kept.id]
         same = await two.load_session(session.id, "chat")
         assert [each.content for each in await same.transcript_read_all()] == ["I keep bees"]
-        await two.memories("chat").purge(kept.id)
-        assert await one.memories("chat").search("bees") == []
+        await two.memory("chat").purge(kept.id)
+        assert await one.memory("chat").search("bees") == []
 
 
 async def test_hints_cannot_be_heard_through_it_so_servers_look_as_often_as_ever(where: Address) -> None:

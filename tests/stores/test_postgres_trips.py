@@ -117,16 +117,16 @@ async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
         mine = await one.create_session(("basic_session", "observations"), "chat")
-        theirs = other.memories("chat")
-        await mine.remember("a hive in the garden")
+        theirs = other.memory("chat")
+        await mine.memory.remember("a hive in the garden")
         async with mine.turn_begun():
-            assert len(await mine.search("hive")) == 1
+            assert len(await mine.memory.search("hive")) == 1
             await theirs.remember("a hive in the yard")
-            assert len(await mine.search("hive")) == 1
-            assert len(await one.memories("chat").search("hive")) == 2  # who takes no turn looks anew
-            await mine.remember("a hive in the park")
-            assert len(await mine.search("hive")) == 3
-        assert len(await mine.search("hive")) == len(await theirs.search("hive")) == 3
+            assert len(await mine.memory.search("hive")) == 1
+            assert len(await one.memory("chat").search("hive")) == 2  # who takes no turn looks anew
+            await mine.memory.remember("a hive in the park")
+            assert len(await mine.memory.search("hive")) == 3
+        assert len(await mine.memory.search("hive")) == len(await theirs.search("hive")) == 3
 
 
 def test_who_leaves_a_database_waits_for_no_lock() -> None:
@@ -226,7 +226,7 @@ async def test_what_a_turn_has_read_is_for_its_own_reads_alone(tmp_path: Path) -
 async def test_servers_that_write_at_once_without_a_lock_lose_nothing_and_keep_nothing_twice(tmp_path: Path) -> None:
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
-        mine, theirs = one.memories("chat"), other.memories("chat")
+        mine, theirs = one.memory("chat"), other.memory("chat")
         for memories in (mine, theirs):
             assert not await memories.search("hive")
         first = await mine.remember("a hive in the garden")

@@ -19,6 +19,7 @@ from chatbot import operation as kinds
 from chatbot.cli.memory.results import as_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
+from chatbot.memory.scope import Caller
 from chatbot.operations import OPERATIONS, Context
 from chatbot.stores.access import RIGHTS, TOOL_RIGHTS, Clearance, Right
 from chatbot.stores.errors import StoreError
@@ -214,7 +215,7 @@ class Library(Door):
     """The operations themselves."""
 
     def __init__(self, system: MemorySystem) -> None:
-        self._context = Context(lambda: system.memories(AGENT), system, AGENT, system.clearance)
+        self._context = Context(lambda: system.memory(AGENT), system, AGENT)
 
     async def run(self, name: str, /, **given: Any) -> Any:
         operation = OPERATIONS[name]
@@ -401,7 +402,7 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
     if not identity.exists() or name == "cli":
         identity.write_text(f'clearance = "{clearance if name == "cli" else "full"}"\n', encoding="utf-8")
     if name == "library":
-        async with MemorySystem(home(), clearance=clearance) as system:
+        async with MemorySystem(home(), Caller(clearance=clearance)) as system:
             yield Library(system)
     elif name == "cli":
         yield Cli()

@@ -51,7 +51,7 @@ from chatbot.memory import MemorySystem
 
 async def main():
     for name in sys.argv[1:]:
-        async with MemorySystem("memory", plugins=[name]) as memory:
+        async with MemorySystem("memory", settings={name: {}}) as memory:
             session = await memory.create_session([name], "chat")
             await session.transcript_append("user", "hello")
             print(name, [entry.content for entry in await session.transcript_read_last(1)])

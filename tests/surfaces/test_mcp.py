@@ -131,8 +131,8 @@ async def test_every_tool_and_resource_works(way_in: Any) -> None:
     async with MemorySystem(MEMORY) as memory:
         held = await memory.create_session(STORES, "chat", title="About Oslo")
         await held.transcript_append("user", "I moved to Oslo in March")
-        await held.remember("I moved to Oslo in March", type="exchange", user_text="I moved to Oslo in March")
-        await held.store_fact("Sam", "lives in", "Oslo")
+        await held.memory.remember("I moved to Oslo in March", type="exchange", user_text="I moved to Oslo in March")
+        await held.memory.store_fact("Sam", "lives in", "Oslo")
     async with way_in() as client:
         first = (await call(client, "memory_write", title="Sam likes tea", related_people=["Sam"]))["id"]
         second = (await call(client, "memory_write", title="Sam likes coffee"))["id"]
@@ -172,7 +172,7 @@ async def test_every_tool_and_resource_works(way_in: Any) -> None:
 
 async def test_memory_is_listed_page_by_page_and_vouched_for() -> None:
     async with MemorySystem(MEMORY) as memory:
-        kept = [(await memory.memories("chat").remember(f"tea {number}")).id for number in range(5)]
+        kept = [(await memory.memory("chat").remember(f"tea {number}")).id for number in range(5)]
     async with connected() as client:
         first = await call(client, "memory_list", limit=2, order="created")
         second = await call(client, "memory_list", limit=2, order="created", cursor=first["next_cursor"])
@@ -181,7 +181,7 @@ async def test_memory_is_listed_page_by_page_and_vouched_for() -> None:
         assert "next_cursor" not in last
         assert [each["id"] for each in (await call(client, "memory_confirm", ids=kept[:1]))["confirmed"]] == kept[:1]
     async with MemorySystem(MEMORY) as memory:
-        assert [row.confirmed_count for row in await memory.get(kept[:2])] == [1, 0]
+        assert [row.confirmed_count for row in await memory.memory().get(kept[:2])] == [1, 0]
 
 
 async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
@@ -212,7 +212,7 @@ async def test_prompts_put_memory_before_the_model_and_what_is_typed_is_complete
     async with MemorySystem(MEMORY) as memory:
         session = await memory.create_session(STORES, "chat", title="About Oslo")
         await session.transcript_append("user", "I moved to Oslo in March")
-        row = await session.remember("Sam lives in Oslo", people=["Sam"])
+        row = await session.memory.remember("Sam lives in Oslo", people=["Sam"])
         async with Client(server_for(memory, "chat")) as client:
             prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
             assert all(prompt.title and prompt.arguments for prompt in prompts.values())
@@ -292,7 +292,7 @@ async def test_an_address_that_leads_nowhere_and_a_made_up_cursor_are_refused() 
 async def test_pages_hold_every_session_and_memory_once() -> None:
     async with MemorySystem(MEMORY) as memory:
         sessions = [(await memory.create_session(STORES, "chat", title=str(n))).id for n in range(60)]
-        rows = [(await memory.memories("chat").remember(f"note number {n} of its own")).id for n in range(70)]
+        rows = [(await memory.memory("chat").remember(f"note number {n} of its own")).id for n in range(70)]
         await memory.create_session(STORES, "other")
     async with connected() as client:
         found = await addresses(client)
@@ -306,7 +306,7 @@ async def test_who_is_cleared_for_less_sees_less() -> None:
     async with MemorySystem(MEMORY) as memory:
         held = await memory.create_session(STORES, "chat", title="A private talk")
         await held.transcript_append("user", "the code is 4711")
-        memories = memory.memories("chat")
+        memories = memory.memory("chat")
         rows = {
             each: (await memories.remember(f"a {each} thing about tea", visibility=each)).id
             for each in ("private", "shared", "social")
@@ -330,7 +330,7 @@ async def test_who_is_cleared_for_less_sees_less() -> None:
         assert await addresses(client) == []
         assert "error" in await call(client, "memory_write", title="From nobody")
     async with MemorySystem(MEMORY) as memory:
-        [row] = await memory.get([written])
+        [row] = await memory.memory().get([written])
         assert row.visibility == "social"
 
 
@@ -545,7 +545,7 @@ async def test_a_token_of_less_clearance_sees_less_and_never_more_than_the_start
     async with MemorySystem(MEMORY) as memory:
         held = await memory.create_session(STORES, "chat", title="A private talk")
         await held.transcript_append("user", "the code is 4711")
-        memories = memory.memories("chat")
+        memories = memory.memory("chat")
         seen = {
             each: (await memories.remember(f"a {each} thing about tea", visibility=each)).id
             for each in ("private", "shared", "social")
@@ -634,7 +634,7 @@ async def test_a_disk_that_fails_is_not_described_to_the_client() -> None:
 
 async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_what_was_said() -> None:
     async with MemorySystem(MEMORY) as memory:
-        owner = memory.memories("chat")
+        owner = memory.memory("chat")
         [said] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
         await owner.profile_learn([("home", "Berlin")], said.id, datetime.now(UTC))
         [line] = await owner.profile()

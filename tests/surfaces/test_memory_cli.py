@@ -177,7 +177,7 @@ def test_what_is_ranked_goes_on_behind_so_many() -> None:
 async def test_what_time_and_use_have_made_of_a_row_is_shown() -> None:
     month = timedelta(days=30)
     async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime.now(UTC) - month) as memory:
-        found = (await memory.remember("Tea")).id
+        found = (await memory.memory().remember("Tea")).id
     assert "strength" not in ok("get", found) + ok("history", found)
     command.ok("maintain")
     assert re.search(r"^importance: +0\.5, by now a strength of 0\.\d+ after 0", ok("get", found), re.MULTILINE)
@@ -294,8 +294,8 @@ def test_purging_leaves_no_byte_behind() -> None:
 
 async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     async with MemorySystem(Path("identities/ada/memory")) as memory:
-        source = (await memory.remember("source")).id
-        derived = (await memory.remember("summary", derived_from=[source])).id
+        source = (await memory.memory().remember("source")).id
+        derived = (await memory.memory().remember("summary", derived_from=[source])).id
     asking = terminal("purge", source)
     asking.see("summary.*1 of these goes too because it was derived from the others.*type yes:")
     asking.type("no\n")
@@ -313,7 +313,7 @@ def test_what_would_be_gone_as_it_comes_is_refused() -> None:
 
 async def test_what_is_past_its_time_can_be_purged_together() -> None:
     async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime(2019, 1, 1, tzinfo=UTC)) as memory:
-        gone = (await memory.remember("Old", expires_at=datetime(2020, 1, 1, tzinfo=UTC))).id
+        gone = (await memory.memory().remember("Old", expires_at=datetime(2020, 1, 1, tzinfo=UTC))).id
     add("Tea")
     assert ok("purge", "--expired", "--dry-run") == f"would be purged {gone}\n"
     assert from_json("purge", "--expired", "--yes") == {"purged": [gone], "dry_run": False}

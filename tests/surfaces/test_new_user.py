@@ -138,7 +138,7 @@ async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not(
                 with pytest.raises(RateLimited):
                     await runtime.chat(session).turn("hello", lambda _: None)
             if way == "remembered":
-                await session.remember(title="The heating is serviced in May")
+                await session.memory.remember(title="The heating is serviced in May")
             assert await runtime.discard_empty(session) is not bool(way)
             listed = await runtime.memory.choose_sessions(SessionFilter())
             assert (session.id in {record.id for record in listed}) is bool(way)

@@ -145,7 +145,7 @@ async def _of_the_profile(way_in: Door) -> Answers:
 async def test_a_limit_of_nothing_is_the_usual_one() -> None:
     async with MemorySystem(home()) as system:
         for number in range(12):
-            await system.memories(AGENT).remember(f"parrot {number}")
+            await system.memory(AGENT).remember(f"parrot {number}")
     for name in NAMES:
         async with door(name) as way_in:
             assert len(await way_in.search("parrot", limit=0)) == 10, name
@@ -226,7 +226,7 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
     rows: dict[str, str] = {}
     async with MemorySystem(home()) as system:
         for visibility in ("private", "shared", "social"):
-            rows[visibility] = (await system.memories(AGENT).remember(f"a {visibility} tea", visibility=visibility)).id
+            rows[visibility] = (await system.memory(AGENT).remember(f"a {visibility} tea", visibility=visibility)).id
     async with door(name, "familiar") as way_in:
         assert [each for each, _ in await way_in.search("tea")] == [rows["social"]]
         assert await way_in.timeline(rows["social"]) == [rows["social"]]
@@ -244,7 +244,7 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         outcome, found, _ = await way_in.remember("written by a guest")
         assert outcome == "added"
     async with MemorySystem(home()) as system:
-        assert [row.visibility for row in await system.get([found])] == ["social"]
+        assert [row.visibility for row in await system.memory().get([found])] == ["social"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -252,8 +252,8 @@ async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it(n
     ids: dict[Clearance, str] = {}
     async with MemorySystem(home()) as system:
         for clearance in reversed(CLEARANCES):
-            session = await system.create_session(
-                ["basic_session", "observations"], AGENT, title=clearance, clearance=clearance
+            session = await system.cleared_for(clearance).create_session(
+                ["basic_session", "observations"], AGENT, title=clearance
             )
             await session.transcript_append("user", f"a bicycle at {clearance}")
             ids[clearance] = session.id
@@ -286,7 +286,7 @@ async def _seed() -> str:
         await session.transcript_append("user", SAID)
         await session.transcript_append("assistant", HOSTILE)
         await system.create_session(["basic_session", "observations"], AGENT, title="Another")
-        await session.store_fact("Sam", "lives in", "Oslo")
-        await session.store_fact("Ida", "lives in", "Rome")
+        await session.memory.store_fact("Sam", "lives in", "Oslo")
+        await session.memory.store_fact("Ida", "lives in", "Rome")
         await session.transcript_append("user", "and so on")
     return session.id

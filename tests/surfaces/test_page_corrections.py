@@ -12,7 +12,7 @@ from tests.servers.http_server import serving
 async def _derived() -> tuple[str, str]:
     """Something of Ada's, and what was made from it."""
     async with MemorySystem("identities/ada/memory") as memory:
-        memories = memory.memories("chat")
+        memories = memory.memory("chat")
         source = (await memories.remember("Kim told of the boat that she sold to Ole for nine thousand")).id
         made = await memories.remember("Kim sold the boat to Ole", derived_from=[source], visibility="shared")
         return source, made.id

@@ -57,7 +57,7 @@ async def test_a_second_server_knows_what_the_first_one_was_told(name: str, post
         assert [each.id for each in await elsewhere.list_sessions()] == [session.id]
         same = await elsewhere.load_session(session.id, "chat")
         assert [each.content for each in await same.transcript_read_all()] == ["I keep bees in the garden", "Noted."]
-        found = await elsewhere.memories("chat").search("bees")
+        found = await elsewhere.memory("chat").search("bees")
         assert [hit.observation.type for hit in found] == ["exchange"]
         await elsewhere.delete_session(session.id)
         assert await runtime.memory.list_sessions() == []
@@ -89,8 +89,8 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
             session = await memory.create_session(["basic_session", "observations"], "chat", title=f"no {number} \0")
             await session.transcript_append("user", f"I keep {number} bees \0 in the garden")
             await session.kv_set("hives", str(number))
-        kept = await memory.memories("chat").remember("Ada keeps bees in the garden")
-        await memory.memories("chat").confirm(kept.id)
+        kept = await memory.memory("chat").remember("Ada keeps bees in the garden")
+        await memory.memory("chat").confirm(kept.id)
     first = await copy_storage(tmp_path / "one", parse_address(where))
     assert (first.sessions, first.events, first.unchanged) == (3, 2, 0)
     again = await copy_storage(tmp_path / "one", parse_address(where))
@@ -98,13 +98,13 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
     back = await copy_storage(parse_address(where), tmp_path / "two")
     assert first.digest == again.digest == back.digest
     async with MemorySystem(where) as there, MemorySystem(tmp_path / "two") as here:
-        found = [await each.memories("chat").search("bees") for each in (there, here)]
+        found = [await each.memory("chat").search("bees") for each in (there, here)]
         assert [hit.observation for hit in found[0]] == [hit.observation for hit in found[1]] != []
         assert [each.title for each in await there.list_sessions()] == [
             each.title for each in await here.list_sessions()
         ]
-        await here.memories("chat").remember("Something else")
-        await there.memories("chat").remember("And something other")
+        await here.memory("chat").remember("Something else")
+        await there.memory("chat").remember("And something other")
     with pytest.raises(ConfigError, match="the target has other memories than the source"):
         await copy_storage(parse_address(where), tmp_path / "two")
 

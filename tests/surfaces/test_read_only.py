@@ -199,7 +199,7 @@ def test_the_library_reads_all_and_refuses_each_write_with_one_error(project: di
             assert len(await session.receipts()) == 1
             assert len(await memory.list_sessions()) == 2
             assert (await memory.find_session("my bicycle is red.")).id == project["second"]
-            assert await session.search("stamps")
+            assert await session.memory.search("stamps")
             assert [file.name for file in await session.list_files()]
             for refused in (
                 lambda: session.transcript_append("user", "no"),
@@ -208,7 +208,7 @@ def test_the_library_reads_all_and_refuses_each_write_with_one_error(project: di
                 lambda: session.kv_delete("key"),
                 lambda: session.rename("no"),
                 lambda: session.receipt_append({}),
-                lambda: session.remember("no"),
+                lambda: session.memory.remember("no"),
                 lambda: memory.create_session(["basic_session"], "chat"),
                 lambda: memory.delete_session(session.id),
                 memory.maintain,

@@ -238,28 +238,30 @@ async def test_users_of_the_mcp_server_are_apart() -> None:
 
 async def test_users_of_the_library_are_apart() -> None:
     async with MemorySystem(MEMORY) as system:
-        await system.remember("The owner's garden gate has a secret word too")
+        await system.memory().remember("The owner's garden gate has a secret word too")
 
         async def play(number: int) -> None:
             memory = system.cleared_for(namespace=user_namespace(LABELS[number]))
-            session = await system.create_session(STORES, "chat", namespace=memory.namespace, title=said(number))
+            session = await system.cleared_for(namespace=memory.caller.namespace).create_session(
+                STORES, "chat", title=said(number)
+            )
             await session.transcript_append("user", said(number))
-            await session.remember(said(number), people=[f"Maria {secret(number)}"])
-            await session.store_fact("gate", "opens with", secret(number))
+            await session.memory.remember(said(number), people=[f"Maria {secret(number)}"])
+            await session.memory.store_fact("gate", "opens with", secret(number))
 
         await asyncio.gather(*map(play, range(len(LABELS))))
         scores = set()
         for number, label in enumerate(LABELS):
             memory = system.cleared_for(namespace=user_namespace(label))
-            hits = await memory.search("secret word garden")
+            hits = await memory.memory().search("secret word garden")
             scores.add(tuple(hit.parts["lexical"] for hit in hits))
-            stats = await memory.stats(ask=SENSITIVITIES)
+            stats = await memory.memory().stats(ask=SENSITIVITIES)
             found = [
                 hits,
-                (await memory.recall(ASKED)).considered,
-                await memory.every(ask=SENSITIVITIES, statuses=STATUSES),
-                await memory.people(),
-                await memory.query_facts(),
+                (await memory.memory().recall(ASKED)).considered,
+                await memory.memory().every(ask=SENSITIVITIES, statuses=STATUSES),
+                await memory.memory().people(),
+                await memory.memory().query_facts(),
                 await memory.list_sessions(),
                 await memory.search_sessions("secret word"),
                 await export_user(memory),
@@ -269,7 +271,7 @@ async def test_users_of_the_library_are_apart() -> None:
             assert others_in(repr(found), number) == []
             assert sum(stats.by_status.values()) == 1
         assert len(scores) == 1  # the same, whoever else says the same words
-        assert others_in(repr(await system.every()) + repr(await system.list_sessions())) == []
+        assert others_in(repr(await system.memory().every()) + repr(await system.list_sessions())) == []
 
 
 async def test_users_of_a_chat_are_apart() -> None:
@@ -317,7 +319,7 @@ def test_each_label_has_a_namespace_of_its_own_that_can_be_kept() -> None:
     assert len(set(spaces)) == len(labels)
     for label, space in zip(labels, spaces, strict=True):
         assert check_namespace(space, LONGEST_LINE) == space
-        assert MemorySystem(None).cleared_for(namespace=f"{'n' * 200}/{space}").namespace.endswith(space)
+        assert MemorySystem(None).cleared_for(namespace=f"{'n' * 200}/{space}").caller.namespace.endswith(space)
         assert space.isascii()
         assert "/" not in space
         assert user_of(space) == label or len(label) > 200
@@ -502,12 +504,12 @@ async def test_a_user_is_erased_whatever_clearance_it_needs_and_nobody_else() ->
     async with MemorySystem(MEMORY) as system:
         alice = system.cleared_for(namespace=user_namespace("alice"))
         for visibility in ("private", "shared", "social"):
-            await alice.remember(f"Mine, and {visibility}", visibility=visibility)
-        await system.remember("The owner's")
+            await alice.memory().remember(f"Mine, and {visibility}", visibility=visibility)
+        await system.memory().remember("The owner's")
         with pytest.raises(AccessDenied):
             await erase_user(alice.cleared_for("familiar", rights=GUEST_RIGHTS))
         assert (await erase_user(alice.cleared_for("familiar"))).memories == 3
-        assert [row.title for row in await system.every()] == ["The owner's"]
+        assert [row.title for row in await system.memory().every()] == ["The owner's"]
 
 
 async def test_a_models_call_does_no_more_than_its_user_may_and_the_turn_is_kept_in_their_name() -> None:
@@ -521,6 +523,6 @@ async def test_a_models_call_does_no_more_than_its_user_may_and_the_turn_is_kept
         await runtime.chat(session).turn("Please remember that my tea is green, for I decided so with Maria")
         results = [json.loads(each.content) for each in await session.transcript_read_all() if each.role == "tool"]
         assert ["the right 'write' is needed" in each["content"] for each in results] == [True, False]
-        rows = await runtime.memory.every()
+        rows = await runtime.memory.memory().every()
         assert {row.principal for row in rows} == {"token:1"}
         assert not [row for row in rows if row.title == "The tea is green"]

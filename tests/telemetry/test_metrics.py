@@ -64,10 +64,10 @@ async def test_cost_is_counted_even_where_the_bill_cannot_be_written(watched: Wa
 
 async def test_hits_and_misses(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
-        await session.remember("The locker has the number 4711")
+        await session.memory.remember("The locker has the number 4711")
         for question in ("locker", "number of the locker", "elephants"):
-            await session.search(question)
-        await session.recall("locker")
+            await session.memory.search(question)
+        await session.memory.recall("locker")
     hits = "chatbot_memory_retrievals_total"
     assert watched.value(hits, chatbot_operation="search", chatbot_outcome="hit") == 2
     assert watched.value(hits, chatbot_operation="search", chatbot_outcome="miss") == 1
@@ -82,7 +82,7 @@ async def test_reads_and_writes_are_told_by_store(watched: Watched, talking: Tal
         for number in range(3):
             await session.transcript_append("user", f"line {number}")
         await session.transcript_read_last(2)
-        await session.remember("tea")
+        await session.memory.remember("tea")
     assert watched.value(STORES, chatbot_store="basic_session", chatbot_store_access="write") == 3
     assert watched.value(STORES, chatbot_store="basic_session", chatbot_store_access="read") == 1
     assert watched.value(STORES, chatbot_store="observations", chatbot_operation="commit") == 1
@@ -104,12 +104,12 @@ async def test_a_store_that_fails_is_counted_and_its_turn_goes_on(watched: Watch
 
 async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
-        ids = [(await session.remember(f"tea number {number}", sensitivity="secret")).id for number in range(5)]
-        await session.forget(ids[0])
-        await session.archive(ids[1])
+        ids = [(await session.memory.remember(f"tea number {number}", sensitivity="secret")).id for number in range(5)]
+        await session.memory.forget(ids[0])
+        await session.memory.archive(ids[1])
         await session.transcript_append("user", "hello")
         text = await asyncio.to_thread(watched.text)
-        stats = await runtime.memory.stats(ask=SENSITIVITIES)
+        stats = await runtime.memory.memory().stats(ask=SENSITIVITIES)
         home = runtime.memory.home
         assert home is not None
         kept = sum(file.stat().st_size for file in Path(home, "sessions").rglob("*") if file.is_file())
@@ -122,7 +122,7 @@ async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, ta
 
 async def test_asking_for_sizes_within_the_loop_stops_nothing(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
-        await session.remember("tea")
+        await session.memory.remember("tea")
         assert "chatbot_memory_rows{" not in watched.text()
         assert "chatbot_memory_rows{" in await asyncio.to_thread(watched.text)
     assert "chatbot_memory_rows{" in watched.text(), "the last numbers stand"
@@ -132,7 +132,7 @@ async def test_what_maintenance_does_is_counted_unless_it_is_dry(watched: Watche
     settings = '[maintenance]\ncompression_min_age_days = 0\nrules = [{types = ["note"], max_rows = 2}]\n'
     async with talking(ScriptedModel(), settings) as (runtime, session):
         for number in range(6):
-            await session.remember(f"apple {number} banana {number * 7}", type="note")
+            await session.memory.remember(f"apple {number} banana {number * 7}", type="note")
         archived = {"chatbot_deed": "archive"}
         dry = await runtime.memory.maintain(runtime.setup.policy, whole=True, dry_run=True)
         assert watched.value("chatbot_memory_rows_maintained_total", **archived) == 0

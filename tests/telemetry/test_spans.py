@@ -38,7 +38,7 @@ SEARCH = ToolCall("call_1", "memory_search", '{"query": "locker"}')
 
 async def test_opening_a_memory_is_a_span_for_each_store(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
-        await session.remember("tea")
+        await session.memory.remember("tea")
     for store in ("basic_session", "observations"):
         span = watched.one(f"open {store}")
         assert span.attributes == {
@@ -140,8 +140,8 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     settings = f'[embedding]\nmodel = "openai/embeds"\n[providers.openai]\napi_base = "{openai_url}"\n'
     await litellm_import.litellm()  # else it is imported within the time that a question may take
     async with talking(ScriptedModel(), settings) as (runtime, session):
-        await session.remember("tea is green")
-        await session.search("what is green?")
+        await session.memory.remember("tea is green")
+        await session.memory.search("what is green?")
         assert (await runtime.ledger.total()).by_purpose.keys() == {"embed"}
     assert watched.above(watched.named("candidates observations")[0]) == ["memory search"]
     call = watched.named("embeddings embeds")[-1]
@@ -182,8 +182,8 @@ OPERATIONS: dict[str, Work] = {
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_every_operation_on_memory_is_a_span(name: str, watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
-        for memory in (session, session.within(clearance="full"), runtime.memory, runtime.memories()):
-            ids = [(await session.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
+        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memories()):
+            ids = [(await session.memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
             watched.exporter.clear()
             await OPERATIONS[name](memory, *ids)
             assert watched.spans[0].name == f"memory {name}"
@@ -222,9 +222,9 @@ async def test_every_operation_on_a_session_is_a_span(
 
 async def test_a_change_tells_its_kind_and_how_many_rows(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
-        old, new = [(await session.remember(title)).id for title in ("tea", "coffee")]
+        old, new = [(await session.memory.remember(title)).id for title in ("tea", "coffee")]
         watched.exporter.clear()
-        await session.supersede(old, new)
+        await session.memory.supersede(old, new)
     assert (watched.one("commit observations").attributes or {})["chatbot.changes"] == ("supersede",)
     assert (watched.one("memory supersede").attributes or {})["chatbot.rows"] == 1
 
@@ -232,7 +232,7 @@ async def test_a_change_tells_its_kind_and_how_many_rows(watched: Watched, talki
 async def test_what_fails_tells_the_type_of_the_error_alone(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
         with pytest.raises(UnknownObservation):
-            await session.history("plugh")
+            await session.memory.history("plugh")
     span = watched.one("memory history")
     assert span.status.status_code is StatusCode.ERROR
     assert (span.attributes or {})["error.type"] == "UnknownObservation"
@@ -328,15 +328,15 @@ async def test_no_word_of_anybody_stands_in_a_span_or_a_metric(watched: Watched,
     ]
     price = Price(1e-6, 1e-6)
     async with talking(ScriptedModel(replies, price=price), identity="plughette") as (runtime, session):
-        await session.remember("plugh title", narrative="plugh text", people=["Plugh"], tags=["plugh"])
+        await session.memory.remember("plugh title", narrative="plugh text", people=["Plugh"], tags=["plugh"])
         await session.kv_set("plugh", "plugh")
         await session.rename("plugh")
         chat = runtime.chat(session)
         with pytest.raises(RateLimited):
             await chat.turn("plugh said the user")
         await chat.turn("Where is plugh?")
-        await session.search("plugh", people=["Plugh"])
-        await session.summarize_session("plugh", "plugh", decisions=["plugh"])
+        await session.memory.search("plugh", people=["Plugh"])
+        await session.memory.summarize_session("plugh", "plugh", decisions=["plugh"])
         text = await asyncio.to_thread(watched.text)
     spans = "".join(span.to_json() for span in watched.spans)
     assert len(watched.spans) > 50
@@ -352,5 +352,5 @@ async def test_other_runtimes_of_the_process_are_not_watched(watched: Watched, t
         session = await other.new_session()
         assert session is not None
         await other.chat(session).turn(MOVED)
-        await session.search("locker")
+        await session.memory.search("locker")
         assert watched.spans == []

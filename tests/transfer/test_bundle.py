@@ -15,6 +15,7 @@ import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import CHOICES
+from chatbot.memory.scope import Caller
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
@@ -48,10 +49,10 @@ async def session(memory: MemorySystem) -> SessionHandle:
         )
     await made.kv_set("working_memory", "tea")
     await made.receipt_append({"turn": "t1", "session": made.id, "calls": [{"cost_usd": 0.5}], "memory": {"x": 1}})
-    await made.remember("Sam likes tea", type="preference", tags=["drinks"])
-    await made.remember("a private matter", sensitivity="private")
-    await made.remember("a secret matter", sensitivity="secret")
-    await made.store_fact("Sam", "likes", "tea")
+    await made.memory.remember("Sam likes tea", type="preference", tags=["drinks"])
+    await made.memory.remember("a private matter", sensitivity="private")
+    await made.memory.remember("a secret matter", sensitivity="secret")
+    await made.memory.store_fact("Sam", "likes", "tea")
     return made
 
 
@@ -100,10 +101,10 @@ async def test_a_session_comes_in_as_it_went_out(
     assert await copy.working_memory_read() == "tea"
     assert [receipt["turn"] for receipt in await copy.receipts()] == ["t1"]
     assert (copy.record.title, copy.record.created_at) == (session.record.title, session.record.created_at)
-    rows = await copy.every(ask=SENSITIVITIES, session_id=session.id)
+    rows = await copy.memory.every(ask=SENSITIVITIES, session_id=session.id)
     assert {row.title for row in rows} == {"Sam likes tea", "a private matter"}
     assert {row.source for row in rows} == {"import:bundle"}
-    assert [fact.object for fact in await copy.query_facts(subject="Sam")] == ["tea"]
+    assert [fact.object for fact in await copy.memory.query_facts(subject="Sam")] == ["tea"]
 
 
 async def test_a_bundle_comes_in_once(
@@ -113,8 +114,8 @@ async def test_a_bundle_comes_in_once(
     for target in (memory, other, other):
         await _import(target, path)
     assert len(await memory.list_sessions()) == len(await other.list_sessions()) == 1
-    assert len(await other.memories().every(ask=SENSITIVITIES)) == 2
-    assert len(await memory.memories().every(ask=SENSITIVITIES)) == 3
+    assert len(await other.memory().every(ask=SENSITIVITIES)) == 2
+    assert len(await memory.memory().every(ask=SENSITIVITIES)) == 3
 
 
 async def test_an_id_that_is_taken_by_another_session_is_left_to_it(
@@ -147,10 +148,10 @@ async def test_no_secret_goes_out(memory: MemorySystem, session: SessionHandle, 
 
 
 async def test_what_the_caller_may_not_see_stays_behind(memory: MemorySystem, memory_home: Path) -> None:
-    session = await memory.create_session(STORES, "chat", clearance="inner")
-    await session.remember("a shared matter")
-    await memory.memories("chat", session_id=session.id).remember("a private matter")
-    async with MemorySystem(memory_home, clearance="inner") as inner:
+    session = await memory.cleared_for("inner").create_session(STORES, "chat")
+    await session.memory.remember("a shared matter")
+    await memory.memory("chat", session_id=session.id).remember("a private matter")
+    async with MemorySystem(memory_home, Caller(clearance="inner")) as inner:
         exported = await export_session(inner, session.id)
     assert [row.title for row in exported.remembered.observations] == ["a shared matter"]
 
@@ -290,11 +291,11 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
             f"{folder}/receipts.jsonl": b"\n".join(json.dumps(each).encode() for each in receipts),
         },
     )
-    async with MemorySystem(tmp_path / "inner", clearance="inner") as inner:
+    async with MemorySystem(tmp_path / "inner", Caller(clearance="inner")) as inner:
         report = await _import(inner, hostile)
         [kept] = await inner.list_sessions()
         assert (kept.agent_id, kept.store_types, kept.clearance) == ("chat", ("basic_session", "observations"), "inner")
-        found = await inner.memories().every(ask=SENSITIVITIES)
+        found = await inner.memory().every(ask=SENSITIVITIES)
         assert {(row.title, row.visibility) for row in found} == {("row public", "shared"), ("row private", "shared")}
         assert len(report.skipped) == 4  # the broken lines, the private fact, the secret row, the one that is unknown
         loaded = await inner.load_session(kept.id, "chat")
@@ -318,10 +319,10 @@ async def test_a_bundled_session_brings_its_own_model_and_persona_only_if_it_is_
 async def test_a_bundle_that_is_trusted_keeps_who_may_see_it(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
-    await session.remember("for everybody", visibility="social")
+    await session.memory.remember("for everybody", visibility="social")
     path = await _bundle(memory, tmp_path / "b.zip", session.id)
     await _import(other, path, trust=True)
-    [row] = await other.memories().within(clearance="familiar").every()
+    [row] = await other.memory().within(clearance="familiar").every()
     assert row.title == "for everybody"
 
 
@@ -329,21 +330,21 @@ async def test_a_bundle_that_is_trusted_keeps_who_may_see_it(
 async def test_what_was_derived_is_so_there_too(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, times: int
 ) -> None:
-    said = await session.remember(type="exchange", user_text="My cat is called Zebedee", visibility="social")
-    fact = await session.remember("Sam's cat is Zebedee", visibility="social", derived_from=[said.id])
-    await session.remember("What was said of cats", visibility="social", derived_from=[fact.id])
-    await session.store_fact("Zebedee", "is", "a cat", source=said.id, visibility="social")
-    await session.update(said.id, sensitivity="private")
+    said = await session.memory.remember(type="exchange", user_text="My cat is called Zebedee", visibility="social")
+    fact = await session.memory.remember("Sam's cat is Zebedee", visibility="social", derived_from=[said.id])
+    await session.memory.remember("What was said of cats", visibility="social", derived_from=[fact.id])
+    await session.memory.store_fact("Zebedee", "is", "a cat", source=said.id, visibility="social")
+    await session.memory.update(said.id, sensitivity="private")
     path = await _bundle(memory, tmp_path / "b.zip", session.id)
     for _ in range(times):
         await _import(other, path, trust=True)
-    assert await other.query_facts(subject="Zebedee") == []
-    assert not [row for row in await other.every() if "cat" in row.text()]
-    assert len(await other.query_facts(subject="Zebedee", ask=SENSITIVITIES)) == 1
-    [there] = (await other.list_observations(types=["exchange"], ask=SENSITIVITIES)).rows
-    assert len(await other.purge(there.id)) == 4  # with the fact
-    assert await other.query_facts(subject="Zebedee", ask=SENSITIVITIES) == []
-    assert not [row for row in await other.every(ask=SENSITIVITIES) if "cat" in row.text()]
+    assert await other.memory().query_facts(subject="Zebedee") == []
+    assert not [row for row in await other.memory().every() if "cat" in row.text()]
+    assert len(await other.memory().query_facts(subject="Zebedee", ask=SENSITIVITIES)) == 1
+    [there] = (await other.memory().list_observations(types=["exchange"], ask=SENSITIVITIES)).rows
+    assert len(await other.memory().purge(there.id)) == 4  # with the fact
+    assert await other.memory().query_facts(subject="Zebedee", ask=SENSITIVITIES) == []
+    assert not [row for row in await other.memory().every(ask=SENSITIVITIES) if "cat" in row.text()]
 
 
 async def test_markdown_can_be_read_back(memory: MemorySystem, session: SessionHandle) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.scope import Caller
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
 from chatbot.transfer import Importer, ImportReport, export_memories, open_source
@@ -187,7 +188,7 @@ async def test_a_claude_export_brings_its_memories(memory: MemorySystem, tmp_pat
         archive.writestr("memories.json", exports.as_bytes([{"conversations_memory": "Sam bakes bread."}]))
     report = await _import(memory, path)
     assert (report.kind, len(report.sessions), report.memories) == ("claude", 1, 1)
-    [hit] = await memory.memories().search("who bakes?")
+    [hit] = await memory.memory().search("who bakes?")
     assert hit.observation.source == "import:claude"
     again = await _import(memory, path)
     assert (again.sessions, again.memories, again.already) == ([], 0, 2)
@@ -197,7 +198,7 @@ async def test_memories_are_classified_marked_and_without_secrets(memory: Memory
     facts = [exports.memstore_fact(1, "the password: hunter2!x opens it"), exports.memstore_fact(2, "likes tea")]
     report = await _import(memory, _file(tmp_path / "facts.json", facts))
     assert (report.memories, dict(report.redacted)) == (2, {"password": 1})
-    rows = await memory.memories().every()
+    rows = await memory.memory().every()
     assert {row.visibility for row in rows} == {"private"}
     assert {row.source for row in rows} == {"import:memstore"}
     made_at = "2026-01-02T03:04:05Z"
@@ -210,8 +211,8 @@ async def test_memories_are_classified_marked_and_without_secrets(memory: Memory
 async def test_the_caller_can_say_that_it_is_delicate(memory: MemorySystem, tmp_path: Path) -> None:
     path = _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")])
     await _import(memory, path, sensitivity="secret")
-    assert await memory.memories().search("tea") == []
-    assert len(await memory.memories().search("tea", ask=["secret"])) == 1
+    assert await memory.memory().search("tea") == []
+    assert len(await memory.memory().search("tea", ask=["secret"])) == 1
 
 
 async def test_memories_belong_to_who_imports_them_unless_their_users_are_kept(
@@ -219,14 +220,14 @@ async def test_memories_belong_to_who_imports_them_unless_their_users_are_kept(
 ) -> None:
     facts = [exports.memstore_fact(1, "likes tea", namespace="user:alice")]
     await _import(memory, _file(tmp_path / "facts.json", facts))
-    [row] = await memory.memories().within(across=True).every()
+    [row] = await memory.memory().within(across=True).every()
     assert row.namespace == ""
 
 
 async def test_namespaces_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [exports.memstore_fact(1, "likes tea"), exports.memstore_fact(2, "hates tea", namespace="work")]
     await _import(memory, _file(tmp_path / "facts.json", facts), keep_users=True)
-    memories = memory.memories()
+    memories = memory.memory()
     assert [hit.observation.title for hit in await memories.search("tea")] == ["likes tea"]
     assert [hit.observation.title for hit in await memories.within(namespace="work").search("tea")] == ["hates tea"]
     again = await _import(memory, tmp_path / "facts.json", keep_users=True)
@@ -243,20 +244,20 @@ async def test_a_memory_that_was_edited_is_changed_and_one_that_was_forgotten_st
     (notes / "a.md").write_text("# House\ngreen\n# Car\nred", "utf-8")
     report = await _import(memory, notes)
     assert (report.memories, report.changed, report.already) == (0, 1, 1)
-    [house] = [row for row in await memory.memories().every() if row.title == "House"]
+    [house] = [row for row in await memory.memory().every() if row.title == "House"]
     assert house.narrative == "green"
-    await memory.memories().forget(house.id)
+    await memory.memory().forget(house.id)
     report = await _import(memory, notes)
     assert (report.memories, report.changed, report.already) == (0, 0, 2)
-    assert [row.title for row in await memory.memories().every()] == ["Car"]
+    assert [row.title for row in await memory.memory().every()] == ["Car"]
 
 
 async def test_what_is_known_already_is_not_counted_again_at_each_import(memory: MemorySystem, tmp_path: Path) -> None:
-    await memory.memories("chat").remember("likes tea")
+    await memory.memory("chat").remember("likes tea")
     path = _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")])
     for _ in range(3):
         assert (await _import(memory, path)).already == 1
-    [row] = await memory.memories().every()
+    [row] = await memory.memory().every()
     assert row.mention_count <= 2
 
 
@@ -273,7 +274,7 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
 
 
 async def test_who_sees_nothing_writes_nothing(memory_home: Path, tmp_path: Path) -> None:
-    async with MemorySystem(memory_home, clearance="public") as memory:
+    async with MemorySystem(memory_home, Caller(clearance="public")) as memory:
         report = await _import(memory, _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")]))
         assert (report.memories, len(report.skipped)) == (0, 1)
 
@@ -301,7 +302,7 @@ async def test_progress_is_told_to_its_end(memory: MemorySystem, tmp_path: Path)
 async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     memory: MemorySystem, tmp_path: Path
 ) -> None:
-    mine = memory.memories("chat")
+    mine = memory.memory("chat")
     source = (await mine.remember("Tea is at four", tags=["tea"], type="decision", importance=0.9)).id
     await mine.within(namespace="work").remember("# Merge\nfast", narrative="# not a title", people=["Ida"])
     await mine.remember("a brief of it", derived_from=[source])
@@ -321,30 +322,30 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
         again = await _import(other, file, keep_users=True)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
         came = {
-            row.title: row for row in await other.memories("chat").within(across=True).every(ask=EXPORTED_SENSITIVITIES)
+            row.title: row for row in await other.memory("chat").within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         }
         assert (came["Tea is at four"].tags, came["Tea is at four"].type) == (("tea",), "decision")
         assert came["a brief of it"].derived_from == (came["Tea is at four"].id,)
         assert (came["# Merge fast"].namespace, came["only for me"].sensitivity) == ("work", "private")
-        [fact] = await other.memories("chat").query_facts(subject="Ida")
+        [fact] = await other.memory("chat").query_facts(subject="Ida")
         assert fact.source == came["Tea is at four"].id
 
 
 async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: MemorySystem, tmp_path: Path) -> None:
-    mine = memory.memories("chat")
+    mine = memory.memory("chat")
     await mine.remember("Tea", narrative="at four\n# not a title\nwith milk", facts=["it is green"])
     await mine.remember("Coffee")
     file = tmp_path / "notes.md"
     file.write_text(render_memories(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await _import(other, file)).memories == 2
-        [hit] = await other.memories("chat").search("milk")
+        [hit] = await other.memory("chat").search("milk")
         assert (hit.observation.title, "it is green" in hit.observation.narrative) == ("Tea", True)
 
 
 async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_path: Path) -> None:
     async with MemorySystem(tmp_path / "elsewhere") as other:
-        theirs = other.memories("chat")
+        theirs = other.memory("chat")
         await theirs.remember("for everybody", visibility="social")
         await theirs.remember("of unknown class")
         text = render_memories(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
@@ -355,7 +356,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
     file.write_text("\n".join(lines), encoding="utf-8")
     report = await _import(memory, file)
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["4 lines", rows[2]["id"]])
-    [row] = await memory.memories("chat").every(ask=EXPORTED_SENSITIVITIES)
+    [row] = await memory.memory("chat").every(ask=EXPORTED_SENSITIVITIES)
     assert (row.title, row.visibility) == ("for everybody", "private")
     file.write_text('{"kind": "memories", "format": 99}\n', encoding="utf-8")
     with pytest.raises(LaterFormat, match="later release"):
@@ -363,7 +364,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
 
 
 async def test_no_file_changes_a_profile_or_what_was_said_last(memory: MemorySystem, tmp_path: Path) -> None:
-    owner = memory.memories("chat")
+    owner = memory.memory("chat")
     await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
     old = await owner.remember("I live in Berlin", source="user")
     await owner.remember_all([Draft(type="exchange", user_text="I moved to Lisbon.", source="chat")])

@@ -37,7 +37,7 @@ async def _came(memory: MemorySystem, path: Path) -> Counts:
 
 
 async def _held(memory: MemorySystem) -> list[str]:
-    return sorted(f"{row.title}: {row.narrative}".rstrip(": ") for row in await memory.memories().every())
+    return sorted(f"{row.title}: {row.narrative}".rstrip(": ") for row in await memory.memory().every())
 
 
 def _write(path: Path, text: str) -> Path:
@@ -152,8 +152,8 @@ async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_p
     await _import(memory, _write(tmp_path / "a.md", "# House\nblue"))
     session = await memory.create_session(AGENTS["chat"], "chat")
     await session.transcript_append("user", "hi")
-    [row] = await memory.memories().every()
-    kept = await session.remember("Of the house", metadata=dict(row.metadata))
+    [row] = await memory.memory().every()
+    kept = await session.memory.remember("Of the house", metadata=dict(row.metadata))
     exported = await export_session(memory, session.id)
     assert [each.id for each in exported.remembered.observations] == [kept.id]
     assert str(tmp_path) not in str(exported)
@@ -162,24 +162,24 @@ async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_p
 async def test_what_was_forgotten_stays_so_when_its_file_is_moved(memory: MemorySystem, tmp_path: Path) -> None:
     old = _write(tmp_path / "notes" / "a.md", "# House\nblue")
     await _came(memory, old)
-    [row] = await memory.memories().every()
-    await memory.memories().forget(row.id)
+    [row] = await memory.memory().every()
+    await memory.memory().forget(row.id)
     shutil.move(old.parent, tmp_path / "papers")
     assert await _came(memory, tmp_path / "papers") == (0, 0, 1)
     assert await _held(memory) == []
 
 
 async def test_what_was_known_already_keeps_what_is_written_of_it(memory: MemorySystem, tmp_path: Path) -> None:
-    await memory.memories("chat").remember("House", narrative="blue", metadata={"colour": "yes"})
+    await memory.memory("chat").remember("House", narrative="blue", metadata={"colour": "yes"})
     path = _write(tmp_path / "a.md", "# House\nblue")
     for _ in range(2):
         assert (await _import(memory, path)).already == 1
-    [row] = await memory.memories().every()
+    [row] = await memory.memory().every()
     assert row.metadata == {"colour": "yes"}
 
 
 async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
-    await memory.memories("chat").remember("House", narrative="blue")
+    await memory.memory("chat").remember("House", narrative="blue")
     path = _write(tmp_path / "a.md", "# House\nblue\n# Car\nred")
     await _came(memory, path)
     _write(path, "# House\ngreen\n# Car\nred")
@@ -192,8 +192,8 @@ async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, 
 async def test_what_somebody_corrected_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
     path = _write(tmp_path / "a.md", "# House\nblue")
     await _came(memory, path)
-    [row] = await memory.memories().every()
-    await memory.memories("chat").remember(
+    [row] = await memory.memory().every()
+    await memory.memory("chat").remember(
         "House", narrative="red", metadata=dict(row.metadata), source="user", supersedes=row.id
     )
     for text in ("blue", "green"):

@@ -58,7 +58,7 @@ def _file(path: Path, *conversations: dict[str, Any]) -> Path:
 
 
 async def _rows(memory: MemorySystem, **wanted: Any) -> list[Observation]:
-    rows = await memory.memories().every(statuses=STATUSES, **wanted)
+    rows = await memory.memory().every(statuses=STATUSES, **wanted)
     return sorted((row for row in rows if row.type == "exchange"), key=lambda row: row.created_at)
 
 
@@ -71,14 +71,14 @@ async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: Mem
     assert (len(report.sessions), report.exchanges, report.memories, report.skipped) == (1, 2, 0, [])
     [imported] = await memory.list_sessions()
     new = await memory.create_session(AGENTS["chat"], "chat")
-    [hit, *_] = (await new.recall(["Which number has my locker?"])).hits
+    [hit, *_] = (await new.memory.recall(["Which number has my locker?"])).hits
     row = hit.observation
     assert row is not None
     assert (row.user_text, row.assistant_text, row.session_id) == (*LOCKER, imported.id)
     assert row.created_at == datetime.fromtimestamp(AT + 240, UTC)
     assert (row.source, row.sensitivity, row.visibility) == ("import:chatgpt", "public", "private")
     assert (row.metadata["imported_from"], [*row.metadata["imported_places"][""]]) == ("chatgpt", ["c-1#5"])
-    found = await new.search("what did I say in November 2023?")
+    found = await new.memory.search("what did I say in November 2023?")
     assert {each.observation.user_text for each in found} == {BIKE[0], LOCKER[0]}
 
 
@@ -95,8 +95,8 @@ async def test_what_was_erased_since_does_not_come_back(memory: MemorySystem, tm
     path = _file(tmp_path / "c.json", _talk(*BIKE, *LOCKER))
     await _import(memory, path)
     bike, locker = await _rows(memory)
-    await memory.memories("chat").purge(bike.id)
-    await memory.memories("chat").forget(locker.id)
+    await memory.memory("chat").purge(bike.id)
+    await memory.memory("chat").forget(locker.id)
     await _import(memory, path)
     assert [(row.id, row.status) for row in await _rows(memory)] == [(locker.id, "deleted")]
 
@@ -156,7 +156,7 @@ async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_rememb
     session = await memory.create_session(AGENTS["chat"], "chat", title="bikes")
     for role, text in zip(("user", "assistant"), BIKE, strict=True):
         await session.transcript_append(role, text)
-    await session.remember(type="exchange", user_text=BIKE[0], assistant_text="as it was kept")
+    await session.memory.remember(type="exchange", user_text=BIKE[0], assistant_text="as it was kept")
     for with_memories, kept in ((True, "as it was kept"), (False, BIKE[1])):
         path = tmp_path / f"{with_memories}.zip"
         with path.open("wb") as file:

@@ -72,7 +72,7 @@ async def forget_memory(run: VerbRun) -> None:
     args = run.args
     ids = await _those(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
-        say_observations([await run.row(each) for each in ids])
+        say_observations([await run.memories.row(each, ask=SENSITIVITIES) for each in ids])
         if not is_sure("forget these? undo with `restore`;"):
             raise InvalidValue("nothing was forgotten")
     operation = OPERATIONS["forget_memory"]
@@ -161,7 +161,7 @@ async def _edited(run: VerbRun, observation_id: str) -> str:
     """The narrative after it went through the person's editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("no change given: name a field, such as --title")
-    return await asyncio.to_thread(edited, (await run.row(observation_id)).narrative)
+    return await asyncio.to_thread(edited, (await run.memories.row(observation_id, ask=SENSITIVITIES)).narrative)
 
 
 async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
@@ -178,7 +178,7 @@ async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[s
     given: dict[str, Any] = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
     ids = []
     for each in given["ids"]:
-        status = status_now(await run.row(each), datetime.now(UTC))
+        status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))
         if fits(status):
             ids.append(each)
         else:

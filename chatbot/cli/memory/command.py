@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, get_args
@@ -23,7 +23,6 @@ from chatbot.runtime import Options, Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Progress
 from chatbot.words import TaskStatus
 
@@ -54,15 +53,13 @@ class VerbRun:
         """The memories in the namespace that was asked for."""
         if self.of_session is not None:
             return self.of_session
-        memories = self.system.memories(self.setup.agent)
+        memories = self.system.memory(self.setup.agent)
         return memories.within(namespace=self.args.namespace, across=self.args.all_namespaces)
 
     @property
     def context(self) -> Context:
         """The context of operations."""
-        return Context(
-            lambda: self.memories, self.system, self.setup.agent, self.system.clearance, progress=self.progress
-        )
+        return Context(lambda: self.memories, self.system, self.setup.agent, progress=self.progress)
 
     async def id(self, text: str) -> str:
         """The id that begins with `text`: who names one asks for it, however sensitive it is."""
@@ -80,11 +77,6 @@ class VerbRun:
         if found:
             raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
         raise UnknownObservation(f"no fact has the id {prefix!r}")
-
-    async def row(self, observation_id: str, *, ask: Collection[Sensitivity] = SENSITIVITIES) -> Observation:
-        """An observation, whatever its status. Raises `UnknownObservation`."""
-        line = await self.memories.history(observation_id, ask=ask)
-        return next(version.observation for version in line if version.observation.id == observation_id)
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""

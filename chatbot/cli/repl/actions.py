@@ -186,7 +186,7 @@ class MemorySlash(Slash):
         The first line is its title. It can be recalled at once, here and in every other session.
         """
         title, _, rest = needed(text, "/remember TEXT").partition("\n")
-        became = await self._session().remember(title=title, narrative=rest.strip(), source="user")
+        became = await self._session().memory.remember(title=title, narrative=rest.strip(), source="user")
         if became.redacted:
             self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "yellow")
         if became.warning:
@@ -199,7 +199,7 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        self._show(await self._session().search(text, limit=_FOUND, count_use=False))
+        self._show(await self._session().memory.search(text, limit=_FOUND, count_use=False))
 
     async def do_forget(self, text: str) -> None:
         """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
@@ -210,9 +210,9 @@ class MemorySlash(Slash):
         text = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
         session = self._session()
         if _ID.fullmatch(text):
-            one = await session.resolve(text, ask=SENSITIVITIES)
+            one = await session.memory.resolve(text, ask=SENSITIVITIES)
         else:
-            hits = await session.search(text, limit=_FOUND, count_use=False)
+            hits = await session.memory.search(text, limit=_FOUND, count_use=False)
             same = [hit for hit in hits if hit.observation.title.casefold() == text.casefold()]
             if len(same or hits) != 1:
                 self._show(hits)
@@ -220,7 +220,7 @@ class MemorySlash(Slash):
                     self._screen.say("several match: /forget NUMBER hides one", "dim")
                 return
             one = (same or hits)[0].observation.id
-        await session.forget(one)
+        await session.memory.forget(one)
         self._screen.say(f"forgotten; chatbot memory restore {one} restores it", "dim")
 
     async def do_people(self, text: str) -> None:
@@ -232,13 +232,13 @@ class MemorySlash(Slash):
         verb, _, rest = text.partition(" ")
         session = self._session()
         if verb == "add":
-            await session.add_task(needed(rest.strip(), "/tasks add TITLE"))
+            await session.memory.add_task(needed(rest.strip(), "/tasks add TITLE"))
         elif verb == "done":
             one = numbered(needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
-            await session.update_task(await session.resolve(one, ask=SENSITIVITIES), status="completed")
+            await session.memory.update_task(await session.memory.resolve(one, ask=SENSITIVITIES), status="completed")
         elif verb:
             raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
-        self._tasks = tuple(task.id for task in await session.tasks())
+        self._tasks = tuple(task.id for task in await session.memory.tasks())
         await self._run("list_tasks")
         if self._tasks:
             self._screen.say("/tasks done NUMBER completes one, counted from the top", "dim")
@@ -272,7 +272,7 @@ class MemorySlash(Slash):
         from chatbot.operations import OPERATIONS
 
         args = argparse.Namespace(json=False, **asked)
-        run = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().within())
+        run = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().memory.within())
         await run_operation(run, OPERATIONS[operation])
 
 

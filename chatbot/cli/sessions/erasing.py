@@ -48,7 +48,7 @@ async def prune(run: VerbRun) -> None:
         )
     expired = await memory.expired_sessions()
     if not args.dry_run:
-        await memory.expire_sessions()
+        await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory)
     _tell("deleted", expired, args)
 
 

@@ -185,7 +185,7 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
 async def _warn_left_out(memory: MemorySystem) -> None:
     """Warn a user who exports all sessions that some memories belong to none of them."""
     with suppress(UnsupportedOperation):
-        rows = await memory.memories().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
+        rows = await memory.memory().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         if left := sum(row.session_id is None for row in rows):
             belong = "belongs to no session and is" if left == 1 else "belong to no session and are"
             warn(f"{how_many(left, 'memory')} {belong} not exported: use chatbot memory export")

@@ -26,7 +26,7 @@ from chatbot.hooks.extraction.facts import (
 )
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
-from chatbot.memory.denial import contradict
+from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import OWN, is_proposable
 from chatbot.memory.writing import AddResult, Draft
@@ -118,13 +118,13 @@ async def learn_from(
     if not extracted.facts:
         return extracted, ()
     origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at, turn.text, turn.reply)
-    steps = await plan(extracted.facts, session, calls, origin, settings)
+    steps = await plan(extracted.facts, session.memory, calls, origin, settings)
     async with session.turn_order:  # the exchange cannot be undone while its facts are written
         if await _source(turn, session, ask) is None:
             return extracted, ()
-        outcomes = await uncancelled(apply(steps, session, origin))
+        outcomes = await uncancelled(apply(steps, session.memory, origin))
         stated = [(fact.key, fact.value) for fact in extracted.facts if fact.key and fact.value]
-        await session.profile_learn(stated, source.id, turn.at)
+        await session.memory.profile_learn(stated, source.id, turn.at)
         return extracted, outcomes
 
 
@@ -263,7 +263,7 @@ async def _outdated_by(
 
 async def _source(turn: TurnText, session: SessionHandle, ask: Sequence[Sensitivity]) -> Observation | None:
     """Return the observation that keeps the exchange, if there is one, and it may be sent to the model."""
-    page = await session.list_observations(
+    page = await session.memory.list_observations(
         types=("exchange",),
         session_id=session.id,
         agent_id=session.agent_id,

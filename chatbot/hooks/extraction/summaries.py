@@ -25,8 +25,8 @@ from chatbot.memory.episode import (
     keep_model_summary,
     kept_episode,
     kept_model_summary,
+    without_forgotten,
 )
-from chatbot.memory.forgotten import without_forgotten
 from chatbot.messages import Message
 from chatbot.orders import form_in, visible
 from chatbot.redaction import redact

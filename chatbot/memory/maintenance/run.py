@@ -16,13 +16,29 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from chatbot.memory.denial import negations
-from chatbot.memory.maintenance.alike import Compared, Words, groups
-from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
-from chatbot.memory.maintenance.policy import Policy, RetentionRule, RowDecision, crowded, days_since, outlived
-from chatbot.memory.maintenance.report import Deed, Kind, MaintenanceReport
+from chatbot.memory.maintenance.merging import (
+    Compared,
+    Key,
+    Words,
+    digest,
+    groups,
+    kinship,
+    may_be_merged,
+    negations,
+    portions,
+)
+from chatbot.memory.maintenance.policy import (
+    Deed,
+    Kind,
+    MaintenanceReport,
+    Policy,
+    RetentionRule,
+    RowDecision,
+    crowded,
+    days_since,
+    outlived,
+)
 from chatbot.memory.memorability import content
-from chatbot.memory.namespaces import may_cross
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
@@ -83,7 +99,7 @@ class Run:
         first: bool = True,
         findings: Findings | None = None,
     ) -> None:
-        self._scope = replace(scope, across=may_cross(scope.principal, scope.rights))
+        self._scope = scope.everywhere()
         self._view = self._scope.view(SENSITIVITIES)
         self._policy = policy
         self._dry_run = dry_run
@@ -289,7 +305,7 @@ class Run:
         await self._do(self._merging(kind, part, what, why) for part in parts)
 
     def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> Change:
-        new_id = str(self._scope.new_id())
+        new_id = str(self._scope.environment.new_id())
         row = digest(rows, new_id=new_id, what=what, now=self._view.now)
         event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
         return Deed(kind, row.derived_from, why, by=None if self._dry_run else new_id), event

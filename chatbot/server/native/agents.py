@@ -167,7 +167,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
         done = [each.split(" ") for each in writing.before["done"].split(",")]
         return Page(data=[AddResult(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
     context = access.context
-    context.memories.scope.check("write")
+    context.memories.caller.check("write")
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
     kept = await context.memories.remember_all(rows, keep_going=True)
@@ -213,15 +213,14 @@ async def export(
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
 async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHere) -> ImportResult:
     """Import what `/v1/memories/export` gave. Importing the same again adds nothing, and nothing that was purged."""
-    access.memories.scope.check("write")
+    access.memories.caller.check("write")
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
-    importer = Importer(access.memory.cleared_for(access.clearance), agent=setup.agent, agents=agents)
+    importer = Importer(access.memory, agent=setup.agent, agents=agents)
     report = await importer.run(memories_in(given.text))
     return ImportResult.of(report)
 
 
 def _memory(access: IdentityAccess) -> AgentMemory:
     _ = access.memories  # raises where the agent keeps none
-    system = access.memory.cleared_for(access.clearance)
-    return AgentMemory(system, access.runtime.setup, owns=False)
+    return AgentMemory(access.memory, access.runtime.setup, owns=False)

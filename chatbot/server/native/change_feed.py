@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 from starlette.responses import JSONResponse, Response
 
 from chatbot.errors import ChatbotError
-from chatbot.memory.following import Following, MemoryChange
+from chatbot.memory.notices import Following, MemoryChange
 from chatbot.server import sse
 from chatbot.server.dependencies import AccessHere, IdentitiesHere
 from chatbot.server.errors import OF_MEMORY, problem_of
@@ -117,7 +117,7 @@ async def follow_changes(
 def _following(access: IdentityAccess, after: str | None, ask: list[Sensitivity]) -> Following:
     _ = access.memories  # raises where the agent keeps none
     asked = [each for each in SENSITIVITIES if each in {*ask, "public"}]
-    return access.memory.cleared_for(access.clearance).following(access.runtime.agent, after, ask=asked)
+    return access.memory.following(access.runtime.agent, after, ask=asked)
 
 
 async def _events(

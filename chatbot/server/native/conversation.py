@@ -17,7 +17,7 @@ from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.server import sse
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of, unexpected
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
@@ -192,7 +192,7 @@ async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillRe
 
 
 async def _events(
-    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
+    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, caller: ServerCaller, writing: IdempotentWrite
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for event in turn.events():

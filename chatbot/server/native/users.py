@@ -13,7 +13,7 @@ from chatbot.chat.ledger import Quota
 from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.memory.record import utc_now
 from chatbot.memory.users import export_user, users_in
-from chatbot.server.callers import Account, Caller
+from chatbot.server.callers import Account, ServerCaller
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere
 from chatbot.server.errors import CONFLICT, EVERYWHERE, OF_MEMORY, UNKNOWN, Problem, ProblemError
 from chatbot.server.identities import Identities
@@ -21,7 +21,6 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
 from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape
-from chatbot.stores.access import check_may
 
 router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
 
@@ -141,7 +140,7 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: Name
 @router.get("/quota", summary="See what a user may spend")
 async def get_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
     """The quota of the user, or of the token for each of its users, and what is spent of it. Needs `curate`."""
-    check_may(access.memory, "curate")
+    access.memory.caller.check("curate")
     return await _account(identities, _of_user(access, user).caller)
 
 
@@ -150,7 +149,7 @@ async def set_quota(
     access: AccessHere, identities: IdentitiesHere, user: Named, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
     """A quota of their own, instead of the token's for each user. Holds from the next call on. Needs `curate`."""
-    check_may(access.memory, "curate")
+    access.memory.caller.check("curate")
     theirs = _of_user(access, user).caller
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
     return await _account(identities, theirs)
@@ -159,7 +158,7 @@ async def set_quota(
 @router.delete("/quota", summary="Take a user's own quota away")
 async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
     """The token's quota for each user holds again. Needs `curate`."""
-    check_may(access.memory, "curate")
+    access.memory.caller.check("curate")
     theirs = _of_user(access, user).caller
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, None)
     return await _account(identities, theirs)
@@ -177,7 +176,7 @@ async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToda
     )
 
 
-async def _account(identities: Identities, caller: Caller) -> AccountReport:
+async def _account(identities: Identities, caller: ServerCaller) -> AccountReport:
     payer = identities.accounts.of_user(caller.namespace, caller.user_quota)
     return AccountReport.of(await identities.accounts.account(payer, utc_now()))
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from chatbot.messages import CallOptions
 from chatbot.runtime import Runtime
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, UNKNOWN, UNSUPPORTED, Problem, ProblemError, invalid
 from chatbot.server.identities import Identities
@@ -109,7 +109,7 @@ def unknown_model(name: str) -> Problem:
     return Problem(404, UNKNOWN, "model_not_found", f"unknown model {name!r:.80}: see /v1/models", "model")
 
 
-async def access_of(identities: Identities, caller: Caller, asked: IdentityRequest) -> IdentityAccess:
+async def access_of(identities: Identities, caller: ServerCaller, asked: IdentityRequest) -> IdentityAccess:
     """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
     if asked.identity is not None:

@@ -213,13 +213,12 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
 
 async def _records(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
     """The sessions that began as the history does."""
-    first, own = _opening(history), access.memory.principal
+    first, own = _opening(history), access.memory.caller.principal
     if not first:
         return []
     return await access.memory.list_sessions(
         access.runtime.agent,
         wanted=lambda record: record.opening == first and record.principal == own,
-        clearance=access.clearance,
     )
 
 

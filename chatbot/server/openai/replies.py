@@ -19,7 +19,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.record import new_id
 from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import Problem, problem_of, unexpected
 from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
@@ -99,7 +99,7 @@ async def answer_to(
     asked: ReplyRequest,
     headers: Headers,
     identities: Identities,
-    caller: Caller,
+    caller: ServerCaller,
     writing: IdempotentWrite,
     *,
     keeps: bool = False,

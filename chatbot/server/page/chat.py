@@ -87,7 +87,7 @@ async def show(
         session=_titled(session.record, part.exchanges),
         part=part,
         choices=await choices_of(session),
-        going=await operations.get_deletion(access.context, session_id) if may(access.memory, "erase") else None,
+        going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
         edit=edit,
         shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
     )

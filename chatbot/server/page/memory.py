@@ -14,7 +14,6 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Version
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/memory/{memory_id}")
 
@@ -29,13 +28,13 @@ async def show(
     request: Request, access: AccessHere, memory_id: MemoryId, told: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
     """Show the memory in any status; `told` is the last action."""
-    line = await _line(access, memory_id)
+    line = await access.memories.history(_checked(memory_id), ask=SENSITIVITIES)
     return sheet(
         request,
         "memory.html",
         access,
         here="memory",
-        row=_of(line, memory_id),
+        row=next(each.observation for each in line if each.observation.id == memory_id),
         line=line,
         said=_SAID,
         told=_TOLD.get(told, ""),
@@ -45,7 +44,7 @@ async def show(
 @router.post("/correct")
 async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
     """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
-    row = _of(await _line(access, memory_id), memory_id)
+    row = await _row(access, memory_id)
     said = _what_is_said(fields)
     match fields.get("how"):
         case "wrong":
@@ -107,15 +106,11 @@ async def _shown(request: Request, access: IdentityAccess, memory_id: str, told:
     """Show the memory on its page, or as a row where only that is exchanged."""
     if not is_part(request):
         return _to(access, memory_id, told)
-    return fragment("row.html", access, row=_of(await _line(access, memory_id), memory_id))
+    return fragment("row.html", access, row=await _row(access, memory_id))
 
 
-async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
-    return await access.memories.history(_checked(memory_id), ask=SENSITIVITIES)
-
-
-def _of(line: list[Version], memory_id: str) -> Observation:
-    return next(each.observation for each in line if each.observation.id == memory_id)
+async def _row(access: IdentityAccess, memory_id: str) -> Observation:
+    return await access.memories.row(_checked(memory_id), ask=SENSITIVITIES)
 
 
 def _checked(memory_id: str) -> str:

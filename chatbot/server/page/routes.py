@@ -79,8 +79,8 @@ _MOST = 40
 async def beside(access: IdentityAccess) -> list[SessionRecord]:
     """Return the pinned sessions and the ones used last."""
     return [
-        *await access.memory.list_sessions(wanted=_is_pinned, clearance=access.clearance),
-        *await access.memory.list_sessions(limit=_MOST, wanted=_is_listed, clearance=access.clearance),
+        *await access.memory.list_sessions(wanted=_is_pinned),
+        *await access.memory.list_sessions(limit=_MOST, wanted=_is_listed),
     ]
 
 

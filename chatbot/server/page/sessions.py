@@ -77,7 +77,7 @@ async def _listed(
         is_later = before is None or (record.used_at, record.id) < before
         return is_later and (record.archived_at is not None) == archived
 
-    return await access.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted, clearance=access.clearance)
+    return await access.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted)
 
 
 async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
@@ -85,7 +85,7 @@ async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
     wanted = q.strip().casefold()
     titled = [each for each in await access.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
     found = {record.id: SessionMatch(record) for record in titled[:_ON_A_PAGE]}
-    for hit in await access.search_sessions(q, limit=_ON_A_PAGE):
+    for hit in await access.memory.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(
             hit.record.id, SessionMatch(hit.record, _marked(hit), format_time(hit.at) if hit.number else "")
         )

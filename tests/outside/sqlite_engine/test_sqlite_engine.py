@@ -9,6 +9,7 @@ from hypothesis import settings
 from sqlite_engine import NAME, SqliteObservations
 
 from chatbot.memory import MemorySystem
+from chatbot.memory.system import SystemOptions
 from chatbot.stores.access import View
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.testing.log_contract import LogContract
@@ -69,9 +70,9 @@ async def _remember_and_find(home: Path) -> None:
     settings = {"sqlite_engine:SqliteObservations": {"cache": str(home / "cache")}}
     for number in range(2):
         async with MemorySystem(
-            home / "memory", observations="sqlite_engine:SqliteObservations", settings=settings
+            home / "memory", settings=settings, options=SystemOptions(observations="sqlite_engine:SqliteObservations")
         ) as memory:
-            mine = memory.memories("chat")
+            mine = memory.memory("chat")
             if not number:
                 await mine.remember("Ada keeps bees in the garden")
             found = await mine.search("bees")

@@ -4,7 +4,7 @@ import pytest
 
 from chatbot.errors import ChatbotError, ModelError, ProviderFailed
 from chatbot.errors import RateLimited as ProviderLimit
-from chatbot.server.callers import OWNER, Caller
+from chatbot.server.callers import OWNER, ServerCaller
 from chatbot.server.errors import problem_of
 from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
 from tests.servers.http_server import Serve
@@ -72,7 +72,7 @@ TELLS_OF_FILES = {
     "ReadOnlyFolder",
     "ClosedResource",
 }
-GUEST = Caller("tk_1", frozenset({"ada"}), "full")
+GUEST = ServerCaller("tk_1", frozenset({"ada"}), "full")
 LEAVES = [*leaves(ChatbotError), *leaves(StoreError)]
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from chatbot.server.callers import Caller
+from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import ProblemError
 from chatbot.server.sse import MOST, MOST_OF_ONE, EventStream, Followers, event
 from tests.servers.http_server import Serve, Served, events
@@ -112,14 +112,14 @@ def test_what_is_no_position_is_refused_and_head_ends(served: Served) -> None:
 
 def test_connections_that_follow_are_few_and_end_with_the_server() -> None:
     followers = Followers()
-    mine = [followers.admit(Caller("me")) for _ in range(MOST_OF_ONE)]
+    mine = [followers.admit(ServerCaller("me")) for _ in range(MOST_OF_ONE)]
     with pytest.raises(ProblemError, match="of yours"):
-        followers.admit(Caller("me"))
+        followers.admit(ServerCaller("me"))
     mine.pop()
-    mine.append(followers.admit(Caller("me")))
-    others = [followers.admit(Caller(f"caller {number}")) for number in range(MOST - MOST_OF_ONE)]
+    mine.append(followers.admit(ServerCaller("me")))
+    others = [followers.admit(ServerCaller(f"caller {number}")) for number in range(MOST - MOST_OF_ONE)]
     with pytest.raises(ProblemError, match="in all"):
-        followers.admit(Caller("another"))
+        followers.admit(ServerCaller("another"))
     assert len(others) + len(mine) == MOST
 
 

@@ -74,8 +74,8 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
     home = Path("identities/ada/memory")
     async with MemorySystem(home) as memory:
         for number in range(3):
-            await memory.memories("chat").remember(f"tea {number}", tags=["drink"])
-        await memory.memories("chat").remember("bread", tags=["food"])
+            await memory.memory("chat").remember(f"tea {number}", tags=["drink"])
+        await memory.memory("chat").remember("bread", tags=["food"])
         session = await memory.create_session(["basic_session", "observations"], "chat")
         toolbox = Toolbox(memory_tools(session, memory))
         [result] = await toolbox.run([ToolCall("c", "memory_tagged", '{"tag": "drink", "limit": "9"}')])

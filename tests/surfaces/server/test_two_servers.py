@@ -206,7 +206,8 @@ async def test_a_request_with_a_key_is_done_once_by_two_servers(storage: str, mo
 
 async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str) -> None:
     async with serving() as one, serving() as other:
-        session = await one.new_session("Bees")
+        session = await one.new_session()
+        await session.rename("Bees")
         await (await one.begin_turn(session.id, "I keep bees in the garden")).ended()
         assert [each.title for each in await other.memory.list_sessions()] == ["Bees"]
         assert len(await other.memories.search("bees")) == 1
