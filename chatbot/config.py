@@ -30,7 +30,7 @@ FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 SECRET = frozenset({"api_key", "env", "headers"})
 """Settings that hold keys, in any table; never printed."""
-OF_IDENTITY = frozenset({"persona", "description", "clearance"})
+OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 """Keys of `identity.toml` that are not settings."""
 _PREFIX = "CHATBOT_"
 _DEEP = 3
@@ -80,7 +80,7 @@ class ProviderSettings(Section, frozen=True):
     """Price of a million input tokens, for models without a price elsewhere in the configuration."""
     output_usd_per_million: Amount | None = None
     sensitivity: Literal["", "public", "private"] = ""
-    """`public`: send only memories known to be public; `private`: also private lines of the profile."""
+    """`public`: send only memories known to be public; `private`: also private ones."""
     memory: bool = True
     """Send recalled memories to this provider; false sends none."""
 

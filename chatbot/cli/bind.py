@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action
-from chatbot.cli.option_values import count, future, pair, past, share, words
-from chatbot.operation import LEFT_OUT, REQUIRED, Operation, OperationTable, Parameter
+from chatbot.cli.option_values import count, future, pair, past, share
+from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
-from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
@@ -68,14 +68,6 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
     access.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="use all namespaces")
-    access.add_argument(
-        "--ask",
-        metavar="WORDS",
-        type=words,
-        action="extend",
-        default=argparse.SUPPRESS,
-        help="also show rows of these sensitivities: private,secret",
-    )
 
 
 def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
@@ -197,11 +189,6 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
     if len(parameter.choices) > _FEW:
         check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))
     return value
-
-
-def asked_in(operation: Operation, run: VerbRun) -> tuple[Sensitivity, ...]:
-    """The sensitivities of rows that may be named: who changes a row asks for it, however sensitive it is."""
-    return run.ask if any(each.name == "ask" for each in operation.parameters) else SENSITIVITIES
 
 
 def check_words(option: str, given: Iterable[str], known: Iterable[str]) -> None:

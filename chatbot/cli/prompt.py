@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from chatbot.chat.prompt import PromptBundle
+from chatbot.chat.receipts import memory_line
 from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import complain, printable, say, say_json
+from chatbot.cli.output import complain, printable, say, say_json, say_marked
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue
 
@@ -36,6 +37,8 @@ async def run(args: argparse.Namespace) -> Exit:
             )
         else:
             _show(bundle)
+            if line := memory_line(receipt.memory):
+                say_marked(f"in the prompt: {line}")
     return Exit.OK
 
 

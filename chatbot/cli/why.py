@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chatbot.chat.receipts import memory_line, outcomes
 from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_marked, say_table
@@ -76,17 +77,13 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         before = memory.get("looked_back")
         also = f" (and {_number(before, 'earlier message', 'earlier messages')})" if before else ""
         say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
-    considered = memory.get("considered", [])
-    if considered:
-        say_table(("score", *_PARTS.values(), "verdict", "memory"), await _rows(session, memory))
+    if rows := await _rows(session, memory):
+        say_table(("score", *_PARTS.values(), "outcome", "memory"), rows)
     else:
         say(_nothing(memory))
-    if withheld := memory.get("withheld"):
-        rows = _number(len(withheld.get("rows", ())), "memory", "memories")
-        say_marked(f"withheld from {withheld['provider']} ({withheld['rule']}): {rows}")
-    if listed := memory.get("listed"):
-        rows = _number(len(listed), "more lasting memory was", "more lasting memories were")
-        say(f"{rows} listed by title in the prompt")
+    if line := memory_line(memory):
+        rule = memory.get("withheld", {}).get("rule", "")
+        say_marked(f"in the prompt: {line}{f' ({rule})' if 'withheld' in line else ''}")
     tokens = receipt.get("tokens", {})
     say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
@@ -112,20 +109,21 @@ def _read_of(attachment: dict[str, Any]) -> str:
 
 
 async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:
-    ids = [each["id"] for each in memory["considered"]]
+    found = outcomes(memory)
+    scores = {each["id"]: each for each in memory.get("considered", ())}
     known: dict[str, Observation] = {}
     if session.supports(ObservationStore):
-        known = {row.id: row for row in await session.get(ids, ask=SENSITIVITIES, count_use=False)}
-    why = {each["id"]: each["why"] for each in memory.get("left_out", [])}
+        known = {row.id: row for row in await session.get(list(found), ask=SENSITIVITIES, count_use=False)}
     rows: list[tuple[str, ...]] = []
-    for each in memory["considered"]:
-        row = known.get(each["id"])
-        injected = "excerpt injected" if each["id"] in memory.get("excerpts", ()) else "injected"
-        injected += ", quoted" if each["id"] in memory.get("quoted", ()) else ""
-        verdict = injected if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
-        told = row.title or row.user_text or row.narrative if row else f"({each['id'][:13]}… is gone or hidden)"
-        parts = (f"{each['parts'].get(name, 0):.1f}" for name in _PARTS)
-        rows.append((f"{each['score']:.2f}", *parts, verdict, " ".join(printable(told).split())))
+    for each, outcome in found.items():
+        row, looked_at = known.get(each), scores.get(each)
+        told = row.title or row.user_text or row.narrative if row else f"({each[:13]}… is gone or hidden)"
+        figures = (
+            [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
+            if looked_at
+            else [""] * 4
+        )
+        rows.append((*figures, outcome, " ".join(printable(told).split())))
     return rows
 
 

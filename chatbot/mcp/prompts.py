@@ -85,7 +85,7 @@ class Prompts:
 
     async def _sessions(self, typed: str) -> list[str]:
         records = await self._context.sessions.list_sessions(
-            self._context.agent, limit=_LOOKED_AT, clearance=self._context.clearance
+            self._context.agent, limit=_LOOKED_AT, wanted=self._context.is_open, clearance=self._context.clearance
         )
         return [each.id for each in records if _fits(typed, each.id, each.title)]
 

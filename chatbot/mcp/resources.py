@@ -57,7 +57,9 @@ class Resources:
         records = await self._context.sessions.list_sessions(
             self._context.agent,
             limit=PAGE + 1,
-            wanted=lambda record: before is None or (record.used_at, record.id) < before,
+            wanted=lambda record: (
+                self._context.is_open(record) and (before is None or (record.used_at, record.id) < before)
+            ),
             clearance=self._context.clearance,
         )
         if not records:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from chatbot.providers import OURS
-from chatbot.stores.access import GuardedRow
+from chatbot.stores.access import GuardedRow, Sensitivity
 
 TRANSCRIPT_TOOLS = frozenset({"session_read", "session_search"})
 """Tools that answer with parts of transcripts, which have no sensitivity."""
@@ -31,24 +31,28 @@ MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """Limits of one provider, in addition to the session's; none by default."""
+    """What one provider may be sent of what is remembered.
+
+    By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or
+    where the provider's `sensitivity` says so, and a secret one to none.
+    """
 
     provider: str = ""
     memory: bool = True
     sensitivity: Literal["", "public", "private"] = ""
 
     @property
-    def sends_private(self) -> bool:
-        """Return whether private lines of the profile may be sent: to local models, or with consent."""
-        is_ours = self.provider in {"", *OURS} and not self.sensitivity
-        return self.memory and (is_ours or self.sensitivity == "private")
+    def sent(self) -> tuple[Sensitivity, ...]:
+        """Sensitivities of the rows that are sent, where `memory` is."""
+        is_private = self.sensitivity == "private" or (self.provider in {"", *OURS} and not self.sensitivity)
+        return ("public", "private") if is_private else ("public",)
 
     @property
     def rule(self) -> str:
-        """The setting that limits what is sent; empty if none does."""
+        """What keeps rows from being sent: a setting of the provider, or else the mark of each."""
         if not self.memory:
             return "memory = false"
-        return f'sensitivity = "{self.sensitivity}"' if self.sensitivity == "public" else ""
+        return 'sensitivity = "public"' if self.sensitivity == "public" else "marked sensitive"
 
     @property
     def withheld_tools(self) -> frozenset[str]:
@@ -59,8 +63,13 @@ class Disclosure:
 
     def withholds(self, row: GuardedRow) -> bool:
         """Return True if a row must not be sent."""
-        return not self.memory or (self.sensitivity == "public" and row.sensitivity != "public")
+        return not self.memory or row.sensitivity not in self.sent
 
     def record(self, **withheld: Any) -> dict[str, Any]:
         """Return the entry of a receipt about withheld memories."""
         return {"provider": self.provider, "rule": self.rule, **withheld}
+
+    def note(self, count: int) -> str:
+        """Return the line that tells the model of withheld memories."""
+        many = "1 note about this is" if count == 1 else f"{count} notes about this are"
+        return f"- ({many} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"

@@ -404,7 +404,7 @@ def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> 
     party = add("the party", "--visibility", "social", "--person", "Bob")
     Path("identities/ada/identity.toml").write_text('clearance = "familiar"', encoding="utf-8")
     assert titles("list") == ["the party"]
-    assert titles("list", "--ask", "private,secret", "--all-namespaces") == ["the party"]
+    assert titles("list", "--all-namespaces") == ["the party"]
     assert titles("search", "secret plan") == []
     assert from_json("stats")["by_status"] == {"active": 1}
     fails(1, "familiar clearance", "add", "mine", "--visibility", "private")
@@ -415,17 +415,17 @@ def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> 
     assert from_json("get", add("new"))[0]["visibility"] == "social"
 
 
-def test_delicate_things_are_shown_to_who_asks_for_them() -> None:
+def test_the_owner_s_lists_show_every_memory_with_its_sensitivity() -> None:
     found = add("diagnosis", "--sensitivity", "private")
+    add("the plumber comes on Friday")
+    assert "sensitivity" in ok("list")
     add("the safe", "--sensitivity", "secret")
-    assert titles("list") == titles("search", "diagnosis safe") == []
-    assert titles("list", "--ask", "private") == ["diagnosis"]
-    assert (
-        len(titles("list", "--ask", "private,secret")) == len(titles("list", "--ask", "private", "--ask=secret")) == 2
-    )
-    fails(4, "no memory has the id", "get", found)
-    assert from_json("get", found, "--ask", "private")[0]["title"] == "diagnosis"
-    fails(2, "did you mean 'private'", "list", "--ask", "privat")
+    assert titles("list") == ["the safe", "the plumber comes on Friday", "diagnosis"]
+    assert {*titles("search", "diagnosis safe")} == {"diagnosis", "the safe"}
+    assert from_json("get", found)[0]["title"] == "diagnosis"
+    assert [line.split()[2] for line in ok("list").splitlines()] == ["sensitivity", "secret", "public", "private"]
+    assert "secret" in ok("search", "safe")
+    assert "diagnosis" in ok("export")
 
 
 def test_namespaces_are_apart_unless_all_are_asked_for() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from chatbot.cli.bind import asked_in, given_of
+from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import run_operation
 from chatbot.cli.memory.results import say_facts, show, show_changed
 from chatbot.cli.memory.tables import say_observations
@@ -166,7 +166,7 @@ async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) ->
 async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
     operation = OPERATIONS[run.args.operation]
-    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
+    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     ids = []
     for each in given["ids"]:
         status = status_now(await run.row(each), datetime.now(UTC))

@@ -7,13 +7,14 @@ import sys
 from typing import Any, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.bind import asked_in, given_of
+from chatbot.cli.bind import given_of
 from chatbot.cli.exits import Exit
 from chatbot.cli.memory.verb_run import VerbRun, redacting
 from chatbot.cli.own_verbs import OF_MEMORY, OF_OPERATIONS
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
 from chatbot.runtime import Options, Setup
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.words import TaskStatus
 
 _KEPT = (kinds.Line, kinds.Name)
@@ -47,9 +48,9 @@ async def run_operation(run: VerbRun, operation: Operation, **more: Any) -> None
     """Run an operation with what stands on the command line, and show what it gives."""
     from chatbot.cli.memory.results import show
 
-    given = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
+    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     if any(each.name == "ask" for each in operation.parameters):
-        given["ask"] = run.ask
+        given["ask"] = SENSITIVITIES
     if operation.effect == "adds":
         kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
         given |= dict(zip(kept, redacting(*(given[name] for name in kept)), strict=True))

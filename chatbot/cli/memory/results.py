@@ -21,10 +21,9 @@ from chatbot.operations import Alias, Entries, SessionComparison
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 
-_NO_MATCH = "no memories match; private and secret ones are searched with --ask private,secret"
 _NOTHING = {
-    "search_memories": _NO_MATCH,
-    "recall_memories": _NO_MATCH,
+    "search_memories": "no memories match",
+    "recall_memories": "no memories match",
     "list_memories": "no memories yet",
     "list_people": "no people match",
     "list_tasks": "No open tasks",
@@ -42,6 +41,7 @@ _BECAME = {
 _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
     "fork_session": lambda record: f"{record.id} goes on from {record.parent}",
     "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
+    "mark_session": lambda record: f"{record.id} is {record.sensitivity}",
     "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",
 }
 _DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}

@@ -9,6 +9,7 @@ from chatbot.cli.charts import chart_lines, hit_rate_line, remembering
 from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.query import Stats
 
 _HEAD = ("", "what", "how many")
@@ -16,7 +17,7 @@ _HEAD = ("", "what", "how many")
 
 async def stats(run: VerbRun) -> None:
     """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
-    counted = await run.memories.stats(ask=run.ask)
+    counted = await run.memories.stats(ask=SENSITIVITIES)
     activity = Activity.of_last(run.args.days, utc_now())
     await count_remembered(activity, run.memories)
     await count_turns(activity, run.system)

@@ -23,13 +23,21 @@ def headline(row: Observation) -> str:
 
 
 def say_observations(rows: Sequence[Observation]) -> None:
-    """A table of observations, with their status where any is not active."""
+    """A table of observations, with their status where any is not active, and their sensitivity where any has one."""
     statuses = [status_now(row, datetime.now(UTC)) for row in rows]
     is_mixed = any(status != "active" for status in statuses)
+    is_marked = any(row.sensitivity != "public" for row in rows)
     say_table(
-        ("id", "type", *(["status"] * is_mixed), "updated", "title"),
+        ("id", "type", *(["status"] * is_mixed), *(["sensitivity"] * is_marked), "updated", "title"),
         [
-            [short, row.type, *([status] * is_mixed), age(row.updated_at), headline(row)]
+            [
+                short,
+                row.type,
+                *([status] * is_mixed),
+                *([row.sensitivity] * is_marked),
+                age(row.updated_at),
+                headline(row),
+            ]
             for short, row, status in zip(short_ids([row.id for row in rows]), rows, statuses, strict=True)
         ],
     )
@@ -38,13 +46,15 @@ def say_observations(rows: Sequence[Observation]) -> None:
 def say_hits(hits: Sequence[Hit]) -> None:
     """A table of what was found, with how well it fits."""
     ids = short_ids([hit.observation.id for hit in hits])
+    is_marked = any(hit.observation.sensitivity != "public" for hit in hits)
     say_table(
-        ("id", "score", "type", "created", "title"),
+        ("id", "score", "type", *(["sensitivity"] * is_marked), "created", "title"),
         [
             [
                 short,
                 f"{hit.score:.2f}",
                 hit.observation.type,
+                *([hit.observation.sensitivity] * is_marked),
                 age(hit.observation.created_at),
                 headline(hit.observation),
             ]

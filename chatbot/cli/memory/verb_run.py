@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from chatbot import operation as kinds
-from chatbot.cli.bind import check_words, given_of
+from chatbot.cli.bind import given_of
 from chatbot.cli.option_values import page_of
 from chatbot.cli.output import say, say_json, warn
 from chatbot.memory import MemorySystem
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class VerbRun:
-    """One run of a verb. Raises `InvalidValue` for a word in `--ask` that is no sensitivity."""
+    """One run of a verb. Who runs it sees every row that their clearance shows, however sensitive it is."""
 
     args: argparse.Namespace
     setup: Setup
@@ -36,14 +36,6 @@ class VerbRun:
     of_session: Memory | None = None
     """The memory to work on where it is not the agent's."""
     progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        check_words("--ask", self.ask, SENSITIVITIES)
-
-    @property
-    def ask(self) -> tuple[Sensitivity, ...]:
-        """The sensitivities that were asked for; `public` always is."""
-        return ("public", *getattr(self.args, "ask", ()))
 
     @cached_property
     def memories(self) -> Memory:
@@ -84,7 +76,7 @@ class VerbRun:
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
-        return await given_of(self, kinds.fields_of(MemoryFilter), self.ask)
+        return await given_of(self, kinds.fields_of(MemoryFilter), SENSITIVITIES)
 
     def show_page(
         self, items: Sequence[T], say_items: Callable[[Sequence[T]], None], as_json: Callable[[T], Any], *, nothing: str
