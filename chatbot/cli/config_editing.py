@@ -18,7 +18,7 @@ from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
 from chatbot.cli.output import warn
-from chatbot.config import FILE_NAME, SECRET, Config, Settings, find_file, read_toml
+from chatbot.config import FILE_NAME, FILE_VARIABLE, SECRET, Config, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
 from chatbot.stores.files import make_folder, opened
@@ -37,6 +37,12 @@ identities = {identities}
 def file_in_force(path: Path | None) -> Path:
     """Return the file in force, or the user's own where there is none yet."""
     return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
+
+
+def own_file(path: Path | None) -> Path:
+    """Return the given file, `$CHATBOT_CONFIG`, or the user's own: never one that was only found."""
+    named = path or os.environ.get(FILE_VARIABLE)
+    return file_in_force(path) if named else user_config_path("chatbot") / FILE_NAME
 
 
 def place_of(key: str) -> Place:

@@ -41,6 +41,9 @@ async def _list(args: argparse.Namespace) -> Exit:
         return Exit.OK
     shown = rows if args.all or args.text else rows[:_SHOWN]
     say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
+    for server in servers:
+        if not server.is_known:
+            say(f"to use {server.title} at {server.api_base}: chatbot setup --at {server.api_base}")
     _hint(config, len(rows) - len(shown), args)
     return Exit.OK
 

@@ -204,7 +204,7 @@ class Scope:
     """Filled with the version of each memory as a write left it, by id; None notes none."""
 
     def at_least(self, sensitivity: Sensitivity) -> Sensitivity:
-        """Return the sensitivity of a new row that is given this one; a word that is none is left for the row's check."""
+        """Return the sensitivity of a new row that is given this one; an unknown word stays for the row's check."""
         order = SENSITIVITIES.index
         is_less = sensitivity in SENSITIVITIES and order(sensitivity) < order(self.sensitivity)
         return self.sensitivity if is_less else sensitivity

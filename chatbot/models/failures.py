@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -61,8 +61,15 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
+    chain = list(_chain(error))
+    refused = next((each for each in chain if isinstance(each, OSError)), None)
+    if refused is not None:
+        message = f"no connection: {refused.strerror or refused}"
     failure = _kind(original, message)(f"{model}: {without_secrets(message, secrets)[:_LONGEST_MESSAGE]}")
     failure.retry_after_s = _retry_after(original)
+    failure.status = 0 if refused is not None else getattr(original, "status_code", None)
+    codes = (str(getattr(each, "code", None) or "") for each in chain)
+    failure.code = next((code for code in codes if code and not code.isdecimal()), "")
     return failure
 
 
@@ -92,12 +99,15 @@ def _by_status(status: Any) -> type[ModelError]:
 
 def _own_cause(error: BaseException) -> ModelError | None:
     """Return the error of the local provider that LiteLLM has wrapped."""
+    return next((each for each in _chain(error) if isinstance(each, ModelError)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and those that it was raised from."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, ModelError):
-            return seen
+        yield seen
         seen = seen.__cause__ or seen.__context__
-    return None
 
 
 def _message(error: Exception) -> str:

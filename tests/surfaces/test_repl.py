@@ -193,6 +193,12 @@ sys.exit(main([]))
 """
 
 
+def test_the_first_screen_says_that_the_embedded_model_is_tiny_and_what_to_type(start: Start) -> None:
+    chat = start("-m", "local/smollm2-135m")
+    chat.see("this model is tiny and knows little: /setup finds keys")
+    chat.leave()
+
+
 def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     Path("endless.py").write_text(ENDLESS, encoding="utf-8")
     chat = start(program="endless.py")
