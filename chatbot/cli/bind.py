@@ -6,7 +6,7 @@ Imports nothing heavy: `chatbot memory --help` needs it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from chatbot import operation as kinds
@@ -37,6 +37,8 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.SessionId, str, "ID|TITLE"),
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
+_ALSO = {"change_memory": ("correct",)}
+"""Other names of verbs."""
 _FEW = 5
 """Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _MORE = {
@@ -55,10 +57,12 @@ class Verbs:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
         self._group = group
 
-    def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
+    def add(
+        self, name: str, summary: str, *examples: str, agent: bool = True, also: Sequence[str] = ()
+    ) -> argparse.ArgumentParser:
         """Add a verb with the options that all of its group take; examples stand without the name of the group."""
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
-        parser = add_action(self._actions, name, summary, *shown, agent=agent)
+        parser = add_action(self._actions, name, summary, *shown, agent=agent, also=also)
         if self._group == "memory":
             _add_access(parser)
         return parser
@@ -84,10 +88,14 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then that is what its option means
-        parser = level.add(path[-1], summary, *(operation.examples or (" ".join(path),)), agent=not has_agent)
+        also = _ALSO.get(operation.name, ())
+        examples = operation.examples or (" ".join(path),)
+        parser = level.add(path[-1], summary, *examples, agent=not has_agent, also=also)
         parser.set_defaults(operation=operation.name)
         title = "filters" if operation.effect == "reads" else "fields"
         add_parameters(parser, operation.at("cli").values(), title=title)
+        if any(each.item == kinds.Id and each.is_positional for each in operation.at("cli").values()):
+            parser.add_argument("--first", action="store_true", help="take the best match of words, without asking")
         parsers[operation.name] = by_verb[path[-1]] = parser
     return parsers
 
@@ -184,7 +192,7 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
     if item in _COUNTED:
         return str(value)
     if item == kinds.Id:
-        found = [await run.memories.resolve(each, ask=ask) for each in (value if parameter.is_list else [value])]
+        found = await run.ids(value if parameter.is_list else [value], ask)
         return list(dict.fromkeys(found)) if parameter.is_list else found[0]
     if len(parameter.choices) > _FEW:
         check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))

@@ -642,3 +642,54 @@ def test_what_is_said_states_nothing_and_a_question_of_the_past_is_told_what_hel
     receipt = json.loads(command.ok("why", "--json"))
     first, *_ = receipt["memory"]["profile"]
     assert "home: Graz" in ok("history", first)
+
+
+def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_asked_for() -> None:
+    tea, other = add("The tea is in the blue tin"), add("The tin opener is in the drawer")
+    fails(
+        2,
+        f"'blue tin' is no id: name one, or add --first for the best match of {tea} 'The tea",
+        "forget",
+        "blue",
+        "tin",
+    )
+    assert len(titles("list")) == 2
+    assert ok("history", "--first", "blue tin of tea").startswith(f"{tea}  The tea is in the blue tin")
+    assert ok("correct", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
+    assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
+    fails(4, "no memory has the id 'zeppelin', and none matches it", "forget", "--first", "zeppelin")
+    fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")
+    assert f"purged {other}" in ok("purge", "--first", "tin opener", "--yes")
+
+
+def test_words_list_what_matches_on_a_terminal_and_a_number_chooses() -> None:
+    add("The tea is in the blue tin")
+    drawer = add("The tin opener is in the drawer")
+    for answer, said in (
+        ("", "none was chosen: nothing was done"),
+        ("9", "none was chosen"),
+        ("1", f"forgotten {drawer}"),
+    ):
+        asking = terminal("forget", "opener", "drawer")
+        try:
+            asking.see(r"1 .*The tin opener is in the drawer")
+            asking.see("which one\\? number:")
+            asking.type(f"{answer}\r")
+            asking.see(said)
+            asking.ended(0 if answer == "1" else 2)
+        finally:
+            asking.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("delete", "'forget' or 'purge'"),
+        ("rm", "'forget' or 'purge'"),
+        ("find", "'search' or 'recall'"),
+        ("serch", "'search'"),
+    ],
+)
+def test_a_verb_that_is_none_points_to_those_that_do_it(typed: str, meant: str) -> None:
+    done = run(typed, "tea")
+    assert (done.returncode, f"invalid choice '{typed}': did you mean {meant}?" in done.stderr) == (2, True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,20 +12,24 @@ from typing import Any, TypeVar
 
 from chatbot import operation as kinds
 from chatbot.cli.bind import given_of
+from chatbot.cli.memory.tables import headline
 from chatbot.cli.option_values import page_of
-from chatbot.cli.output import say, say_json, warn
+from chatbot.cli.output import age, ask_line, say, say_json, say_table, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.operations import Context, MemoryFilter
 from chatbot.redaction import redact_all
 from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Progress
 
 T = TypeVar("T")
+_ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
+_MATCHES = 10
+"""Memories among which one is chosen by words."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,35 @@ class VerbRun:
         )
 
     async def id(self, text: str) -> str:
-        """The id that begins with `text`: who names one asks for it, however sensitive it is."""
-        return await self.memories.resolve(text, ask=SENSITIVITIES)
+        """The id that begins with `text`, or is chosen among what matches it."""
+        return (await self.ids([text], SENSITIVITIES))[0]
+
+    async def ids(self, given: Sequence[str], ask: Collection[Sensitivity]) -> list[str]:
+        """Return the ids that begin so; words that begin none are searched for, and one of what matches is chosen.
+
+        Raises `UnknownObservation` where nothing matches, and `InvalidValue` where nobody can choose or nothing is.
+        """
+        try:
+            return [await self.memories.resolve(each, ask=ask) for each in given]
+        except UnknownObservation:
+            text = " ".join(given)
+            if all(_ID.fullmatch(each) for each in given):
+                raise
+        hits = await self.memories.search(text, limit=_MATCHES, ask=ask, count_use=False)
+        if not hits:
+            raise UnknownObservation(f"no memory has the id {text!r}, and none matches it")
+        if getattr(self.args, "first", False):
+            return [hits[0].observation.id]
+        rows = [hit.observation for hit in hits]
+        if self.args.json or not sys.stdin.isatty():
+            named = ", ".join(f"{row.id} {headline(row)[:40]!r}" for row in rows[:3])
+            raise InvalidValue(f"{text!r} is no id: name one, or add --first for the best match of {named}")
+        listed = [[str(at), age(row.updated_at), headline(row)] for at, row in enumerate(rows, 1)]
+        say_table(("#", "updated", "what"), listed)
+        chosen = ask_line("which one? number: ")
+        if not (chosen.isdecimal() and 0 < int(chosen) <= len(rows)):
+            raise InvalidValue("none was chosen: nothing was done")
+        return [rows[int(chosen) - 1].id]
 
     async def fact_id(self, text: str) -> str:
         """The one fact whose id begins with `text`. Raises `UnknownObservation`."""

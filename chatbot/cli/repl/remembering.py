@@ -43,7 +43,7 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        self._show(await self._session().search(text, limit=_FOUND, count_use=False))
+        self._show(await self._session().search(text, limit=_FOUND, ask=SENSITIVITIES, count_use=False))
 
     async def do_forget(self, text: str) -> None:
         """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
@@ -56,7 +56,7 @@ class MemorySlash(Slash):
         if _ID.fullmatch(text):
             one = await session.resolve(text, ask=SENSITIVITIES)
         else:
-            hits = await session.search(text, limit=_FOUND, count_use=False)
+            hits = await session.search(text, limit=_FOUND, ask=SENSITIVITIES, count_use=False)
             same = [hit for hit in hits if hit.observation.title.casefold() == text.casefold()]
             if len(same or hits) != 1:
                 self._show(hits)
@@ -104,9 +104,14 @@ class MemorySlash(Slash):
             self._screen.say("no memories match", "dim")
             return
         rows = [
-            [str(number), hit.observation.id[:13], hit.observation.type, age(hit.observation.created_at), headline(row)]
-            for number, hit in enumerate(hits, 1)
-            for row in [hit.observation]
+            [
+                str(number),
+                row.id[:13],
+                row.type if row.sensitivity == "public" else f"{row.type}, {row.sensitivity}",
+                age(row.created_at),
+                headline(row),
+            ]
+            for number, row in enumerate((hit.observation for hit in hits), 1)
         ]
         say_table(("#", "id", "type", "when", "what"), rows)
 
