@@ -118,10 +118,10 @@ async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
     if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
-    return await _problem(renamed(config.model, name), config.providers)
+    return await problem_of(renamed(config.model, name), config.providers)
 
 
-async def _problem(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
+async def problem_of(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
     """Return why the model cannot be called; empty if nothing is known against it. Loads no LiteLLM."""
     provider = Provider.of(settings, providers)
     try:

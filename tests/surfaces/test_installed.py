@@ -238,7 +238,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/remember The mooring fee is due in March", "hides it again"),
         ("/recall mooring", "1 .*due in March"),
         ("/history 1", r"\(active\).*add"),
-        ("/forget 1", "forgotten; chatbot"),
+        ("/forget 1", "forgotten 0"),
         ("/memory add Fees --person Ida", "added"),
         ("/people", "mentions.*Ida"),
         ("/facts", "No facts yet"),

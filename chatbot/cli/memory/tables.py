@@ -24,55 +24,61 @@ def headline(row: Observation) -> str:
 
 def say_observations(rows: Sequence[Observation]) -> None:
     """A table of observations, with their status where any is not active, and their sensitivity where any has one."""
-    statuses = [status_now(row, datetime.now(UTC)) for row in rows]
-    is_mixed = any(status != "active" for status in statuses)
-    is_marked = any(row.sensitivity != "public" for row in rows)
-    say_table(
-        ("id", "type", *(["status"] * is_mixed), *(["sensitivity"] * is_marked), "updated", "title"),
-        [
-            [
-                short,
-                row.type,
-                *([status] * is_mixed),
-                *([row.sensitivity] * is_marked),
-                age(row.updated_at),
-                headline(row),
-            ]
-            for short, row, status in zip(short_ids([row.id for row in rows]), rows, statuses, strict=True)
-        ],
+    _say_columns(
+        ("id", short_ids([row.id for row in rows])),
+        ("type", [row.type for row in rows]),
+        ("status", _unless("active", [status_now(row, datetime.now(UTC)) for row in rows])),
+        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
+        ("updated", [age(row.updated_at) for row in rows]),
+        ("title", list(map(headline, rows))),
     )
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
     """A table of what was found, with how well it fits."""
-    ids = short_ids([hit.observation.id for hit in hits])
-    is_marked = any(hit.observation.sensitivity != "public" for hit in hits)
-    say_table(
-        ("id", "score", "type", *(["sensitivity"] * is_marked), "created", "title"),
-        [
-            [
-                short,
-                f"{hit.score:.2f}",
-                hit.observation.type,
-                *([hit.observation.sensitivity] * is_marked),
-                age(hit.observation.created_at),
-                headline(hit.observation),
-            ]
-            for short, hit in zip(ids, hits, strict=True)
-        ],
+    rows = [hit.observation for hit in hits]
+    _say_columns(
+        ("id", short_ids([row.id for row in rows])),
+        ("score", [f"{hit.score:.2f}" for hit in hits]),
+        ("type", [row.type for row in rows]),
+        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
+        ("created", [age(row.created_at) for row in rows]),
+        ("title", list(map(headline, rows))),
     )
 
 
 def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
     """A table in the order of time, in which the one asked for is marked."""
-    ids = short_ids([row.id for row in rows])
-    say_table(
-        ("", "id", "created", "type", "title"),
-        [
-            ["*" if row.id == anchor else "", short, minute(row.created_at), row.type, headline(row)]
-            for short, row in zip(ids, rows, strict=True)
-        ],
+    _say_columns(
+        ("", ["*" if row.id == anchor else "" for row in rows]),
+        ("id", short_ids([row.id for row in rows])),
+        ("created", [minute(row.created_at) for row in rows]),
+        ("type", [row.type for row in rows]),
+        ("title", list(map(headline, rows))),
     )
+
+
+def say_numbered(rows: Sequence[Observation]) -> None:
+    """A table of observations to choose from by number."""
+    _say_columns(
+        ("#", [str(number) for number in range(1, len(rows) + 1)]),
+        ("id", [row.id[:13] for row in rows]),
+        ("type", [row.type for row in rows]),
+        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
+        ("updated", [age(row.updated_at) for row in rows]),
+        ("what", list(map(headline, rows))),
+    )
+
+
+def _unless(usual: str, values: list[str]) -> list[str]:
+    """Return the cells of a column; none where all are the usual value."""
+    return values if any(each != usual for each in values) else []
+
+
+def _say_columns(*columns: tuple[str, list[str]]) -> None:
+    """A table of those columns that have cells."""
+    shown = [each for each in columns if each[1]]
+    say_table([name for name, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
 
 
 def say_history(line: Sequence[Version]) -> None:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from chatbot import operation as kinds
 from chatbot.cli.bind import given_of
-from chatbot.cli.memory.tables import headline
+from chatbot.cli.memory.tables import headline, say_numbered
 from chatbot.cli.option_values import page_of
-from chatbot.cli.output import age, ask_line, say, say_json, say_table, warn
+from chatbot.cli.output import ask_line, say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.operations import Context, MemoryFilter
@@ -82,8 +82,7 @@ class VerbRun:
         if self.args.json or not sys.stdin.isatty():
             named = ", ".join(f"{row.id} {headline(row)[:40]!r}" for row in rows[:3])
             raise InvalidValue(f"{text!r} is no id: name one, or add --first for the best match of {named}")
-        listed = [[str(at), age(row.updated_at), headline(row)] for at, row in enumerate(rows, 1)]
-        say_table(("#", "updated", "what"), listed)
+        say_numbered(rows)
         chosen = ask_line("which one? number: ")
         if not (chosen.isdecimal() and 0 < int(chosen) <= len(rows)):
             raise InvalidValue("none was chosen: nothing was done")
