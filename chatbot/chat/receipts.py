@@ -13,6 +13,7 @@ from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.turn_memory import PromptMemory
 from chatbot.chat.usage import Call
 from chatbot.memory.recall import SEEN
+from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
 
 VERSION = 1
@@ -148,8 +149,8 @@ def memory_line(memory: Mapping[str, Any]) -> str:
     already = found[BEFORE] + found[IN_WINDOW]
     withheld = memory.get("withheld", {})
     parts = [
-        f"{sent} {'memory' if sent == 1 else 'memories'} sent" if sent else "",
-        f"{found[LINE]} profile {'line' if found[LINE] == 1 else 'lines'} sent" if found[LINE] else "",
+        f"{how_many(sent, 'memory')} sent" if sent else "",
+        f"{how_many(found[LINE], 'profile line')} sent" if found[LINE] else "",
         f"{already} in the conversation already" if already else "",
         f"{n} withheld from {withheld['provider']}" if (n := len(withheld.get("rows", ()))) else "",
     ]

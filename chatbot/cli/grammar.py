@@ -19,10 +19,8 @@ _MEANT = {
     **dict.fromkeys(("change", "update", "fix", "set"), ("edit", "set")),
     **dict.fromkeys(("find", "grep", "query", "ask"), ("search", "recall")),
     **dict.fromkeys(("show", "read", "view", "open", "cat"), ("get", "show", "list")),
-    **dict.fromkeys(("new", "create", "remember", "write", "save"), ("add", "set")),
+    **dict.fromkeys(("new", "create", "remember", "save"), ("add", "set")),
     **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
-    **dict.fromkeys(("replace",), ("supersede",)),
-    "ls": ("list",),
 }
 """Verbs that people try, and those that do it here."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")

@@ -154,15 +154,8 @@ async def _alias(args: argparse.Namespace) -> Exit:
 
 
 def _described(weights: Weights) -> Mapping[str, str | int | None]:
-    folder = weights.folder()
-    return {
-        "name": weights.name,
-        "mb": weights.mb,
-        "licence": weights.licence,
-        "about": weights.about,
-        "package": weights.package,
-        "folder": str(folder) if folder else None,
-    }
+    fields = {name: getattr(weights, name) for name in ("name", "mb", "licence", "about", "package")}
+    return fields | {"folder": str(folder) if (folder := weights.folder()) else None}
 
 
 _ACTIONS = {"list": _list, "weights": _weights, "get": _get, "alias": _alias}

@@ -15,6 +15,7 @@ from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Setup
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
 
 _PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
@@ -63,10 +64,6 @@ def _minute(moment: object) -> str:
     return f"{text[:10]} {text[11:16]} UTC"
 
 
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
@@ -75,7 +72,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     say_marked(f"turn {receipt['turn']} · {_minute(receipt['at'])} · {receipt['model']}{finish}")
     if memory.get("query"):
         before = memory.get("looked_back")
-        also = f" (and {_number(before, 'earlier message', 'earlier messages')})" if before else ""
+        also = f" (and {how_many(before, 'earlier message')})" if before else ""
         say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
     if rows := await _rows(session, memory):
         say_table(("score", *_PARTS.values(), "outcome", "memory"), rows)
@@ -89,14 +86,14 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     window = receipt.get("window", {})
     if entries := window.get("entries", 0):
         since, until = (_minute(window.get(end)) for end in ("from", "to"))
-        say_marked(f"window: {_number(entries, 'entry', 'entries')} from {since} to {until}")
+        say_marked(f"window: {how_many(entries, 'entry')} from {since} to {until}")
     for each in receipt.get("attachments", ()):
         say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_read_of(each)}")
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     calls = receipt.get("calls", [])
     cost = sum(call.get("cost_usd") or 0 for call in calls)
-    say(f"{_number(len(calls), 'model call', 'model calls')} · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
+    say(f"{how_many(len(calls), 'model call')} · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
 

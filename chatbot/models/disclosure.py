@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from chatbot.providers import OURS
 from chatbot.stores.access import GuardedRow, Sensitivity
+from chatbot.stores.fields import how_many
 
 TRANSCRIPT_TOOLS = frozenset({"session_read", "session_search"})
 """Tools that answer with parts of transcripts, which have no sensitivity."""
@@ -71,5 +72,5 @@ class Disclosure:
 
     def note(self, count: int) -> str:
         """Return the line that tells the model of withheld memories."""
-        many = "1 note about this is" if count == 1 else f"{count} notes about this are"
-        return f"- ({many} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"
+        notes = f"{how_many(count, 'note')} about this {'is' if count == 1 else 'are'}"
+        return f"- ({notes} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"
