@@ -204,6 +204,9 @@ def test_tools_and_failures_are_shown(http: Serve, tab: Tab) -> None:
     expect(answers(page)).to_have_text("I looked.")
     say(page, "again")
     expect(page.locator(".problem")).to_contain_text("the model broke off")
+    expect(page.get_by_role("status")).to_have_text("There is no complete reply: the model broke off")
+    page.reload()
+    expect(page.locator(".problem")).to_contain_text("the model broke off")
     expect(page.get_by_role("button", name="Retry")).to_be_visible()
 
 

@@ -255,9 +255,10 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
     considered = page.get_by_role("region", name="Memories considered").locator(".rows > li")
     injected = page.locator("li.in")
-    assert injected.count() == 8
-    expect(page.locator("li.out .verdict").first).to_have_text("left out: over limit")
-    assert considered.count() > 8
+    assert 1 <= injected.count() < considered.count()
+    expect(injected.first).to_contain_text("sent")
+    expect(page.locator("li.out .verdict").first).to_have_text("left out: below relative floor")
+    expect(page.get_by_text("In the prompt: 1 memory sent")).to_be_visible()
     expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
     injected.first.locator("summary").click()
     expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()
