@@ -102,6 +102,10 @@ class Context:
             raise UnsupportedOperation("sessions are not available here")
         return self.system
 
+    def is_open(self, record: SessionRecord) -> bool:
+        """Return whether the caller may know of a session: tools do not know of sensitive ones."""
+        return self.writer != "tool" or record.sensitivity == "public"
+
     async def session(self, session_id: str) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
         from chatbot.memory.record import is_session_id
@@ -110,9 +114,12 @@ class Context:
             return self.own
         hidden = (SessionNotFound,) if self.any_agent else (SessionNotFound, SessionExpired, WrongAgent)
         try:
-            return await self.sessions.load_session(
+            session = await self.sessions.load_session(
                 session_id, self.agent, any_agent=self.any_agent, clearance=self.clearance
             )
+            if self.is_open(session.record):
+                return session
+            raise SessionNotFound
         except hidden:
             shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
             raise SessionNotFound(f"no session has the id {shown}") from None
@@ -932,11 +939,18 @@ async def search_sessions(
         limit=end + 1,
         clearance=context.clearance,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
-        exclude=[context.own.id] if context.own else [],
+        exclude=[*([context.own.id] if context.own else []), *await _closed(context)],
         progress=context.progress,
     )
     more = len(found) > end
     return ListPage(found[begin:end], str(end) if more else None, end if more else None)
+
+
+async def _closed(context: Context) -> list[str]:
+    """Return the ids of sessions that the caller may not know of."""
+    if context.writer != "tool":
+        return []
+    return [each.id for each in await context.sessions.list_sessions(wanted=lambda each: not context.is_open(each))]
 
 
 @reads(
@@ -1040,6 +1054,22 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
     """
     session = await context.session(session_id)
     await session.rename(title)
+    return session.record
+
+
+@changes(
+    cli="sessions mark",
+    examples=("mark 0195a1b2 private", 'mark "tax return" public'),
+)
+async def mark_session(
+    context: Context, session_id: OneSession, sensitivity: Annotated[Sensitivity, About("public, private or secret")]
+) -> SessionRecord:
+    """Mark a session as private.
+
+    What is remembered of it, now and later, is as sensitive: it is sent only where memories of that sensitivity are.
+    """
+    session = await context.session(session_id)
+    await session.mark(sensitivity)
     return session.record
 
 

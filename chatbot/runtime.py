@@ -259,6 +259,7 @@ class Setup:
             plugins_beside=self.settings.plugins_beside,
             plugins={name for agent in self.config.agents.values() for name in agent.memory},
             clearance=self.clearance(clearance),
+            sensitivity=self.identity.sensitivity,
             namespace=namespace,
             observations=observations,
             embedder=_open_embedder(self.config),

@@ -116,7 +116,7 @@ class Prompts:
 
     async def _sessions(self, typed: str) -> list[str]:
         records = await self._context.sessions.list_sessions(
-            self._context.agent, limit=_LOOKED_AT, clearance=self._context.clearance
+            self._context.agent, limit=_LOOKED_AT, wanted=self._context.is_open, clearance=self._context.clearance
         )
         return [each.id for each in records if _fits(typed, each.id, each.title)]
 
@@ -174,7 +174,9 @@ class Resources:
         records = await self._context.sessions.list_sessions(
             self._context.agent,
             limit=PAGE + 1,
-            wanted=lambda record: before is None or (record.used_at, record.id) < before,
+            wanted=lambda record: (
+                self._context.is_open(record) and (before is None or (record.used_at, record.id) < before)
+            ),
             clearance=self._context.clearance,
         )
         if not records:

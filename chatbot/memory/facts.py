@@ -64,7 +64,7 @@ class Facts(ScopedOperations):
             namespace=scope.namespace,
             principal=scope.principal,
             visibility=visibility or default_visibility(scope.clearance),
-            sensitivity=sensitivity,
+            sensitivity=scope.at_least(sensitivity),
         )
         await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
         wanted = FactFilter(source=source)

@@ -16,10 +16,11 @@ from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Holder, Scope
 from chatbot.memory.session_catalog import SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
-from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
+from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Clearance, Right, Sensitivity, View, least_clearance
 from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, UnsupportedOperation
+from chatbot.stores.observation import STATUSES
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.span import Observer
 
@@ -245,6 +246,21 @@ class SessionHandle(Memory, spans=False):
             self.id, lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now)
         )
 
+    async def mark(self, sensitivity: Sensitivity) -> None:
+        """Give the session a sensitivity, and what is remembered of it that has the former one. Durable on return.
+
+        What is remembered from now on is at least as sensitive. Raises `MissingRight` where that would be less, and
+        the holder may not declassify.
+        """
+        self.check("write")
+        former = self.record.sensitivity
+        if self.supports(ObservationStore):
+            rows = await self.every(session_id=self.id, ask=SENSITIVITIES, statuses=STATUSES)
+            for row in rows:
+                if row.sensitivity == former != sensitivity:
+                    await self.update(row.id, sensitivity=sensitivity)
+        self.record = await self._catalog.change(self.id, lambda record: replace(record, sensitivity=sensitivity))
+
     async def note_history(self, opening: str, history: str) -> None:
         """Keep by which digests a client that sends all of the conversation finds the session again. Durable."""
         self.check("chat")
@@ -394,7 +410,13 @@ class SessionHandle(Memory, spans=False):
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
-        return self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
+        return self._caller.scope(
+            store,
+            agent_id=self.agent_id,
+            session_id=self.id,
+            clearance=self.clearance,
+            sensitivity=self.record.sensitivity,
+        )
 
     def _keeper(self, contract: type[Contract]) -> Contract:
         self._catalog.check_open()

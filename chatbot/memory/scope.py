@@ -18,6 +18,7 @@ from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
     OWNER,
+    SENSITIVITIES,
     Clearance,
     Guard,
     OwnedRow,
@@ -100,6 +101,8 @@ class Holder:
     principal: str = OWNER
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
+    sensitivity: Sensitivity = "public"
+    """Least sensitivity of what they write."""
 
     def check(self, right: Right, row: OwnedRow | None = None) -> None:
         """Raise `MissingRight` where they may not do that with the row."""
@@ -145,8 +148,9 @@ class Holder:
         agent_id: str = "",
         session_id: str | None = None,
         clearance: Clearance | None = None,
+        sensitivity: Sensitivity = "public",
     ) -> Scope:
-        """The caller's place in that store."""
+        """The caller's place in that store; what is written there is at least as sensitive."""
         return Scope(
             store,
             clearance or self.clearance,
@@ -164,6 +168,7 @@ class Holder:
             notices=self.notices,
             principal=self.principal,
             rights=self.rights,
+            sensitivity=max(self.sensitivity, sensitivity, key=SENSITIVITIES.index),
         )
 
 
@@ -189,12 +194,20 @@ class Scope:
     """True if rows of all namespaces are read, not only those of `namespace`."""
     principal: str = OWNER
     rights: frozenset[Right] = EVERY_RIGHT
+    sensitivity: Sensitivity = "public"
+    """Least sensitivity of new rows and facts."""
     erasing: bool = False
     """True to find rows without a class and facts that were retracted or of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
     """Expected version, as in `View.expects`."""
     made: dict[str, str] | None = None
     """Filled with the version of each memory as a write left it, by id; None notes none."""
+
+    def at_least(self, sensitivity: Sensitivity) -> Sensitivity:
+        """Return the sensitivity of a new row that is given this one; an unknown word stays for the row's check."""
+        order = SENSITIVITIES.index
+        is_less = sensitivity in SENSITIVITIES and order(sensitivity) < order(self.sensitivity)
+        return self.sensitivity if is_less else sensitivity
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""

@@ -31,7 +31,7 @@ from chatbot.memory.scoring import PROFILES, WEIGHT, ScoringProfile
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
 from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.turn_order import TurnOrder
-from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, least_clearance
+from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, Sensitivity, least_clearance
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
@@ -90,6 +90,7 @@ class MemorySystem(Closable, Memory):
         plugins_beside: Path | None = None,
         plugins: Collection[str] = (),
         clearance: Clearance = "full",
+        sensitivity: Sensitivity = "public",
         namespace: str = "",
         observations: str | None = None,
         embedder: Embedder | None = None,
@@ -126,6 +127,7 @@ class MemorySystem(Closable, Memory):
             self.tombstones,
             self.notices,
             principal=usual_principal(namespace),
+            sensitivity=sensitivity,
         )
         self._embedder = embedder
         self._meaning_weight = meaning_weight
@@ -399,7 +401,7 @@ class MemorySystem(Closable, Memory):
         source.check("write")
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
-        record = replace(record, clearance=old.clearance)
+        record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity)
         async with self._catalog.making(record) as draft:
             await source.copy_to(draft, entries=at)
         return self._handle(record, self._stores_of(record))
