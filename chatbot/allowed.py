@@ -109,7 +109,7 @@ _PROFILE: Forms = {
 }
 
 HARMLESS: Forms = {
-    **_all("persona description clearance identity"),
+    **_all("persona description clearance sensitivity identity"),
     "identities": _is_inside,
     "model": {
         "name": _is_model,

@@ -30,8 +30,10 @@ FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 SECRET = frozenset({"api_key", "env", "headers"})
 """Settings that hold keys, in any table; never printed."""
-OF_IDENTITY = frozenset({"persona", "description", "clearance"})
+OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 """Keys of `identity.toml` that are not settings."""
+_BENEATH = ("model", "providers", "aliases")
+"""Tables of the user's own file that hold beneath a file found in the current folder, which overrules them."""
 _PREFIX = "CHATBOT_"
 _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
@@ -80,7 +82,7 @@ class ProviderSettings(Section, frozen=True):
     """Price of a million input tokens, for models without a price elsewhere in the configuration."""
     output_usd_per_million: Amount | None = None
     sensitivity: Literal["", "public", "private"] = ""
-    """`public`: send only memories known to be public; `private`: also private lines of the profile."""
+    """`public`: send only memories known to be public; `private`: also private ones."""
     memory: bool = True
     """Send recalled memories to this provider; false sends none."""
 
@@ -447,6 +449,8 @@ class Settings:
         self.is_chosen = is_chosen
         """True if the user named, owns or trusts the file; a file that was only found is untrusted."""
         self._file = file
+        self._own: tuple[Path, Table] = (Path(), {})
+        """The user's own file, and what it says beneath a file that was found in the current folder."""
         self._environment = environment
         self._flags = flags
 
@@ -460,6 +464,7 @@ class Settings:
         """
         found = find_file(path, environ)
         file = read_toml(found) if found else {}
+        own, beneath = user_config_path("chatbot") / FILE_NAME, {}
         is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
         is_chosen = True
         is_own = Path.cwd() == user_config_path("chatbot").resolve()
@@ -468,7 +473,11 @@ class Settings:
             is_chosen = bool(allowed.needing_trust(file)) and allowed.is_allowed(
                 found, file
             )  # trusting a file that sets nothing means nothing
-        return cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
+            mine = read_toml(own) if own.is_file() else {}
+            beneath = {name: mine[name] for name in _BENEATH if name in mine}
+        settings = cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
+        settings._own = (own, beneath)
+        return settings
 
     def with_flags(self, flags: Table) -> Settings:
         """Return the same files and environment with other flags."""
@@ -515,12 +524,15 @@ class Settings:
 
     def _layers(self, identity: Table | None, identity_path: Path | None) -> _Layers:
         layers = self._as_written(identity, identity_path)
-        known = merge(_table(self._file, "aliases"), _table(self._environment, "aliases"))
+        aliases = [_table(layer, "aliases") for layer in (self._own[1], self._file, self._environment)]
+        known = merge(merge(aliases[0], aliases[1]), aliases[2])
         return {source: _without_aliases(layer, known) for source, layer in layers.items()} if known else layers
 
     def _as_written(self, identity: Table | None, identity_path: Path | None) -> _Layers:
+        file, own = self._own
         return {
             "": _DEFAULTS,
+            **({file: own} if own else {}),
             self.path or "defaults": self._file,
             identity_path or "identity": _within_limits(identity or {}, self._file),
             _ENVIRONMENT: self._environment,

@@ -37,6 +37,7 @@ from chatbot.memory.notices import MemoryChange
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.messages import INTRODUCTION, ToolCall
+from chatbot.models.failures import Disclosure
 from chatbot.runtime import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
@@ -60,6 +61,8 @@ __all__ = [
 Result = TypeVar("Result")
 _CLOCKS_APART = timedelta(minutes=1)
 """Furthest that the clock of who sends messages may be ahead of ours."""
+_UNKNOWN = Disclosure("the model")
+"""Which model reads it is the caller's choice, so what was marked sensitive is left out."""
 _LOOKED_BACK = 20
 """Entries before new ones in which the question may be that they answer."""
 
@@ -154,7 +157,9 @@ class AgentMemory(Memory, AsyncResource):
         settings = self._settings(recall_rows=rows, recall_tokens=tokens)
         turn = TurnMemory(session.memory if session else self, settings, self.scope.clock, session)
         since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
-        recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else PromptMemory()
+        recalled = (
+            await turn.recall(said, since=since, most_tokens=tokens, disclosure=_UNKNOWN) if said else PromptMemory()
+        )
         text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
         return MemoryContext(text, recalled.record, recalled)
 

@@ -84,6 +84,12 @@ class ModelError(ChatbotError):
 
     retry_after_s: float | None = None
     """Seconds to wait, if the provider stated them."""
+    status: int | None = None
+    """HTTP status of the provider's answer; 0 where no connection was made, None where that is not known."""
+    code: str = ""
+    """The provider's own word for the error, such as `insufficient_quota`."""
+    in_public: str = ""
+    """The message for guests, if it differs: without addresses and places of keys."""
 
 
 class UnknownModel(ModelError, LookupError):

@@ -1,6 +1,6 @@
 """An identity: a folder with a persona and the memory that belongs to it. Nothing crosses from one to another.
 
-identities/<name>/identity.toml     description, persona, clearance, and settings that hold for this identity alone
+identities/<name>/identity.toml     description, persona, clearance, sensitivity, and settings for this identity
 identities/<name>/memory/           see `chatbot.memory`
 """
 
@@ -25,6 +25,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Clearance = Literal["full", "inner", "familiar", "public"]
 """Clearances, highest first."""
+Sensitivity = Literal["public", "private", "secret"]
+"""Least sensitivity of what is remembered, lowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Identity:
     persona: str = DEFAULT_PERSONA
     description: str = ""
     clearance: Clearance = "full"
+    sensitivity: Sensitivity = "public"
     overrides: Table = field(default_factory=dict)
 
     @property
@@ -103,9 +106,9 @@ def parse_identity(name: str, folder: Path, table: Table, providers: frozenset[s
     for key, value in own.items():
         if not isinstance(value, str):
             raise _error(folder, f"{key} = {value!r} should be text")
-    clearances = get_args(Clearance)
-    if own.get("clearance", "full") not in clearances:
-        raise _error(folder, f"clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}")
+    for key, words in (("clearance", get_args(Clearance)), ("sensitivity", get_args(Sensitivity))):
+        if key in own and own[key] not in words:
+            raise _error(folder, f"{key} = {own[key]!r}{did_you_mean(own[key], words)}")
     if forbidden := next((key for key in sorted(_FORBIDDEN) if key in table), ""):
         raise _error(folder, f"an identity cannot set {forbidden!r}: do that in config.toml")
     known = (OF_IDENTITY | set(Config.__struct_fields__)) - _FORBIDDEN

@@ -101,16 +101,23 @@ class Context:
             raise UnsupportedOperation("sessions are not available here")
         return self.system
 
+    def is_open(self, record: SessionRecord) -> bool:
+        """Return whether the caller may know of a session: tools do not know of sensitive ones."""
+        return self.writer != "tool" or record.sensitivity == "public"
+
     async def session(self, session_id: str) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
         if self.own is not None and session_id == self.own.id:
             return self.own
         try:
-            return await self.sessions.load_session(session_id, self.agent, any_agent=self.any_agent)
+            session = await self.sessions.load_session(session_id, self.agent, any_agent=self.any_agent)
         except (SessionExpired, WrongAgent):
             if self.any_agent:
                 raise
             raise SessionNotFound(f"no session has the id {session_id}") from None
+        if not self.is_open(session.record):
+            raise SessionNotFound(f"no session has the id {session_id}")
+        return session
 
 
 class MemoryFilter(TypedDict, total=False):
@@ -924,11 +931,18 @@ async def search_sessions(
         query,
         limit=end + 1,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
-        exclude=[context.own.id] if context.own else [],
+        exclude=[*([context.own.id] if context.own else []), *await _closed(context)],
         progress=context.progress,
     )
     more = len(found) > end
     return ListPage(found[begin:end], str(end) if more else None, end if more else None)
+
+
+async def _closed(context: Context) -> list[str]:
+    """Return the ids of sessions that the caller may not know of."""
+    if context.writer != "tool":
+        return []
+    return [each.id for each in await context.sessions.list_sessions(wanted=lambda each: not context.is_open(each))]
 
 
 @reads(
@@ -1029,6 +1043,22 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
     """
     session = await context.session(session_id)
     await session.rename(title)
+    return session.record
+
+
+@changes(
+    cli="sessions mark",
+    examples=("mark 0195a1b2 private", 'mark "tax return" public'),
+)
+async def mark_session(
+    context: Context, session_id: OneSession, sensitivity: Annotated[Sensitivity, About("public, private or secret")]
+) -> SessionRecord:
+    """Mark a session as private.
+
+    What is remembered of it, now and later, is as sensitive: it is sent only where memories of that sensitivity are.
+    """
+    session = await context.session(session_id)
+    await session.mark(sensitivity)
     return session.record
 
 

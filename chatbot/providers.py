@@ -6,6 +6,7 @@ The names are LiteLLM's. They are read from the files of the installed package, 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +20,11 @@ SCRIPTED = "scripted"
 OURS = frozenset({LOCAL, SCRIPTED})
 """Providers that run in this process: they take no key, and nothing leaves the machine."""
 
+OLLAMA = frozenset({"ollama", "ollama_chat"})
+PORTS_HERE: Mapping[str, int] = {"ollama_chat": 11434, "lm_studio": 1234, "hosted_vllm": 8000, "llamacpp": 8080}
+"""Ports at which model servers listen on this machine, unless they are configured otherwise."""
+OTHER_HERE = "local-"
+"""Beginning of the name of any other OpenAI-compatible server on this machine, before its port."""
 WITHOUT_ADDRESS = frozenset(
     {"ai21", "aiohttp_openai", "custom_openai", "hosted_vllm", "litellm_proxy", "lm_studio", "xinference"}
 )
@@ -147,6 +153,35 @@ def is_own_address(provider: str, address: str) -> bool:
     if urlsplit(address).scheme != "https":
         return False
     return any(host == each or host.endswith(f".{each}") for each in own if each)
+
+
+def ollama_address() -> str:
+    """Return the address in `$OLLAMA_HOST`, as Ollama reads it; its usual one where that is not set."""
+    given = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/")
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    host = parts.hostname or ""
+    host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else PORTS_HERE["ollama_chat"])
+    except ValueError:
+        port = PORTS_HERE["ollama_chat"]
+    return f"{parts.scheme}://{host}:{port}{parts.path}"
+
+
+def server_here(name: str) -> dict[str, str]:
+    """Return the settings of a model server on this machine, by the name that `chatbot models list` prints.
+
+    Empty for other providers, and where LiteLLM's own variable names an address.
+    """
+    if os.environ.get(f"{'ollama' if name in OLLAMA else name}_API_BASE".upper()):
+        return {}
+    if name in OLLAMA:
+        return {"api_base": ollama_address()} if os.environ.get("OLLAMA_HOST", "").strip() else {}
+    port = name.removeprefix(OTHER_HERE) if name.startswith(OTHER_HERE) else str(PORTS_HERE.get(name, ""))
+    if not (port.isascii() and port.isdecimal()):
+        return {}
+    kind = {} if name in WITHOUT_ADDRESS else {"kind": "openai"}
+    return {**kind, "api_base": f"http://127.0.0.1:{port}/v1"}
 
 
 def home_of(provider: str) -> str:

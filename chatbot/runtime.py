@@ -253,7 +253,12 @@ class Setup:
         named = {name for agent in self.config.agents.values() for name in agent.memory}
         return MemorySystem(
             None if ephemeral else self.home,
-            Caller(namespace, clearance=self.clearance(clearance), observer=observer),
+            Caller(
+                namespace,
+                clearance=self.clearance(clearance),
+                sensitivity=self.identity.sensitivity,
+                observer=observer,
+            ),
             settings={name: self.config.memory.get(name, {}) for name in {*named, *self.config.memory}},
             ttl=timedelta(days=ttl) if ttl else None,
             embedder=_open_embedder(self.config),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.stores.access import CLEARANCES, OWNER, Clearance, is_cleared
+from chatbot.stores.access import CLEARANCES, OWNER, SENSITIVITIES, Clearance, Sensitivity, is_cleared
 from chatbot.stores.errors import InvalidValue, LaterFormat
 from chatbot.stores.records import check_text, format_time, parse_time
 
@@ -44,7 +44,8 @@ class SessionRecord:
     """The part of memory that it reads and writes, and from which alone it can be opened."""
     principal: str = OWNER
     """Principal who began it, and may change it; see `chatbot.stores.access`."""
-
+    sensitivity: Sensitivity = "public"
+    """Least sensitivity of what is remembered of it."""
     opening: str = ""
     """Digest of its first exchange, where a client that sends all of a conversation has begun it."""
     history: str = ""
@@ -63,6 +64,8 @@ class SessionRecord:
         check_text(self.principal, "the principal")
         if self.clearance not in CLEARANCES:
             raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
+        if self.sensitivity not in SENSITIVITIES[:-1]:
+            raise InvalidValue(f"the sensitivity is {self.sensitivity!r}: it must be public, private or secret")
         for name in self.store_types:
             check_text(name, "a store's name")
 
@@ -100,6 +103,7 @@ class SessionRecord:
             "origin": self.origin,
             "namespace": self.namespace,
             "principal": self.principal,
+            **({"sensitivity": self.sensitivity} if self.sensitivity != "public" else {}),
             **({"pinned_at": format_time(self.pinned_at)} if self.pinned_at else {}),
             **({"opening": self.opening} if self.opening else {}),
             **({"history": self.history} if self.history else {}),
@@ -134,6 +138,7 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
             origin=fields.get("origin") or "",
             namespace=fields.get("namespace") or "",
             principal=fields.get("principal") or OWNER,
+            sensitivity=fields.get("sensitivity") or "public",
             opening=fields.get("opening") or "",
             history=fields.get("history") or "",
         )

@@ -201,7 +201,6 @@ MAY_TOUCH_FILES = {
     "cli/config.py": "configuration",
     "cli/doctor.py": "configuration: who may read it, programs, and the folders that it names",
     "cli/init.py": "configuration",
-    "cli/repl/loop.py": "configuration: that setup was offered",
     "cli/personas.py": "configuration: personas that ship, and the user's own",
     "models/provider.py": "configuration: keys of providers",
     "config.py": "configuration",

@@ -94,6 +94,7 @@ def build_block(
     asks_the_bot: bool = False,
     profile: Sequence[Line] = (),
     orders: Mapping[str, int] | None = None,
+    note: str = "",
 ) -> MemoryBlock:
     """The block of the first `most` of `hits`, best first, that the governor passes and that fit `budget_tokens`.
 
@@ -101,13 +102,15 @@ def build_block(
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
     `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
-    by ids of rows; see `chatbot.chat.governor`. `nonce` must be new for each prompt, 8 to 64 letters and digits;
+    by ids of rows; see `chatbot.chat.governor`. `note` is a last line, of the program's own.
+    `nonce` must be new for each prompt, 8 to 64 letters and digits;
     another is derived from it where a text holds it. The same arguments give the same block. Raises `ValueError` for
     another nonce.
     """
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
-    room = budget_tokens - count(fenced(FENCE, [], nonce))
+    last = [note] if note else []
+    room = budget_tokens - count(fenced(FENCE, last, nonce))
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
     notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, levels=orders or {})
@@ -120,7 +123,7 @@ def build_block(
             notes.take(row)
     told = _oldest_first(notes.shown, {row.id: row for row, _ in hits})
     listed = notes.titles([row for row in index if row.id not in {*told, *lines}])
-    shown = [*lines.values(), *told.values(), *listed.values()]
+    shown = [*lines.values(), *told.values(), *listed.values(), *last]
     return MemoryBlock(
         fenced(FENCE, shown, nonce) if shown else "",
         tuple(told),

@@ -50,6 +50,8 @@ class PromptBundle:
     left_out: int = 0
     dropped: tuple[str, ...] = ()
     """Parts that were left out because the window is full."""
+    earlier_block: bool = False
+    """Whether the block of the message before stands in its place."""
     cut: tuple[Cut, ...] = ()
     """Documents, answers of tools and long messages that were cut to fit."""
 
@@ -132,6 +134,7 @@ async def build_prompt(
         reply_tokens=reply,
         context_window=window,
         left_out=len(dialogue) - sum(map(len, exchanges[first:])),
+        earlier_block=bool(earlier and texts["earlier memory"]),
         dropped=tuple(dropped),
         cut=fitted.cuts,
     )

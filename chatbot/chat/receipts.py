@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from chatbot.chat.dialogue import USER
 from chatbot.chat.prompt import PromptBundle
+from chatbot.chat.turn_memory import PromptMemory
 from chatbot.chat.usage import Call
+from chatbot.memory.recall import SEEN
+from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
 
 VERSION = 1
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit", "empty", "cancelled", "error"]
 """How a turn ended: the model's own reasons, then ours."""
+NO_ROOM = "no room in the prompt"
+SENT, EXCERPT, QUOTED = "sent", "sent as an excerpt", "sent as a quotation"
+LISTED, LINE = "sent by its title", "sent as a profile line"
+BEFORE, IN_WINDOW = "sent with the message before", "in the conversation already"
+IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, BEFORE, IN_WINDOW})
+"""Outcomes of memories that the model saw."""
 
 
 @dataclass(slots=True)
@@ -64,6 +76,27 @@ class Receipt:
             "to": format_time(entries[-1].at) if entries else None,
         }
 
+    def note_memory(
+        self, prompt: PromptBundle, entries: list[TranscriptEntry], recalled: PromptMemory, before: PromptMemory
+    ) -> None:
+        """Record which memories the prompt holds, as it was sent: parts that did not fit hold none.
+
+        `before` is the block of the message before. Rows that answer and that the conversation shows are `in_window`.
+        """
+        memory = dict(recalled.record)
+        if "memory" in prompt.dropped and recalled.shown:
+            memory = {name: value for name, value in memory.items() if name not in {"listed", "profile", "quoted"}}
+            out = [{"id": each, "why": NO_ROOM} for each in recalled.shown]
+            memory |= {"injected": [], "left_out": [*memory.get("left_out", ()), *out]}
+        seen = {each["id"] for each in memory.get("considered", ()) if each["verdict"] == SEEN}
+        since = _first_shown(prompt, entries)
+        shown = [each for each, at in recalled.in_window.items() if each in seen and (since is None or at >= since)]
+        if shown:
+            memory["in_window"] = shown
+        if before.shown and prompt.earlier_block:
+            memory["before"] = list(before.shown)
+        self.memory = memory
+
     def as_json(self) -> dict[str, Any]:
         """Return the receipt as one record."""
         return {
@@ -89,3 +122,46 @@ class Receipt:
             "prompt_sha256": self.prompt_sha256,
             "notices": self.notices,
         }
+
+
+def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
+    """Return what became of each memory of a receipt, by id: those in the prompt first, then why others are not."""
+    sent: dict[str, str] = {}
+    for name, outcome in (
+        ("profile", LINE),
+        ("injected", SENT),
+        ("excerpts", EXCERPT),
+        ("quoted", QUOTED),
+        ("listed", LISTED),
+    ):
+        sent |= dict.fromkeys(map(str, memory.get(name, ())), outcome)
+    for name, outcome in (("before", BEFORE), ("in_window", IN_WINDOW)):
+        sent |= {str(each): outcome for each in memory.get(name, ()) if each not in sent}
+    others = {str(each["id"]): str(each["verdict"]) for each in memory.get("considered", ())}
+    others |= {str(each["id"]): str(each["why"]) for each in memory.get("left_out", ())}
+    return sent | {each: why for each, why in others.items() if each not in sent}
+
+
+def memory_line(memory: Mapping[str, Any]) -> str:
+    """Return how many memories the prompt held, and how many were withheld from whom; empty for none of either."""
+    found = Counter(outcomes(memory).values())
+    sent = found[SENT] + found[EXCERPT] + found[QUOTED] + found[LISTED]
+    already = found[BEFORE] + found[IN_WINDOW]
+    withheld = memory.get("withheld", {})
+    parts = [
+        f"{how_many(sent, 'memory')} sent" if sent else "",
+        f"{how_many(found[LINE], 'profile line')} sent" if found[LINE] else "",
+        f"{already} in the conversation already" if already else "",
+        f"{n} withheld from {withheld['provider']}" if (n := len(withheld.get("rows", ()))) else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _first_shown(prompt: PromptBundle, entries: Sequence[TranscriptEntry]) -> datetime | None:
+    """Return when the first message in the prompt was said; None where nothing of the window was left out."""
+    if not prompt.left_out:
+        return None
+    asked = [each.at for each in entries if each.role == USER]
+    shown = sum(each.role == "user" and not each.source for each in prompt.messages)
+    shown -= bool(prompt.parts.get("summary"))
+    return asked[-shown] if 0 < shown <= len(asked) else None

@@ -87,6 +87,7 @@ _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
 """Entries to read first in search of where a turn began."""
+STOPPED = "stopped before the reply was complete"
 _LONGEST_ARGUMENTS = 500
 """Characters of the arguments of a call that the user was asked about, as a receipt holds them."""
 _MEMORY_SHARE = 6
@@ -182,6 +183,8 @@ class Turn:
         self._window_read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
         self._recalled = PromptMemory()
+        self._before = PromptMemory()
+        """The block of the message before, which stays in the prompt for one more turn."""
         self._steps = 0
         self._is_kept = False
         self._extras = PromptExtras()
@@ -374,6 +377,7 @@ class Turn:
             extras=self._extras,
         )
         self._receipt.note_prompt(prompt, entries)
+        self._receipt.note_memory(prompt, entries, self._recalled, self._before)
         self._notice_cuts(prompt)
         return prompt
 
@@ -443,9 +447,7 @@ class Turn:
         )
         answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
-        recalled = disclosed(recalled, self._model.disclosure)
-        self._receipt.memory = recalled.record
-        return recalled
+        return disclosed(recalled, self._model.disclosure)
 
     async def _memory_block(self, event: PromptSubmit) -> PromptMemory | None:
         """Recall rows about the message; None where memory fails, which is reported."""
@@ -460,6 +462,7 @@ class Turn:
                 choose=choose,
                 rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
                 candidates=self._rules.candidates,
+                disclosure=self._model.disclosure,
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
@@ -489,9 +492,9 @@ class Turn:
                 summary = await summarize_episode(self._session, self._window.since, save=self._written > 0)
         except StoreError as error:
             self._notice(f"what came before cannot be summed up: {error}")
-        earlier = ""
         if self._memory and self._client.recalls:
-            earlier = disclosed(self._memory.before, self._model.disclosure).text
+            self._before = disclosed(self._memory.before, self._model.disclosure)
+        earlier = self._before.text if self._before.shown else ""
         return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
 
     async def _remember_words(self) -> None:
@@ -622,6 +625,8 @@ class Turn:
 
     async def _close(self) -> None:
         self._receipt.seconds = time.monotonic() - self._started
+        if self._receipt.finish == "cancelled":
+            await self._write((ERROR, STOPPED))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
         if self._session is None:

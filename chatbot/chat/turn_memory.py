@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from chatbot.chat.fence import fenced
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
@@ -15,15 +16,15 @@ from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft, said_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, Recollection
+from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.memory.writing import Draft
 from chatbot.memory.writing import keep as kept_rows
-from chatbot.messages import without_blocks
+from chatbot.messages import FENCE, without_blocks
 from chatbot.models.failures import Disclosure
 from chatbot.models.model import estimate_text
 from chatbot.redaction import redact, redact_all
-from chatbot.stores.access import SENSITIVITIES, Guard, View
+from chatbot.stores.access import SENSITIVITIES, Guard, Sensitivity, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
@@ -50,6 +51,9 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
+_ANYONE = Disclosure()
+_CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
+"""Sensitivities that may be asked for."""
 _ENOUGH = 0.6
 """Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
 _CONSIDERED = 30
@@ -63,8 +67,8 @@ class PromptMemory:
     block: MemoryBlock | None = None
     rows: tuple[Observation, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
-    discreet: MemoryBlock | None = None
-    """Same block without private rows, if it holds any: for providers without consent."""
+    in_window: Mapping[str, datetime] = field(default_factory=dict)
+    """Rows that the conversation in the prompt shows anyway, by id, with the times at which they were said."""
 
     @property
     def text(self) -> str:
@@ -81,51 +85,37 @@ class PromptMemory:
         """The ids of the rows shown whole: another question may need other passages of the rest."""
         return tuple(each for each in self.injected if self.block and each not in self.block.excerpts)
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The ids of everything that stands in the block."""
+        return (*self.block.profile, *self.block.injected, *self.block.listed) if self.block else ()
+
 
 def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
-    """Withhold what the provider may not be sent; the record lists it.
+    """Withhold a block that holds what the provider may not be sent; the record lists what was in it.
 
-    A block goes whole: it may be a plug-in's, and a row that it does not name is not known to be public.
+    It goes whole: it may be a plug-in's, and a row that it does not name is not known to be public.
     """
-    if recalled.discreet is not None and not disclosure.sends_private:
-        recalled = _without_private(recalled, disclosure)
-    if not disclosure.rule:
-        return recalled
-    tools = {"tools": sorted(disclosure.withheld_tools)}
-    block = recalled.block
-    shown = [*recalled.injected, *((*block.listed, *block.profile) if block else ())]
-    rows = {row.id: row for row in recalled.rows}
-    if recalled.text and any(each not in rows or disclosure.withholds(rows[each]) for each in shown or [""]):
-        left_out = [*recalled.record.get("left_out", []), *({"id": each, "why": WITHHELD} for each in shown)]
-        record = {
-            **recalled.record,
-            "injected": [],
-            "left_out": left_out,
-            "withheld": disclosure.record(rows=shown, **tools),
-        }
-        for name in ("listed", "profile", "quoted"):
-            record.pop(name, None)
-        return PromptMemory(record=record)
-    return replace(recalled, record={**recalled.record, "withheld": disclosure.record(rows=[], **tools)})
+    rows, record = {row.id: row for row in recalled.rows}, dict(recalled.record)
+    held = list(record.get("withheld", {}).get("rows", ()))
+    is_limited = not disclosure.memory or disclosure.sensitivity == "public"
+    if recalled.text and any(
+        disclosure.withholds(rows[each]) if each in rows else is_limited for each in recalled.shown or [""]
+    ):
+        held += recalled.shown
+        record = {name: value for name, value in record.items() if name not in {"listed", "profile", "quoted"}}
+        record |= {"injected": [], "left_out": [*record.get("left_out", []), *_withheld(recalled.shown)]}
+        note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
+        recalled = PromptMemory(MemoryBlock(note), record=record)
+    if tools := sorted(disclosure.withheld_tools):
+        record["withheld"] = disclosure.record(rows=held, tools=tools)
+    elif held:
+        record["withheld"] = disclosure.record(rows=held)
+    return replace(recalled, record=record)
 
 
-def _without_private(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
-    block = recalled.discreet
-    kept = (*block.profile, *block.injected) if block else ()
-    gone = [row.id for row in recalled.rows if row.sensitivity != "public" and row.id not in kept]
-    left_out = [*recalled.record.get("left_out", []), *({"id": each, "why": WITHHELD} for each in gone)]
-    record = {**recalled.record, **_shown_in(block), "left_out": left_out}
-    if not disclosure.rule:
-        record["withheld"] = {"provider": disclosure.provider, "rule": "private memories", "rows": gone}
-    rows = tuple(row for row in recalled.rows if row.id not in gone)
-    return PromptMemory(block, rows, record)
-
-
-def _shown_in(block: MemoryBlock | None) -> dict[str, list[str]]:
-    """Return the ids in a block, as a receipt lists them."""
-    if block is None:
-        return {"injected": [], "profile": []}
-    return {"injected": list(block.injected), "profile": list(block.profile)}
+def _withheld(ids: Collection[str]) -> list[dict[str, str]]:
+    return [{"id": each, "why": WITHHELD} for each in ids]
 
 
 class TurnMemory:
@@ -164,24 +154,27 @@ class TurnMemory:
         choose: Choose | None = None,
         rank: Rank | None = None,
         candidates: int = 0,
+        disclosure: Disclosure = _ANYONE,
     ) -> PromptMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
-        Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
-        the model still sees them. A message that is judged to need no memory recalls nothing. In the first turn of a
-        session open tasks come first, in places of their own, and titles of lasting rows come last, as far as the
-        settings ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
+        Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
+        names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
+        whole, for the model still sees them. A message that is judged to need no memory recalls nothing. In the first
+        turn of a session open tasks come first, in places of their own, and titles of lasting rows come last, as far as
+        the settings ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
         there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
         judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
-        exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
+        in_window = await self._shown(since)
+        exclude = {*in_window, *await self._own_summaries(), *self.before.whole}
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
         limit = max(places, candidates) if rank else places
-        recollection = await self._recollected(said, judged, limit, exclude)
+        recollection = await self._recollected(said, judged, limit, exclude, disclosure.sent)
         hits = recollection.hits
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
@@ -192,40 +185,67 @@ class TurnMemory:
         index = await self._index() if begins else []
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
+        held = [each for each in lines if each.sensitivity not in disclosure.sent]
+        lines = [each for each in lines if each not in held]
+        withheld = {each.id for each in held} | {
+            each.id for each in await self._withheld(said, judged, exclude, disclosure)
+        }
         given = [*(row for row, _ in rows), *index, *(line.row for line in lines)]
         view = replace(self._memory.scope.acting(OWN), now=self._clock())
         orders = await self._orders(given, view)
 
-        def block_of(profile: Sequence[Line]) -> MemoryBlock:
-            return build_block(
-                rows,
-                index,
-                nonce=secrets.token_hex(4),
-                view=view,
-                budget_tokens=min(self._settings.recall_tokens, most_tokens),
-                most=most + len(tasks),  # so that what is to be done takes no place of what answers
-                count=estimate_text,
-                asked=said,
-                asks_the_bot=judged is not None and judged.asks_the_bot,
-                profile=profile,
-                orders=orders,
-            )
-
-        block = block_of(lines)
-        public = [line for line in lines if line.sensitivity == "public"]
-        discreet = None if public == lines else block_of(public)
+        block = build_block(
+            rows,
+            index,
+            nonce=secrets.token_hex(4),
+            view=view,
+            budget_tokens=min(self._settings.recall_tokens, most_tokens),
+            most=most + len(tasks),  # so that what is to be done takes no place of what answers
+            count=estimate_text,
+            asked=said,
+            asks_the_bot=judged is not None and judged.asks_the_bot,
+            profile=lines,
+            orders=orders,
+            note=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
+        )
         by_id = {row.id: row for row in given}
         shown = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
-        return PromptMemory(block, shown, _record(said, judged, recollection, hits, block), discreet)
+        # What the conversation shows, and does not answer, was no candidate.
+        seen = tuple(each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN)
+        record = _record(said, judged, replace(recollection, considered=seen), hits, block)
+        if withheld:
+            record["left_out"] += _withheld(sorted(withheld))
+            record["withheld"] = disclosure.record(rows=sorted(withheld))
+        return PromptMemory(block, shown, record, in_window)
 
     async def _recollected(
-        self, said: Sequence[str], judged: Judgement | None, limit: int, exclude: Collection[str]
+        self,
+        said: Sequence[str],
+        judged: Judgement | None,
+        limit: int,
+        exclude: Collection[str],
+        ask: Sequence[Sensitivity],
     ) -> Recollection:
         """Recall rows, unless the message was judged to need none."""
         if judged is not None and not judged.needs_memory:
             return Recollection()
-        known = judged is not None
-        return await self._memory.recall(said, limit=limit, exclude=exclude, enough=_ENOUGH, needs_memory=known)
+        return await self._memory.recall(
+            said, limit=limit, exclude=exclude, ask=ask, enough=_ENOUGH, needs_memory=judged is not None
+        )
+
+    async def _withheld(
+        self,
+        said: Sequence[str],
+        judged: Judgement | None,
+        exclude: Collection[str],
+        disclosure: Disclosure,
+    ) -> Sequence[Hit]:
+        """Return the rows that would be recalled if the model might be sent them."""
+        kept = [each for each in _CLASSES if each not in disclosure.sent]
+        if not (await self._memory.list_observations(limit=1, ask=kept)).rows:
+            return ()
+        hits = (await self._recollected(said, judged, self._settings.recall_rows, exclude, _CLASSES)).hits
+        return [each for each in hits if each.observation and each.observation.sensitivity in kept]
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return what a message is, judged once; None where nothing can judge."""
@@ -415,15 +435,13 @@ class TurnMemory:
         most = self._settings.index_rows
         return (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
-    async def _shown(self, since: datetime | None) -> Collection[str]:
-        """Return the ids of rows that the window shows anyway: exchanges, and captures of them and of tools."""
+    async def _shown(self, since: datetime | None) -> Mapping[str, datetime]:
+        """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
         session_id = self._memory.scope.session_id
         if since is None or session_id is None:
-            return ()
-        page = await self._memory.list_observations(
-            session_id=session_id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
-        )
-        return [row.id for row in page.rows if row.type == EXCHANGE or row.source == AUTO]
+            return {}
+        page = await self._memory.list_observations(session_id=session_id, after=since, limit=_MOST_SHOWN, ask=_CLASSES)
+        return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 
     async def _own_summaries(self) -> Collection[str]:
         """Return the ids of summaries of this very session: its window, and the summary before that, say more."""

@@ -7,15 +7,15 @@ heavy: `chatbot memory --help` needs it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.grammar import add_action, count, future, pair, past, share, words
-from chatbot.operation import LEFT_OUT, REQUIRED, Operation, OperationTable, Parameter
+from chatbot.cli.grammar import add_action, count, future, pair, past, share
+from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
-from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.SessionId, str, "ID|TITLE"),
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
+_ALSO = {"change_memory": ("correct",)}
+"""Other names of verbs."""
 _FEW = 5
 """Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _MORE = {
@@ -112,10 +114,12 @@ class Verbs:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
         self._group = group
 
-    def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
+    def add(
+        self, name: str, summary: str, *examples: str, agent: bool = True, also: Sequence[str] = ()
+    ) -> argparse.ArgumentParser:
         """Add a verb with the options that all of its group take; examples stand without the name of the group."""
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
-        parser = add_action(self._actions, name, summary, *shown, agent=agent)
+        parser = add_action(self._actions, name, summary, *shown, agent=agent, also=also)
         if self._group == "memory":
             _add_access(parser)
         return parser
@@ -125,14 +129,6 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
     access.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="use all namespaces")
-    access.add_argument(
-        "--ask",
-        metavar="WORDS",
-        type=words,
-        action="extend",
-        default=argparse.SUPPRESS,
-        help="also show rows of these sensitivities: private,secret",
-    )
 
 
 def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
@@ -149,10 +145,14 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then that is what its option means
-        parser = level.add(path[-1], summary, *(operation.examples or (" ".join(path),)), agent=not has_agent)
+        also = _ALSO.get(operation.name, ())
+        examples = operation.examples or (" ".join(path),)
+        parser = level.add(path[-1], summary, *examples, agent=not has_agent, also=also)
         parser.set_defaults(operation=operation.name)
         title = "filters" if operation.effect == "reads" else "fields"
         add_parameters(parser, operation.at("cli").values(), title=title)
+        if any(each.item == kinds.Id and each.is_positional for each in operation.at("cli").values()):
+            parser.add_argument("--first", action="store_true", help="take the best match of words, without asking")
         parsers[operation.name] = by_verb[path[-1]] = parser
     return parsers
 
@@ -249,16 +249,11 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
     if item in _COUNTED:
         return str(value)
     if item == kinds.Id:
-        found = [await run.memories.resolve(each, ask=ask) for each in (value if parameter.is_list else [value])]
+        found = await run.ids(value if parameter.is_list else [value], ask)
         return list(dict.fromkeys(found)) if parameter.is_list else found[0]
     if len(parameter.choices) > _FEW:
         check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))
     return value
-
-
-def asked_in(operation: Operation, run: VerbRun) -> tuple[Sensitivity, ...]:
-    """The sensitivities of rows that may be named: who changes a row asks for it, however sensitive it is."""
-    return run.ask if any(each.name == "ask" for each in operation.parameters) else SENSITIVITIES
 
 
 def check_words(option: str, given: Iterable[str], known: Iterable[str]) -> None:

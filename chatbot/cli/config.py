@@ -23,7 +23,7 @@ from chatbot import allowed
 from chatbot.allowed import allow, is_allowed, needing_trust
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
-from chatbot.config import FILE_NAME, SECRET, Config, Settings, find_file, read_toml
+from chatbot.config import FILE_NAME, FILE_VARIABLE, SECRET, Config, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
 from chatbot.runtime import Options, Setup
@@ -44,6 +44,12 @@ identities = {identities}
 def file_in_force(path: Path | None) -> Path:
     """Return the file in force, or the user's own where there is none yet."""
     return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
+
+
+def own_file(path: Path | None) -> Path:
+    """Return the given file, `$CHATBOT_CONFIG`, or the user's own: never one that was only found."""
+    named = path or os.environ.get(FILE_VARIABLE)
+    return file_in_force(path) if named else user_config_path("chatbot") / FILE_NAME
 
 
 def place_of(key: str) -> Place:

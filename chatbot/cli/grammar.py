@@ -157,6 +157,16 @@ def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], 
 _WIDTH = 78
 
 
+_GOES = ("forget", "purge", "delete", "remove", "revoke")
+_MEANT = {
+    **dict.fromkeys(("delete", "remove", "rm", "del", "erase", "drop", "hide"), _GOES),
+    **dict.fromkeys(("change", "update", "fix", "set"), ("edit", "set")),
+    **dict.fromkeys(("find", "grep", "query", "ask"), ("search", "recall")),
+    **dict.fromkeys(("show", "read", "view", "open", "cat"), ("get", "show", "list")),
+    **dict.fromkeys(("new", "create", "remember", "save"), ("add", "set")),
+    **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
+}
+"""Verbs that people try, and those that do it here."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
 
 
@@ -179,8 +189,9 @@ def _nearest(wrong: re.Match[str]) -> str:
     from difflib import get_close_matches
 
     known = re.findall(r"[\w.-]+", wrong["known"])
-    near = get_close_matches(wrong["typed"], known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+    near = [each for each in _MEANT.get(wrong["typed"], ()) if each in known]
+    near = near or get_close_matches(wrong["typed"], known, n=1, cutoff=0.6)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}"
     return f"invalid choice {wrong['typed']!r}: {hint}"
 
 
@@ -190,10 +201,12 @@ def add_action(
     summary: str,
     *examples: str,
     agent: bool = True,
+    also: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Add a command or an action. Examples omit the word `chatbot`, except after a pipe."""
+    """Add a command or an action, with other names. Examples omit the word `chatbot`, except after a pipe."""
     parser = actions.add_parser(
         name,
+        aliases=also,
         help=summary,
         description=textwrap.fill(summary, _WIDTH),
         epilog="\n".join(("examples:", *(f"  {_as_typed(example)}" for example in examples))),

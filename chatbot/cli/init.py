@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ from platformdirs import user_config_path, user_data_path
 from chatbot.cli.config import toml_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
-from chatbot.config import FILE_NAME, Config, ModelSettings, ProviderSettings, Settings
-from chatbot.errors import ModelError
+from chatbot.cli.setup import problem_of
+from chatbot.config import FILE_NAME, Config, ModelSettings, Settings
 from chatbot.identity import DEFAULT_PERSONA, check_name
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
-from chatbot.models import open_model
 from chatbot.models.catalog import SUGGESTED
 from chatbot.models.provider import key_place
 from chatbot.stores.files import make_folder, opened
@@ -78,7 +76,7 @@ async def _tell(
     command = "chatbot" if name == outline.identity else f"chatbot -i {name}"
     if args.config:
         command += f" --config {file}"
-    problem = await _problem(outline.model, outline.providers)
+    problem = await problem_of(outline.model, outline.providers)
     if args.json:
         kept = [path for path in files if path not in wrote]
         told: dict[str, Any] = {"wrote": wrote, "kept": kept}
@@ -94,19 +92,10 @@ async def _tell(
     say(f"now run: {command}")
 
 
-async def _problem(settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> str:
-    async with open_model(settings, providers) as model:
-        try:
-            await model.check()
-        except ModelError as error:
-            return str(error)
-    return ""
-
-
 async def _likely_model() -> str:
     """Return the embedded model if it is installed, else a model whose key is set."""
     embedded = ModelSettings()
-    if not await _problem(embedded):
+    if not await problem_of(embedded, {}):
         return embedded.name
     return next((SUGGESTED[provider] for provider in SUGGESTED if key_place(provider)), embedded.name)
 

@@ -39,6 +39,9 @@ async def _list(args: argparse.Namespace) -> Exit:
         return Exit.OK
     shown = rows if args.all or args.text else rows[:_SHOWN]
     say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
+    for server in servers:
+        if not server.is_known:
+            say(f"to use {server.title} at {server.api_base}: chatbot setup --at {server.api_base}")
     _hint(config, len(rows) - len(shown), args)
     return Exit.OK
 
@@ -149,15 +152,8 @@ async def _alias(args: argparse.Namespace) -> Exit:
 
 
 def _described(weights: Weights) -> Mapping[str, str | int | None]:
-    folder = weights.folder()
-    return {
-        "name": weights.name,
-        "mb": weights.mb,
-        "licence": weights.licence,
-        "about": weights.about,
-        "package": weights.package,
-        "folder": str(folder) if folder else None,
-    }
+    fields = {name: getattr(weights, name) for name in ("name", "mb", "licence", "about", "package")}
+    return fields | {"folder": str(folder) if (folder := weights.folder()) else None}
 
 
 _ACTIONS = {"list": _list, "weights": _weights, "get": _get, "alias": _alias}

@@ -67,7 +67,9 @@ class Screen:
             self._print((f"{entry.role}: ", "bold dim"), (shown, "dim"))
 
     def show_receipt(self, receipt: Receipt) -> None:
-        """Print one line with cost and time of the turn."""
+        """Print one line with cost and time of the turn, and the memories in its prompt."""
+        from chatbot.chat.receipts import memory_line  # after the first reply, not before the first prompt
+
         usage = [call.usage for call in receipt.calls]
         tokens_in, tokens_out = sum(one.input_tokens for one in usage), sum(one.output_tokens for one in usage)
         cached = sum(one.cached_tokens for one in usage)
@@ -82,7 +84,7 @@ class Screen:
         ]
         if receipt.finish not in {"stop", "empty"}:
             parts.append(f"ended by {receipt.finish}")
-        self.say(" · ".join(parts), "dim")
+        self.say(" · ".join(filter(None, [*parts, memory_line(receipt.memory)])), "dim")
 
     @cached_property
     def _console(self) -> Console:

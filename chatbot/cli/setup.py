@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chatbot.cli.config import Place, file_in_force, set_values
+from chatbot.cli.config import Place, own_file, set_values
 from chatbot.cli.exits import Exit
 from chatbot.cli.keys import read_key
 from chatbot.cli.models import cells, price
@@ -54,7 +54,7 @@ async def run(args: argparse.Namespace) -> Exit:
         say("nothing was changed")
         return Exit.OK
     known = next((each for each in choices if each.model.name == name), None)
-    path = file_in_force(args.config)
+    path = own_file(args.config)
     set_values(path, {("model", "name"): name, **(known.settings if known else {})})
     problem = await _usable(args, name, can_ask=can_ask)
     _report(args, name, path, problem)
@@ -108,15 +108,17 @@ def _chosen(choices: Sequence[ModelChoice]) -> str:
 
 async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
     """Return why the model cannot be used yet; empty if it can. Asks for a missing key."""
-    config = Settings.read(args.config).combined()
-    provider = provider_of(name)
+    settings = Settings.read(args.config)
+    config, provider = settings.combined(), provider_of(name)
+    if config.model.name != name:
+        return f"{settings.source('model', 'name')} sets another model, {config.model.name}"
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
     if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
-    return await _problem(renamed(config.model, name), config.providers)
+    return await problem_of(renamed(config.model, name), config.providers)
 
 
-async def _problem(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
+async def problem_of(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
     """Return why the model cannot be called; empty if nothing is known against it. Loads no LiteLLM."""
     provider = Provider.of(settings, providers)
     try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chatbot.chat.prompt import PromptBundle
+from chatbot.chat.receipts import memory_line, outcomes
 from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
@@ -17,6 +18,7 @@ from chatbot.runtime import Options, Runtime, Setup
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
 
 _PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
@@ -65,10 +67,6 @@ def _minute(moment: object) -> str:
     return f"{text[:10]} {text[11:16]} UTC"
 
 
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
@@ -77,32 +75,28 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     say_marked(f"turn {receipt['turn']} · {_minute(receipt['at'])} · {receipt['model']}{finish}")
     if memory.get("query"):
         before = memory.get("looked_back")
-        also = f" (and {_number(before, 'earlier message', 'earlier messages')})" if before else ""
+        also = f" (and {how_many(before, 'earlier message')})" if before else ""
         say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
-    considered = memory.get("considered", [])
-    if considered:
-        say_table(("score", *_PARTS.values(), "verdict", "memory"), await _rows(session, memory))
+    if rows := await _rows(session, memory):
+        say_table(("score", *_PARTS.values(), "outcome", "memory"), rows)
     else:
         say(_nothing(memory))
-    if withheld := memory.get("withheld"):
-        rows = _number(len(withheld.get("rows", ())), "memory", "memories")
-        say_marked(f"withheld from {withheld['provider']} ({withheld['rule']}): {rows}")
-    if listed := memory.get("listed"):
-        rows = _number(len(listed), "more lasting memory was", "more lasting memories were")
-        say(f"{rows} listed by title in the prompt")
+    if line := memory_line(memory):
+        rule = memory.get("withheld", {}).get("rule", "")
+        say_marked(f"in the prompt: {line}{f' ({rule})' if 'withheld' in line else ''}")
     tokens = receipt.get("tokens", {})
     say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
     if entries := window.get("entries", 0):
         since, until = (_minute(window.get(end)) for end in ("from", "to"))
-        say_marked(f"window: {_number(entries, 'entry', 'entries')} from {since} to {until}")
+        say_marked(f"window: {how_many(entries, 'entry')} from {since} to {until}")
     for each in receipt.get("attachments", ()):
         say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_read_of(each)}")
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     calls = receipt.get("calls", [])
     cost = sum(call.get("cost_usd") or 0 for call in calls)
-    say(f"{_number(len(calls), 'model call', 'model calls')} · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
+    say(f"{how_many(len(calls), 'model call')} · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
 
@@ -115,20 +109,21 @@ def _read_of(attachment: dict[str, Any]) -> str:
 
 
 async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:
-    ids = [each["id"] for each in memory["considered"]]
+    found = outcomes(memory)
+    scores = {each["id"]: each for each in memory.get("considered", ())}
     known: dict[str, Observation] = {}
     if session.supports(ObservationStore):
-        known = {row.id: row for row in await session.memory.get(ids, ask=SENSITIVITIES, count_use=False)}
-    why = {each["id"]: each["why"] for each in memory.get("left_out", [])}
+        known = {row.id: row for row in await session.memory.get(list(found), ask=SENSITIVITIES, count_use=False)}
     rows: list[tuple[str, ...]] = []
-    for each in memory["considered"]:
-        row = known.get(each["id"])
-        injected = "excerpt injected" if each["id"] in memory.get("excerpts", ()) else "injected"
-        injected += ", quoted" if each["id"] in memory.get("quoted", ()) else ""
-        verdict = injected if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
-        told = row.title or row.user_text or row.narrative if row else f"({each['id'][:13]}… is gone or hidden)"
-        parts = (f"{each['parts'].get(name, 0):.1f}" for name in _PARTS)
-        rows.append((f"{each['score']:.2f}", *parts, verdict, " ".join(printable(told).split())))
+    for each, outcome in found.items():
+        row, looked_at = known.get(each), scores.get(each)
+        told = row.title or row.user_text or row.narrative if row else f"({each[:13]}… is gone or hidden)"
+        figures = (
+            [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
+            if looked_at
+            else [""] * 4
+        )
+        rows.append((*figures, outcome, " ".join(printable(told).split())))
     return rows
 
 
@@ -165,6 +160,8 @@ async def run_prompt(args: argparse.Namespace) -> Exit:
             )
         else:
             _show(bundle)
+            if line := memory_line(receipt.memory):
+                say_marked(f"in the prompt: {line}")
     return Exit.OK
 
 

@@ -115,7 +115,9 @@ class Prompts:
         return [person.name for person in people if person.name.casefold().startswith(typed)]
 
     async def _sessions(self, typed: str) -> list[str]:
-        records = await self._context.sessions.list_sessions(self._context.agent, limit=_LOOKED_AT)
+        records = await self._context.sessions.list_sessions(
+            self._context.agent, limit=_LOOKED_AT, wanted=self._context.is_open
+        )
         return [each.id for each in records if _fits(typed, each.id, each.title)]
 
     async def _memories(self, typed: str) -> list[str]:
@@ -172,7 +174,9 @@ class Resources:
         records = await self._context.sessions.list_sessions(
             self._context.agent,
             limit=PAGE + 1,
-            wanted=lambda record: before is None or (record.used_at, record.id) < before,
+            wanted=lambda record: (
+                self._context.is_open(record) and (before is None or (record.used_at, record.id) < before)
+            ),
         )
         if not records:
             return await self._memories_from(None)

@@ -17,10 +17,11 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
-from chatbot.stores.access import TOOL_RIGHTS, Right, least_clearance
+from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
 from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
+from chatbot.stores.observation import STATUSES
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
 
@@ -113,7 +114,8 @@ class SessionHandle:
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
-        scope = Scope(store, self.caller, self._environment, self.agent_id, self.id, self._ancestors)
+        caller = replace(self.caller, sensitivity=self.caller.at_least(self.record.sensitivity))
+        scope = Scope(store, caller, self._environment, self.agent_id, self.id, self._ancestors)
         if self.turn_order.answering or self._looked:
             return replace(scope, answering=self.turn_order.answering, looked=self._as_of())
         return scope
@@ -312,6 +314,21 @@ class SessionHandle:
         self.record = await self._catalog.change(
             self.id, lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now)
         )
+
+    async def mark(self, sensitivity: Sensitivity) -> None:
+        """Give the session a sensitivity, and what is remembered of it that has the former one. Durable on return.
+
+        What is remembered from now on is at least as sensitive. Raises `MissingRight` where that would be less, and
+        the holder may not declassify.
+        """
+        self.check("write")
+        former = self.record.sensitivity
+        if self.supports(ObservationStore):
+            rows = await self.memory.every(session_id=self.id, ask=SENSITIVITIES, statuses=STATUSES)
+            for row in rows:
+                if row.sensitivity == former != sensitivity:
+                    await self.memory.update(row.id, sensitivity=sensitivity)
+        self.record = await self._catalog.change(self.id, lambda record: replace(record, sensitivity=sensitivity))
 
     async def note_history(self, opening: str, history: str) -> None:
         """Keep by which digests a client that sends all of the conversation finds the session again. Durable."""

@@ -74,7 +74,7 @@ class Facts(ScopedOperations):
             namespace=scope.caller.namespace,
             principal=scope.caller.principal,
             visibility=visibility or default_visibility(scope.caller.clearance),
-            sensitivity=sensitivity,
+            sensitivity=scope.caller.at_least(sensitivity),
         )
         await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
         wanted = FactFilter(source=source)

@@ -39,6 +39,8 @@ RECALLED = "recalled"
 OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 PROFILE_LINE = "in the profile"
+SEEN = "seen already"
+"""The reason for a row that answers, and that the caller excluded: the prompt shows it anyway."""
 BY_CHANCE = "stands out from no others"
 _SPARE = 8
 """Number of rows that are read beside the recalled ones, to take the places of lines of the profile."""
@@ -253,14 +255,14 @@ def judged(
     verdicts = []
     recalled = 0
     for row in rows:
-        if row.match.id in exclude:
-            verdict = "seen already"
-        elif row.is_below(profile.absolute_floor):
+        if row.is_below(profile.absolute_floor):
             verdict = "below absolute floor"
         elif by_chance:
             verdict = BY_CHANCE
         elif row.evidence < floor:
             verdict = "below relative floor"
+        elif row.match.id in exclude:
+            verdict = SEEN
         elif _is_summary(row) and row.match.session_id in in_full:
             verdict = IN_FULL
         elif recalled >= limit:

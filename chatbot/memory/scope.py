@@ -18,6 +18,7 @@ from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
     OWNER,
+    SENSITIVITIES,
     Clearance,
     Guard,
     OwnedRow,
@@ -87,6 +88,8 @@ class Caller:
     rights: frozenset[Right] = EVERY_RIGHT
     observer: Observer | None = None
     """Observer that is given spans and counts of each operation."""
+    sensitivity: Sensitivity = "public"
+    """Least sensitivity of what they write."""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
@@ -97,6 +100,12 @@ class Caller:
     def may_cross(self) -> bool:
         """True if they may go to any namespace, or look across all of them."""
         return self.principal == OWNER and "curate" in self.rights
+
+    def at_least(self, sensitivity: Sensitivity) -> Sensitivity:
+        """Return the sensitivity of a new row that is given this one; an unknown word stays for the row's check."""
+        order = SENSITIVITIES.index
+        is_less = sensitivity in SENSITIVITIES and order(sensitivity) < order(self.sensitivity)
+        return self.sensitivity if is_less else sensitivity
 
     def check(self, right: Right, row: OwnedRow | None = None) -> None:
         """Raise `MissingRight` where they may not do that, or not with the row."""

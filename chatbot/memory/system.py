@@ -337,7 +337,7 @@ class MemorySystem(Closable, Observable):
         source.check("write")
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
-        record = replace(record, clearance=old.clearance)
+        record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity)
         async with self._catalog.making(record) as draft:
             await source.copy_to(draft, entries=at)
         return self._handle(record, self._stores_of(record))

@@ -292,9 +292,9 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
         **{
             "created_at": now,
             "visibility": default_visibility(scope.caller.clearance),
-            "sensitivity": "public",
             "source": "agent",
             **given,
+            "sensitivity": scope.caller.at_least(draft.sensitivity),
         },
     )
     return row, leaving, redacted, warning

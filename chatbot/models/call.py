@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import ModuleType, TracebackType
 from typing import Any, Self, TypeVar
 
-from chatbot.errors import KeyRefused, ModelError, ModelTimeout
+from chatbot.errors import ModelError, ModelTimeout
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.failures import translate
 from chatbot.models.provider import Provider
@@ -41,9 +41,7 @@ async def answer_of(
         failure = ModelTimeout(f"{name}: nothing came for {timeout_s:g} s")
     except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
         failure = translate(error, name, provider.secrets())
-        if isinstance(failure, KeyRefused):
-            failure.args = (f"{failure}{provider.hint()}",)
-    raise failure
+    raise provider.explained(failure)
 
 
 class ModelRequest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from chatbot.errors import ConfigError
-from chatbot.providers import LOCAL, model_table
+from chatbot.providers import LOCAL, OTHER_HERE, PORTS_HERE, model_table, ollama_address, server_here
 
 SUGGESTED = {
     "anthropic": "anthropic/claude-sonnet-4-5",
@@ -113,9 +112,7 @@ def _per_million(value: Any) -> float | None:
     return round(float(value) * 1e6, 6) if isinstance(value, int | float) else None
 
 
-OLLAMA = "http://127.0.0.1:11434"
-_USUAL = (OLLAMA, "http://127.0.0.1:1234", "http://127.0.0.1:8000", "http://127.0.0.1:8080")
-"""Ollama, LM Studio, vLLM, llama.cpp."""
+_USUAL = tuple(f"http://127.0.0.1:{port}" for port in PORTS_HERE.values())
 _TIMEOUT_S = 1.5
 _LARGEST = 1_000_000
 _BY_OWNER = {"vllm": "hosted_vllm", "llamacpp": "llamacpp", "organization_owner": "lm_studio"}
@@ -138,10 +135,16 @@ class ModelServer:
         return _TITLES.get(self.provider, self.api_base)
 
     @property
+    def is_known(self) -> bool:
+        """Return whether its models are called at its address without any setting."""
+        default = server_here(self.provider).get("api_base", _USUAL[0] if self.provider == "ollama_chat" else "")
+        return _root(default) == self.api_base
+
+    @property
     def settings(self) -> dict[str, str]:
         """The values for `[providers.<provider>]`; empty for Ollama at its usual address."""
         if self.provider == "ollama_chat":
-            return {} if self.api_base == OLLAMA else {"api_base": self.api_base}
+            return {} if self.api_base == _USUAL[0] else {"api_base": self.api_base}
         kind = {} if self.provider in {"hosted_vllm", "lm_studio"} else {"kind": "openai"}
         return {**kind, "api_base": f"{self.api_base}/v1"}
 
@@ -151,7 +154,8 @@ def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
 
     Raises `ConfigError` for an address in `more` that is not on loopback.
     """
-    addresses = list(dict.fromkeys((*map(_checked, more), *_ollama_host(), *_USUAL)))
+    ollama = [ollama_address()] if _is_loopback(ollama_address()) else []
+    addresses = list(dict.fromkeys((*map(_checked, more), *ollama, *_USUAL)))
     with ThreadPoolExecutor(len(addresses)) as pool:
         found = list(pool.map(_server, addresses))
     return [server for server in found if server is not None and server.models]
@@ -161,12 +165,6 @@ def _checked(address: str) -> str:
     if not _is_loopback(address):
         raise ConfigError(f"{address!r} is not an address on this machine, such as http://127.0.0.1:8080")
     return _root(address)
-
-
-def _ollama_host() -> tuple[str, ...]:
-    given = os.environ.get("OLLAMA_HOST", "").strip()
-    address = given if "://" in given else f"http://{given}"
-    return (_root(address),) if given and _is_loopback(address) else ()
 
 
 def _root(address: str) -> str:
@@ -195,7 +193,7 @@ def _server(address: str) -> ModelServer | None:
     owner = str(rows[0].get("owned_by", ""))
     if owner == _OURS:
         return None
-    provider = _BY_OWNER.get(owner, f"local-{urlsplit(address).port or 80}")
+    provider = _BY_OWNER.get(owner, f"{OTHER_HERE}{urlsplit(address).port or 80}")
     return ModelServer(provider, address, _chat(provider, [str(each.get("id", "")) for each in rows]))
 
 

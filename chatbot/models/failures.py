@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -22,7 +22,8 @@ from chatbot.errors import (
 )
 from chatbot.providers import OURS, known_providers, nearest_to
 from chatbot.redaction import without_secrets
-from chatbot.stores.access import GuardedRow
+from chatbot.stores.access import GuardedRow, Sensitivity
+from chatbot.stores.fields import how_many
 
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Worth another try, as long as nothing has arrived."""
@@ -63,8 +64,15 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
+    chain = list(_chain(error))
+    refused = next((each for each in chain if isinstance(each, OSError)), None)
+    if refused is not None:
+        message = f"no connection: {refused.strerror or refused}"
     failure = _kind(original, message)(f"{model}: {without_secrets(message, secrets)[:_LONGEST_MESSAGE]}")
     failure.retry_after_s = _retry_after(original)
+    failure.status = 0 if refused is not None else getattr(original, "status_code", None)
+    codes = (str(getattr(each, "code", None) or "") for each in chain)
+    failure.code = next((code for code in codes if code and not code.isdecimal()), "")
     return failure
 
 
@@ -94,12 +102,15 @@ def _by_status(status: Any) -> type[ModelError]:
 
 def _own_cause(error: BaseException) -> ModelError | None:
     """Return the error of the local provider that LiteLLM has wrapped."""
+    return next((each for each in _chain(error) if isinstance(each, ModelError)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and those that it was raised from."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, ModelError):
-            return seen
+        yield seen
         seen = seen.__cause__ or seen.__context__
-    return None
 
 
 def _message(error: Exception) -> str:
@@ -164,24 +175,28 @@ MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """Limits of one provider, in addition to the session's; none by default."""
+    """What one provider may be sent of what is remembered.
+
+    By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or
+    where the provider's `sensitivity` says so, and a secret one to none.
+    """
 
     provider: str = ""
     memory: bool = True
     sensitivity: Literal["", "public", "private"] = ""
 
     @property
-    def sends_private(self) -> bool:
-        """Return whether private lines of the profile may be sent: to local models, or with consent."""
-        is_ours = self.provider in {"", *OURS} and not self.sensitivity
-        return self.memory and (is_ours or self.sensitivity == "private")
+    def sent(self) -> tuple[Sensitivity, ...]:
+        """Sensitivities of the rows that are sent, where `memory` is."""
+        is_private = self.sensitivity == "private" or (self.provider in {"", *OURS} and not self.sensitivity)
+        return ("public", "private") if is_private else ("public",)
 
     @property
     def rule(self) -> str:
-        """The setting that limits what is sent; empty if none does."""
+        """What keeps rows from being sent: a setting of the provider, or else the mark of each."""
         if not self.memory:
             return "memory = false"
-        return f'sensitivity = "{self.sensitivity}"' if self.sensitivity == "public" else ""
+        return 'sensitivity = "public"' if self.sensitivity == "public" else "marked sensitive"
 
     @property
     def withheld_tools(self) -> frozenset[str]:
@@ -192,8 +207,13 @@ class Disclosure:
 
     def withholds(self, row: GuardedRow) -> bool:
         """Return True if a row must not be sent."""
-        return not self.memory or (self.sensitivity == "public" and row.sensitivity != "public")
+        return not self.memory or row.sensitivity not in self.sent
 
     def record(self, **withheld: Any) -> dict[str, Any]:
         """Return the entry of a receipt about withheld memories."""
         return {"provider": self.provider, "rule": self.rule, **withheld}
+
+    def note(self, count: int) -> str:
+        """Return the line that tells the model of withheld memories."""
+        notes = f"{how_many(count, 'note')} about this {'is' if count == 1 else 'are'}"
+        return f"- ({notes} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"

@@ -12,14 +12,14 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.errors import KeyRefused, ProviderFailed
+from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import litellm_import
 from chatbot.models.call import ModelRequest, StreamedReply, has_reported_usage, is_whole
 from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
 from chatbot.models.litellm_import import Connections
 from chatbot.models.model import JsonMode, Model, Price, estimate, estimate_text
-from chatbot.models.provider import Provider
+from chatbot.models.provider import NO_CREDIT, Provider
 
 _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
@@ -151,13 +151,11 @@ class LiteLLMModel(Model):
                     async for delta in deltas:
                         has_begun = True
                         yield delta
-            except KeyRefused as error:
-                error.args = (f"{error}{self.provider.hint()}",)
-                raise
-            except TRANSIENT as error:
+            except ModelError as error:
                 pause = pause_before(tried, error, self._first_pause_s)
-                if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
-                    raise
+                is_last = has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S
+                if is_last or not isinstance(error, TRANSIENT) or error.code in NO_CREDIT:
+                    raise self.provider.explained(error) from None
             else:
                 return
             await asyncio.sleep(pause)

@@ -25,12 +25,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
 from platformdirs import user_data_path
 
 from chatbot.config import EmbeddingSettings, ModelSettings, ProviderSettings, from_variable
-from chatbot.errors import ConfigError, KeyRefused, UnknownModel
+from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
 from chatbot.models.failures import Disclosure, unknown_provider
 from chatbot.providers import (
+    OLLAMA,
     OURS,
     WITH_KEY,
     WITH_LOGIN,
@@ -39,7 +41,9 @@ from chatbot.providers import (
     is_own_address,
     known_providers,
     nearest_to,
+    ollama_address,
     provider_of,
+    server_here,
     variables_of,
 )
 from chatbot.stores.files import locked, make_folder, opened
@@ -162,7 +166,15 @@ def _change(change: Callable[[Entries], Entries]) -> None:
 
 NO_KEY = "none"
 """Sent if there is no key: own servers mostly need none, but clients require one."""
+NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""The words of providers for an account that must be topped up first."""
 _NONE = ProviderSettings()
+_STARTED_BY = {
+    **dict.fromkeys(OLLAMA, "ollama serve"),
+    "lm_studio": "lms server start",
+    "hosted_vllm": "vllm serve MODEL",
+    "llamacpp": "llama-server -m FILE.gguf",
+}
 
 
 class Provider:
@@ -177,7 +189,7 @@ class Provider:
         self.configured = configured or {}
         self.model = model
         self.name = provider_of(model)
-        table = self.configured.get(self.name, _NONE)
+        table = self.configured.get(self.name) or convert(server_here(self.name), ProviderSettings)
         self.is_custom = bool(table.kind) and self.name not in known_providers()
         self.kind = table.kind if self.is_custom else self.name
         self._source = self._for_this_address(table)
@@ -202,7 +214,7 @@ class Provider:
     @property
     def called(self) -> str:
         """The model by the name that LiteLLM is given: always with the provider that the key is for."""
-        if not self.name or self.name in OURS or self.name not in {*known_providers(), *self.configured}:
+        if not self.name or self.name in OURS or not (self.is_custom or self.name in known_providers()):
             return self.model
         rest = self.model.partition("/")[2] if "/" in self.model else self.model
         return f"{self.kind}/{rest}"
@@ -253,7 +265,7 @@ class Provider:
     def server(self) -> str:
         """The address or host that is called, as far as it is known; for telemetry, so it raises nothing."""
         try:
-            return self.address() or home_of(self.kind)
+            return self.address() or (ollama_address() if self.kind in OLLAMA else home_of(self.kind))
         except UnknownModel:
             return ""
 
@@ -304,20 +316,65 @@ class Provider:
         usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
         return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"
 
+    def explained(self, error: ModelError) -> ModelError:
+        """Return the error of a call with what to try: which server, which key or setting. Guests see it without."""
+        if advice := self._advice(error):
+            error.in_public = str(error)
+            error.args = (f"{error} ({advice})",)
+        return error
+
+    def _advice(self, error: ModelError) -> str:  # noqa: PLR0911 - one for each kind of failure
+        where, other = self.server() or self.kind, "choose another model"
+        if error.status == 402 or error.code in NO_CREDIT:
+            return f"the account at {where} has no credit left: top it up, or {other}"
+        if isinstance(error, KeyRefused):
+            return self.hint() or self._advice_on_key(where, allows=error.status != 403)
+        if isinstance(error, UnknownModel):
+            pull = f"`ollama pull {self.model.partition('/')[2]}`, or " if self.kind in OLLAMA else ""
+            return f"{where} has no such model: try {pull}one of `chatbot models list --find`"
+        if error.status == 0 and not self._source.api_base and self.kind not in OLLAMA:
+            return f"{where} cannot be reached: is this machine online?"
+        if error.status == 0:
+            start = f" try `{_STARTED_BY[self.name]}`;" if self.name in _STARTED_BY else ""
+            return f"is {where} running?{start} its address is api_base in {self._place}"
+        if isinstance(error, RateLimited):
+            return f"{where} asks to slow down: try again later, or {other}"
+        if isinstance(error, ModelTimeout):
+            return f"{where} is slow, or still loads the model: try again, or raise timeout_s in [model]"
+        if isinstance(error, ProviderFailed):
+            return f"{where} failed: try again later, or {other}"
+        return ""
+
+    def _advice_on_key(self, where: str, *, allows: bool) -> str:
+        """Return what to do about a key that was refused, or, with `allows` False, may not be used for this model."""
+        own = self._source.api_key
+        place = f"api_key in {self._place}{f' ({own})' if own.startswith('env:') else ''}" if own else ""
+        with suppress(KeyRefused):
+            if self.key() in {None, NO_KEY}:
+                return f"{where} was sent no key: run `chatbot keys set {self.name}`, or set api_key in {self._place}"
+        place = place or key_place(self.name)
+        if not allows:
+            return (
+                f"{where} does not allow this with the key from {place}: check what it may use, or choose another model"
+            )
+        return f"{where} refused the key from {place}: correct it" + (
+            "" if own else f", or run `chatbot keys set {self.name}`"
+        )
+
     def hint(self) -> str:
-        """Return why no key was sent, to add to the provider's refusal; else empty."""
+        """Return why no key was sent, where one is known; else empty."""
         if self._source.api_key or self._is_at_home:
             return ""
         if self._address_in_name and not self._source.api_base:
-            return f' (no key was sent: set api_key and api_base = "{self._address_in_name}" in {self._place})'
+            return f'no key was sent: set api_key and api_base = "{self._address_in_name}" in {self._place}'
         if self.is_custom:
             return ""
         variable = next((each for each in variables_of(self.kind) if os.environ.get(each)), "")
         if not variable:
             return ""
         return (
-            f" (no key was sent: {variable} is not for the address in api_base; "
-            f'api_key = "env:{variable}" in {self._place} sends it there)'
+            f"no key was sent: {variable} is not for the address in api_base; "
+            f'api_key = "env:{variable}" in {self._place} sends it there'
         )
 
     def secrets(self) -> list[str]:

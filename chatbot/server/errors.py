@@ -161,6 +161,8 @@ def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
     if caller is not None and caller.is_owner:
         return str(error)
     if not hides:
+        if isinstance(error, app.ModelError) and error.in_public:
+            return app.without_folders(error.in_public)
         return app.without_folders(str(error)) if isinstance(error, app.ModelError | app.BudgetExceeded) else str(error)
     logger.error("%s", error)
     if isinstance(error, kept.StoreError) and error.in_public:

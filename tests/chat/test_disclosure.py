@@ -1,6 +1,7 @@
 """Memories that a provider must not be sent: no prompt holds it, no tool gives it, and the receipt says so."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -12,8 +13,10 @@ from chatbot.chat.events import Alone, PromptSubmit, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
+from chatbot.chat.receipts import memory_line
 from chatbot.chat.turn_memory import PromptMemory
 from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
@@ -27,7 +30,9 @@ from tests.command import run
 STORES = ("basic_session", "observations")
 NOTHING = Disclosure("box", memory=False)
 PUBLIC = Disclosure("box", sensitivity="public")
+PRIVATE = Disclosure("box", sensitivity="private")
 ANYTHING = Disclosure("box")
+HERE = Disclosure("local")
 SECRETS: dict[Sensitivity, str] = {"public": "alpaca Castor", "private": "alpaca Pollux", "secret": "alpaca Leda"}
 """Memories by sensitivity; nothing can be written that is `unknown`."""
 
@@ -83,8 +88,12 @@ def sent(model: ScriptedModel) -> str:
     ("disclosure", "sensitivity", "is_sent"),
     [
         (ANYTHING, "public", True),
-        (ANYTHING, "private", True),
-        (ANYTHING, "secret", True),
+        (ANYTHING, "private", False),
+        (ANYTHING, "secret", False),
+        (PRIVATE, "private", True),
+        (PRIVATE, "secret", False),
+        (HERE, "private", True),
+        (HERE, "secret", False),
         (PUBLIC, "public", True),
         (PUBLIC, "private", False),
         (PUBLIC, "secret", False),
@@ -101,10 +110,11 @@ async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
     assert (SECRETS[sensitivity] in sent(model)) is is_sent
     assert receipt.memory["injected"] == (plug_in.ids if is_sent else [])
     assert len(plug_in.ids) == 1
-    if disclosure is not ANYTHING:
-        withheld = receipt.memory["withheld"]
-        assert (withheld["provider"], withheld["rule"]) == ("box", disclosure.rule)
-        assert withheld["rows"] == ([] if is_sent else plug_in.ids)
+    withheld = receipt.memory.get("withheld", {"rows": []})
+    assert withheld["rows"] == ([] if is_sent else plug_in.ids)
+    assert (f"1 note about this is withheld from {disclosure.provider}" in sent(model)) is not is_sent
+    if "rule" in withheld:
+        assert (withheld["provider"], withheld["rule"]) == (disclosure.provider, disclosure.rule)
     [saved] = await session.receipts()
     assert saved["memory"] == receipt.memory
 
@@ -120,17 +130,50 @@ async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(sess
     assert "Castor" not in sent(model)
 
 
-@pytest.mark.parametrize("disclosure", [NOTHING, PUBLIC])
-async def test_what_is_recalled_by_itself_is_withheld_alike(session: SessionHandle, disclosure: Disclosure) -> None:
+@pytest.mark.parametrize(
+    ("disclosure", "names"),
+    [
+        (NOTHING, ()),
+        (PUBLIC, ("Castor",)),
+        (ANYTHING, ("Castor",)),
+        (PRIVATE, ("Castor", "Pollux")),
+        (HERE, ("Castor", "Pollux")),
+    ],
+)
+async def test_what_is_recalled_by_itself_is_withheld_alike_and_counted_for_model_and_person(
+    session: SessionHandle, disclosure: Disclosure, names: Sequence[str]
+) -> None:
     model = model_of(disclosure)
     receipt = await chat_of(session, model).turn("Which alpaca does Ellen keep?")
-    assert ("Castor" in sent(model)) is (disclosure is PUBLIC)
-    assert "Pollux" not in sent(model)
-    assert bool(receipt.memory["withheld"]["rows"]) is (disclosure is NOTHING)
-    if disclosure is NOTHING:
-        assert {each["why"] for each in receipt.memory["left_out"]} == {"withheld"}
-        [row] = await session.memory.get(receipt.memory["withheld"]["rows"], count_use=False)
-        assert row.use_count == 0, "what was not sent was not used"
+    assert [name for name in ("Castor", "Pollux", "Leda") if name in sent(model)] == list(names)
+    withheld = receipt.memory["withheld"]["rows"]
+    assert len(withheld) == 3 - len(names)
+    assert f"{len(withheld)} note" in sent(model)
+    assert f"withheld from {disclosure.provider} by the user's choice: {disclosure.rule}" in sent(model)
+    assert memory_line(receipt.memory).endswith(f"{len(withheld)} withheld from {disclosure.provider}")
+    rows = await session.memory.get(withheld, ask=SENSITIVITIES, count_use=False)
+    assert {row.use_count for row in rows} == {0}, "what was not sent was not used"
+
+
+async def test_what_is_withheld_leaves_the_prompt_as_if_it_were_not_there(
+    session: SessionHandle, memory: MemorySystem
+) -> None:
+    model = model_of(ANYTHING, "One.", "Two.")
+    chat = chat_of(session, model)
+    await chat.turn("Which alpaca does Ellen keep?")
+    held = sent(model)
+    for row in await session.memory.every(ask=["private", "secret"]):
+        await session.memory.purge(row.id)
+    await chat_of(await memory.create_session(STORES, "chat"), model).turn("Which alpaca does Ellen keep?")
+    notes = [line for line in sent(model).splitlines() if line.startswith("- ")]
+    assert notes == [line for line in held.splitlines() if line.startswith("- ") and "withheld" not in line] != []
+
+
+async def test_nothing_is_said_of_marked_rows_that_a_message_is_not_about(session: SessionHandle) -> None:
+    model = model_of(ANYTHING)
+    receipt = await chat_of(session, model).turn("When does the tram to Graz leave?")
+    assert "withheld" not in receipt.memory
+    assert "withheld" not in sent(model)
 
 
 async def test_another_model_is_not_sent_what_the_one_before_was_given(session: SessionHandle) -> None:
@@ -208,9 +251,12 @@ def test_why_says_what_was_withheld_from_whom() -> None:
     assert run("memory", "add", *at, "Ellen keeps the alpaca Castor.").returncode == 0
     assert run("ask", *at, "Which alpaca does Ellen keep?").returncode == 0
     told = run("why", *at).stdout
-    assert "withheld from scripted (memory = false): 1 memory" in told
-    assert " withheld " in told
-    assert "Castor" not in run("prompt", "--dry-run", *at, "Which alpaca does Ellen keep?").stdout
+    assert "in the prompt: 1 withheld from scripted (memory = false)" in told
+    assert re.search(r"withheld +Ellen keeps the alpaca Castor", told)
+    dry = run("prompt", "--dry-run", *at, "Which alpaca does Ellen keep?").stdout
+    assert "in the prompt: 1 withheld from scripted" in dry
+    assert "1 note about this is withheld from scripted by the user's choice: memory = false" in dry
+    assert "Castor" not in dry
 
 
 def test_every_sensitivity_is_thought_of() -> None:
@@ -227,3 +273,47 @@ def test_messages_without_withheld_answers_stay_as_they_are() -> None:
         Message("tool", "noon", tool_call_id="c1"),
     ]
     assert without_answers(messages, MEMORY_TOOLS) == messages
+
+
+async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_providers(memory: MemorySystem) -> None:
+    session, tools = await memory.create_session(STORES, "chat"), agent_tools(agent_context(memory, "chat"))
+    await chat_of(session, model_of(ANYTHING)).turn("My alpaca Rufus has a sore hoof.")
+    await session.memory.remember("The vet of the alpacas is Dr Hale.", sensitivity="secret")
+    await session.mark("private")
+    await chat_of(session, model_of(ANYTHING)).turn("My alpaca Rufus eats only hay since Monday.")
+    await session.memory.store_fact("Rufus", "eats", "hay")
+    rows = await session.memory.every(ask=SENSITIVITIES)
+    assert sorted(row.sensitivity for row in rows) == ["private", "private", "secret"]
+    assert [fact.sensitivity for fact in await session.memory.query_facts(ask=SENSITIVITIES)] == ["private"]
+    other = await memory.create_session(STORES, "chat")
+    for disclosure, is_sent in ((ANYTHING, False), (HERE, True)):
+        model = model_of(disclosure)
+        receipt = await chat_of(other, model).turn("What about my alpaca Rufus, hay or hoof?")
+        assert ("sore hoof" in sent(model)) is is_sent
+        assert len(receipt.memory["withheld"]["rows"]) == (1 if is_sent else 3)
+        await other.transcript_clear()
+    named = {tool.spec.name: tool for tool in tools}
+    assert session.id not in await named["session_search"].run({"query": "alpaca Rufus hoof"})
+    with pytest.raises(ToolError, match="no session"):
+        await named["session_read"].run({"session_id": session.id})
+    assert (await memory.fork_session(session.id)).record.sensitivity == "private"
+    await session.mark("public")
+    rows = await session.memory.every(session_id=session.id, ask=SENSITIVITIES)
+    assert sorted(row.sensitivity for row in rows) == ["public", "public", "secret"]
+    assert session.id in await named["session_search"].run({"query": "alpaca Rufus hoof"})
+
+
+def test_a_session_and_an_identity_are_marked_private_from_the_command_line() -> None:
+    at = ("-m", "scripted")
+    assert run("ask", *at, "Ellen keeps the alpaca Castor in the yard.").returncode == 0
+    [session] = json.loads(run("sessions", "list", "--json").stdout)
+    assert run("sessions", "mark", session["id"][:18], "private").stdout == f"{session['id']} is private\n"
+    assert "private" in run("memory", "list").stdout
+    assert run("init", "--here", "--name", "grace").returncode == 0
+    file = next(Path().glob("**/identities/grace/identity.toml"))
+    file.write_text('sensitivity = "private"\n', "utf-8")
+    assert run("memory", "add", "-i", "grace", "Ellen keeps the alpaca Pollux.").returncode == 0
+    [row] = json.loads(run("memory", "list", "-i", "grace", "--json").stdout)
+    assert row["sensitivity"] == "private"
+    file.write_text('sensitivity = "privat"\n', "utf-8")
+    assert "did you mean 'private'" in run("memory", "list", "-i", "grace").stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.memory_block import PROFILE_TOKENS, build_block
-from chatbot.chat.turn_memory import PromptMemory, TurnMemory, disclosed
+from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.writing import Draft
@@ -16,6 +16,8 @@ from chatbot.models.failures import Disclosure
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.model import estimate_text
 from tests.clock import Clock
+
+OPENAI = Disclosure("openai")
 
 
 @pytest.fixture
@@ -34,10 +36,10 @@ async def say(session: SessionHandle, text: str) -> None:
     await session.memory.remember_all([Draft(type="exchange", user_text=text, assistant_text="ok", source="chat")])
 
 
-async def asked(session: SessionHandle, clock: Clock, text: str) -> PromptMemory:
+async def asked(session: SessionHandle, clock: Clock, text: str, disclosure: Disclosure = OPENAI) -> PromptMemory:
     memory = TurnMemory.of(session, AgentSettings(), clock)
     assert memory is not None
-    return await memory.recall(["before", text], since=None, most_tokens=2_000)
+    return await memory.recall(["before", text], since=None, most_tokens=2_000, disclosure=disclosure)
 
 
 async def test_what_holds_stands_first_and_what_held_is_dated(session: SessionHandle, clock: Clock) -> None:
@@ -96,7 +98,7 @@ async def test_private_lines_are_sent_to_who_may_have_them(
 ) -> None:
     await session.memory.profile_set("allergy", "peanuts", sensitivity="private")
     await session.memory.profile_set("home", "Graz")
-    recalled = disclosed(await asked(session, clock, "What can I eat at home with my allergy?"), disclosure)
+    recalled = await asked(session, clock, "What can I eat at home with my allergy?", disclosure)
     assert ("allergy: peanuts" in recalled.text) is sent
     assert "home: Graz" in recalled.text
     assert ("withheld" in recalled.record) is not sent
@@ -118,7 +120,7 @@ async def test_an_instruction_in_a_line_is_shown_only_where_the_person_stated_it
         assert (block.profile, bool(block.text)) == (shown, bool(shown))
 
 
-async def test_an_exchange_that_was_marked_private_is_not_recalled_for_any_prompt(
+async def test_an_exchange_is_recalled_for_a_provider_until_it_is_marked_private(
     session: SessionHandle, clock: Clock
 ) -> None:
     await say(session, "I have asthma, so no peanuts for the picnic at the lake.")

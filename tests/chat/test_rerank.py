@@ -22,6 +22,9 @@ from tests.servers.in_thread import answering
 ROWS = ("The boiler is serviced by Ann", "The boiler is in the cellar", "The boiler is ten years old")
 
 
+PRIVATE = "The boiler cost a fortune"
+
+
 class Longest(Reranker):
     """Likes long texts; fails as it is told to."""
 
@@ -45,7 +48,7 @@ async def session(memory_home: Path) -> AsyncIterator[SessionHandle]:
     async with MemorySystem(memory_home, settings=settings) as memory:
         for row in ROWS:
             await memory.memory("chat").remember(row)
-        await memory.memory("chat").remember("The boiler cost a fortune", sensitivity="private")
+        await memory.memory("chat").remember(PRIVATE, sensitivity="private")
         yield await memory.create_session(("basic_session", "observations"), "chat")
 
 
@@ -56,7 +59,7 @@ async def turn(
     chat = Chat(model=ScriptedModel(["Yes."]), session=session, rules=rules, ledger=Ledger(home), reranker=reranker)
     told: list[Event] = []
     receipt = await chat.turn("What about the boiler?", told.append)
-    titles = {row.id: row.title for row in await session.memory.get(receipt.memory["injected"], count_use=False)}
+    titles = {row.id: row.title for row in await session.memory.every(ask=["public", "private"])}
     return receipt, ([titles[each] for each in receipt.memory["injected"]], told)
 
 
@@ -77,7 +80,7 @@ async def test_a_reranker_that_fails_or_costs_too_much_is_reported_and_the_ranki
     reranker = Longest(failure)
     receipt, (titles, told) = await turn(session, tmp_path, reranker, day_usd=day_usd)
     assert receipt.finish == "stop"
-    assert sorted(titles) == sorted(ROWS)
+    assert sorted(titles) == sorted([*ROWS, PRIVATE])
     [notice] = [each.text for each in told if isinstance(each, Notice)]
     assert notice.startswith("memories are ranked without longest: ")
     assert bool(reranker.asked) is (failure is not None)

@@ -146,6 +146,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "transcript_clear": ("write", "curate", lambda p: p.session.transcript_clear()),
     "rename": ("write", "curate", lambda p: p.session.rename("Wells")),
     "entitle": ("write", "curate", lambda p: p.session.entitle("Wells")),
+    "mark": ("write", "curate", lambda p: p.session.mark("private")),
     "note_history": ("chat", "curate", lambda p: p.session.note_history("first", "last")),
     "receipt_append": ("write", "curate", lambda p: p.session.receipt_append({"turn": "1"})),
     "turn_ended": ("write", "curate", lambda p: p.session.turn_ended(receipt={"turn": "1"})),
@@ -196,6 +197,7 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
 
 BESIDE: dict[str, set[Right]] = {
     "summarize_session": {"read"},
+    "mark": {"read"},
     "users_in": {"read"},
     "maintain": {"read"},
     "purging": {"read"},

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from msgspec import convert
 
-from chatbot.config import ModelSettings
+from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import (
     ContextTooLong,
     KeyRefused,
@@ -26,6 +26,7 @@ from chatbot.errors import (
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, open_model
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.provider import Provider
 from tests.patience import PATIENCE_S
 from tests.servers.providers import KEY, providers_at
 
@@ -181,32 +182,102 @@ async def test_a_limit_above_the_configured_one_is_lowered_to_it(openai_url: str
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "error", "message"),
+    ("behaviour", "error", "message", "advice"),
     [
-        ("denies", KeyRefused, "Incorrect API key"),
-        ("forbids", KeyRefused, "may not use this model"),
-        ("is-unknown", UnknownModel, "does not exist"),
-        ("refuses", RequestRefused, "Invalid value"),
-        ("is-too-small", ContextTooLong, "maximum context length is 4096 tokens"),
-        ("slows-down", RateLimited, "Rate limit reached"),
-        ("fails", ProviderFailed, "had an error"),
-        ("is-overloaded", ProviderFailed, "overloaded"),
-        ("drops-at-once", ProviderFailed, "openai/drops-at-once"),
+        ("denies", KeyRefused, "Incorrect API key", "refused the key from api_key in [providers.openai]: correct it"),
+        ("forbids", KeyRefused, "may not use this model", "does not allow this with the key from api_key in"),
+        ("is-unknown", UnknownModel, "does not exist", "has no such model: try one of `chatbot models list --find`"),
+        ("refuses", RequestRefused, "Invalid value", ""),
+        ("is-too-small", ContextTooLong, "maximum context length is 4096 tokens", ""),
+        ("slows-down", RateLimited, "Rate limit reached", "asks to slow down: try again later, or choose another"),
+        ("has-no-credit", RequestRefused, "Insufficient balance", "has no credit left: top it up, or choose another"),
+        (
+            "has-no-quota",
+            RateLimited,
+            "exceeded your current quota",
+            "has no credit left: top it up, or choose another",
+        ),
+        ("fails", ProviderFailed, "had an error", "failed: try again later, or choose another model"),
+        ("is-overloaded", ProviderFailed, "overloaded", "failed: try again later, or choose another model"),
+        ("drops-at-once", ProviderFailed, "openai/drops-at-once", "failed: try again later"),
+        (
+            "never-answers",
+            ModelTimeout,
+            "nothing came for 0.5 s",
+            "still loads the model: try again, or raise timeout_s",
+        ),
     ],
 )
-async def test_a_failure_is_said_in_our_words_with_the_provider_s_message(
-    openai_url: str, behaviour: str, error: type[ModelError], message: str
+async def test_a_failure_is_said_in_our_words_with_the_provider_s_message_the_server_and_what_to_try(
+    openai_url: str, behaviour: str, error: type[ModelError], message: str, advice: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
-        await reply_of(model_at(openai_url, behaviour))
-    assert str(caught.value).startswith(f"openai/{behaviour}: ")
-    assert "litellm" not in str(caught.value).lower()
-    assert "OpenAIException" not in str(caught.value)
+        await reply_of(model_at(openai_url, behaviour, timeout_s=0.5 if error is ModelTimeout else 20))
+    said = str(caught.value)
+    assert said.startswith(f"openai/{behaviour}: ")
+    assert "litellm" not in said.lower()
+    assert "OpenAIException" not in said
+    assert advice in said
+    assert (openai_url in said) is bool(advice)
+    assert openai_url not in caught.value.in_public, "guests are not told of servers and keys"
 
 
-async def test_a_server_that_is_not_there_is_a_failed_provider() -> None:
-    with pytest.raises(ProviderFailed, match="Connect"):
-        await reply_of(model_at("http://127.0.0.1:1", "says"))
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "advice"),
+    [
+        ("ollama_chat/x", {"api_base": NOBODY}, f"is {NOBODY} running? try `ollama serve`; its address is api_base in"),
+        ("ollama_chat/x", {}, "is http://127.0.0.1:1 running? try `ollama serve`"),
+        (
+            "lm_studio/x",
+            {"api_base": NOBODY},
+            "try `lms server start`; its address is api_base in [providers.lm_",
+        ),
+        ("llamacpp/x", {"api_base": NOBODY, "kind": "openai"}, "try `llama-server -m FILE.gguf`"),
+        ("mybox/x", {"api_base": NOBODY, "kind": "openai"}, f"is {NOBODY} running? its address is api_base in [prov"),
+    ],
+)
+async def test_a_server_that_is_not_there_is_named_with_what_starts_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, str], advice: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:1")
+    providers = {name.partition("/")[0]: convert(settings, ProviderSettings)}
+    with pytest.raises(ProviderFailed, match="no connection: Connect") as caught:
+        await reply_of(LiteLLMModel(ModelSettings(name=name, retries=0), providers))
+    assert advice in str(caught.value)
+    assert "ssl" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "value", "address"),
+    [
+        ("ollama_chat/x", "OLLAMA_HOST", "127.0.0.1:{port}", "http://127.0.0.1:{port}"),
+        ("ollama_chat/x", "OLLAMA_HOST", "0.0.0.0", "http://127.0.0.1:11434"),
+        ("ollama_chat/x", "OLLAMA_HOST", "http://[::1]:{port}/", "http://[::1]:{port}"),
+        ("ollama_chat/x", "", "", ""),
+        ("lm_studio/x", "", "", "http://127.0.0.1:1234/v1"),
+        ("lm_studio/x", "LM_STUDIO_API_BASE", "http://127.0.0.1:5/v1", "http://127.0.0.1:5/v1"),
+        ("hosted_vllm/x", "", "", "http://127.0.0.1:8000/v1"),
+        ("llamacpp/x", "", "", "http://127.0.0.1:8080/v1"),
+        ("local-7001/x", "", "", "http://127.0.0.1:7001/v1"),
+        ("local-x/x", "", "", ""),
+    ],
+)
+def test_a_server_on_this_machine_needs_no_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, variable: str, value: str, address: str
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, value.format(port=7000))
+    assert Provider(name).address() == address.format(port=7000)
+
+
+async def test_a_model_answers_under_the_name_that_a_found_server_is_listed_by(openai_url: str) -> None:
+    port = openai_url.rpartition(":")[2].partition("/")[0]
+    model = LiteLLMModel(ModelSettings(name=f"local-{port}/says", retries=0))
+    assert model.server == f"http://127.0.0.1:{port}/v1"
+    assert text_of(await reply_of(model)) == REPLY
 
 
 async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -102,6 +102,16 @@ async def slows_down(request: web.Request, asked: Json) -> web.StreamResponse:
 
 
 @behaviour
+async def has_no_credit(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(402, "Insufficient balance")
+
+
+@behaviour
+async def has_no_quota(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(429, "You exceeded your current quota", code="insufficient_quota")
+
+
+@behaviour
 async def slows_down_for_an_hour(request: web.Request, asked: Json) -> web.StreamResponse:
     return _error(429, "Rate limit reached for tokens", headers={"Retry-After": "3600"})
 

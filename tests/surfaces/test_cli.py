@@ -273,7 +273,11 @@ def test_ctrl_c_keeps_what_was_said() -> None:
         asking.send_signal(signal.SIGINT)
         assert asking.wait(timeout=PATIENCE_S) == 130
     entries = from_json("sessions", "show", "tell me")["entries"]
-    assert [(entry["role"], entry["content"]) for entry in entries] == [("user", "tell me"), ("assistant", "so far")]
+    assert [(entry["role"], entry["content"]) for entry in entries] == [
+        ("user", "tell me"),
+        ("assistant", "so far"),
+        ("error", "stopped before the reply was complete"),
+    ]
 
 
 def test_a_session_folder_can_be_moved_with_ordinary_tools() -> None:

@@ -404,7 +404,7 @@ def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> 
     party = add("the party", "--visibility", "social", "--person", "Bob")
     Path("identities/ada/identity.toml").write_text('clearance = "familiar"', encoding="utf-8")
     assert titles("list") == ["the party"]
-    assert titles("list", "--ask", "private,secret", "--all-namespaces") == ["the party"]
+    assert titles("list", "--all-namespaces") == ["the party"]
     assert titles("search", "secret plan") == []
     assert from_json("stats")["by_status"] == {"active": 1}
     fails(1, "familiar clearance", "add", "mine", "--visibility", "private")
@@ -415,17 +415,17 @@ def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> 
     assert from_json("get", add("new"))[0]["visibility"] == "social"
 
 
-def test_delicate_things_are_shown_to_who_asks_for_them() -> None:
+def test_the_owner_s_lists_show_every_memory_with_its_sensitivity() -> None:
     found = add("diagnosis", "--sensitivity", "private")
+    add("the plumber comes on Friday")
+    assert "sensitivity" in ok("list")
     add("the safe", "--sensitivity", "secret")
-    assert titles("list") == titles("search", "diagnosis safe") == []
-    assert titles("list", "--ask", "private") == ["diagnosis"]
-    assert (
-        len(titles("list", "--ask", "private,secret")) == len(titles("list", "--ask", "private", "--ask=secret")) == 2
-    )
-    fails(4, "no memory has the id", "get", found)
-    assert from_json("get", found, "--ask", "private")[0]["title"] == "diagnosis"
-    fails(2, "did you mean 'private'", "list", "--ask", "privat")
+    assert titles("list") == ["the safe", "the plumber comes on Friday", "diagnosis"]
+    assert {*titles("search", "diagnosis safe")} == {"diagnosis", "the safe"}
+    assert from_json("get", found)[0]["title"] == "diagnosis"
+    assert [line.split()[2] for line in ok("list").splitlines()] == ["sensitivity", "secret", "public", "private"]
+    assert "secret" in ok("search", "safe")
+    assert "diagnosis" in ok("export")
 
 
 def test_namespaces_are_apart_unless_all_are_asked_for() -> None:
@@ -642,3 +642,54 @@ def test_what_is_said_states_nothing_and_a_question_of_the_past_is_told_what_hel
     receipt = json.loads(command.ok("why", "--json"))
     first, *_ = receipt["memory"]["profile"]
     assert "home: Graz" in ok("history", first)
+
+
+def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_asked_for() -> None:
+    tea, other = add("The tea is in the blue tin"), add("The tin opener is in the drawer")
+    fails(
+        2,
+        f"'blue tin' is no id: name one, or add --first for the best match of {tea} 'The tea",
+        "forget",
+        "blue",
+        "tin",
+    )
+    assert len(titles("list")) == 2
+    assert ok("history", "--first", "blue tin of tea").startswith(f"{tea}  The tea is in the blue tin")
+    assert ok("correct", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
+    assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
+    fails(4, "no memory has the id 'zeppelin', and none matches it", "forget", "--first", "zeppelin")
+    fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")
+    assert f"purged {other}" in ok("purge", "--first", "tin opener", "--yes")
+
+
+def test_words_list_what_matches_on_a_terminal_and_a_number_chooses() -> None:
+    add("The tea is in the blue tin")
+    drawer = add("The tin opener is in the drawer")
+    for answer, said in (
+        ("", "none was chosen: nothing was done"),
+        ("9", "none was chosen"),
+        ("1", f"forgotten {drawer}"),
+    ):
+        asking = terminal("forget", "opener", "drawer")
+        try:
+            asking.see(r"1 .*The tin opener is in the drawer")
+            asking.see("which one\\? number:")
+            asking.type(f"{answer}\r")
+            asking.see(said)
+            asking.ended(0 if answer == "1" else 2)
+        finally:
+            asking.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("delete", "'forget' or 'purge'"),
+        ("rm", "'forget' or 'purge'"),
+        ("find", "'search' or 'recall'"),
+        ("serch", "'search'"),
+    ],
+)
+def test_a_verb_that_is_none_points_to_those_that_do_it(typed: str, meant: str) -> None:
+    done = run(typed, "tea")
+    assert (done.returncode, f"invalid choice '{typed}': did you mean {meant}?" in done.stderr) == (2, True)

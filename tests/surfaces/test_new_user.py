@@ -1,6 +1,7 @@
 """A real model in a minute: keys, models, aliases, settings, personas and setup, each by one command."""
 
 import json
+import re
 import socketserver
 import tomllib
 from collections.abc import Iterator
@@ -305,6 +306,39 @@ def test_a_server_on_this_machine_is_found_and_written_down(
     written = config()
     assert written["model"] == {"name": name}
     assert written["providers"] == {provider: {key: value.format(at=server) for key, value in table.items()}}
+
+
+def test_setup_writes_the_user_s_own_file_which_holds_beneath_one_that_is_found() -> None:
+    found = "# every setting, commented\n[model]\n# name = 'x'\n[budget]\nday_usd = 2\n"
+    Path("config.toml").write_text(found, encoding="utf-8")
+    ok("setup", "--model", "scripted")
+    assert Path("config.toml").read_text(encoding="utf-8") == found
+    assert config()["model"] == {"name": "scripted"}
+    assert ok("ask", "hello") == "You said: hello\n"
+    assert Path("identities/ada/memory").is_dir(), "everything else is where the found file says"
+    with (Path.home() / CONFIG).open("a", encoding="utf-8") as own:
+        own.write("[aliases]\nquick = 'scripted'\n[budget]\nday_usd = 9\n")
+    assert ok("ask", "-m", "quick", "hello") == "You said: hello\n"
+    assert json.loads(ok("config", "--json"))["budget"]["day_usd"] == 2
+    Path("config.toml").write_text('[model]\nname = "local/nowhere.gguf"\n', encoding="utf-8")
+    ok("config", "trust")
+    told = run("setup", "--model", "scripted")
+    assert "config.toml sets another model, local/nowhere.gguf" in told.stderr
+    assert "nowhere.gguf" in run("ask", "hello").stderr, "the found file overrules"
+    asked = Path("asked.toml")
+    asked.touch()
+    ok("setup", "--config", "asked.toml", "--model", "scripted")
+    assert "scripted" in asked.read_text(encoding="utf-8")
+
+
+def test_a_first_call_that_fails_leaves_a_session_of_the_question_that_goes_on() -> None:
+    done = run("ask", "What is a monad?", CHATBOT_MODEL__NAME="ollama_chat/qwen3", OLLAMA_HOST="127.0.0.1:1")
+    assert (done.returncode, "is http://127.0.0.1:1 running? try `ollama serve`" in done.stderr) == (5, True)
+    [session] = json.loads(ok("sessions", "list", "--json"))
+    assert session["title"] == "What is a monad?"
+    assert re.search(r"### 2 error — .*\n\nollama_chat/qwen3: no connection", ok("sessions", "show", session["id"]))
+    assert ok("ask", "-c", "-m", "scripted", "And now?") == "You said: And now?\n"
+    assert [each["id"] for each in json.loads(ok("sessions", "list", "--json"))] == [session["id"]]
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])

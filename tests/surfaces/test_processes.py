@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "sessions compare": (0, "sessions compare {session} {session}"),
     "sessions rename": (0, "sessions rename {session} tyre"),
     "sessions pin": (0, "sessions pin {session}"),
+    "sessions mark": (0, "sessions mark {session} private"),
     "sessions fork": (0, "sessions fork {session} --json"),
     "sessions export": (0, "sessions export {session} --format jsonl"),
     "sessions import": (2, "sessions import missing.zip"),

@@ -60,6 +60,7 @@ WRITES = [
     "sessions archive {first}",
     "sessions fork {first}",
     "sessions pin {first}",
+    "sessions mark {first} private",
     "memory add something",
     "memory forget {row} --yes",
     "memory purge {row} --yes",

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
-from chatbot.cli.bind import asked_in, given_of
+from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun, redacting, run_operation
 from chatbot.cli.memory.results import say_facts, say_observations, show, show_changed
 from chatbot.cli.output import check_can_ask, is_sure, printable, progress, say, say_json, say_marked, say_table, warn
@@ -175,7 +175,7 @@ async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) ->
 async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
     operation = OPERATIONS[run.args.operation]
-    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
+    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     ids = []
     for each in given["ids"]:
         status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from functools import cached_property
 from typing import Any, TypeVar, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, asked_in, check_words, given_of
+from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, given_of
 from chatbot.cli.exits import Exit
 from chatbot.cli.grammar import page_of
-from chatbot.cli.output import say, say_json, warn
+from chatbot.cli.memory.results import headline, say_numbered
+from chatbot.cli.output import ask_line, say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.operation import Operation
@@ -21,17 +23,20 @@ from chatbot.operations import OPERATIONS, Context, MemoryFilter
 from chatbot.redaction import redact_all
 from chatbot.runtime import Options, Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.query import EVERY, Progress
 from chatbot.words import TaskStatus
 
 T = TypeVar("T")
+_ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
+_MATCHES = 10
+"""Memories among which one is chosen by words."""
 
 
 @dataclass(frozen=True)
 class VerbRun:
-    """One run of a verb. Raises `InvalidValue` for a word in `--ask` that is no sensitivity."""
+    """One run of a verb. Who runs it sees every row that their clearance shows, however sensitive it is."""
 
     args: argparse.Namespace
     setup: Setup
@@ -39,14 +44,6 @@ class VerbRun:
     of_session: Memory | None = None
     """The memory to work on where it is not the agent's."""
     progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        check_words("--ask", self.ask, SENSITIVITIES)
-
-    @property
-    def ask(self) -> tuple[Sensitivity, ...]:
-        """The sensitivities that were asked for; `public` always is."""
-        return ("public", *getattr(self.args, "ask", ()))
 
     @cached_property
     def memories(self) -> Memory:
@@ -62,8 +59,34 @@ class VerbRun:
         return Context(lambda: self.memories, self.system, self.setup.agent, progress=self.progress)
 
     async def id(self, text: str) -> str:
-        """The id that begins with `text`: who names one asks for it, however sensitive it is."""
-        return await self.memories.resolve(text, ask=SENSITIVITIES)
+        """The id that begins with `text`, or is chosen among what matches it."""
+        return (await self.ids([text], SENSITIVITIES))[0]
+
+    async def ids(self, given: Sequence[str], ask: Sequence[Sensitivity]) -> list[str]:
+        """Return the ids that begin so; words that begin none are searched for, and one of what matches is chosen.
+
+        Raises `UnknownObservation` where nothing matches, and `InvalidValue` where nobody can choose or nothing is.
+        """
+        try:
+            return [await self.memories.resolve(each, ask=ask) for each in given]
+        except UnknownObservation:
+            text = " ".join(given)
+            if all(_ID.fullmatch(each) for each in given):
+                raise
+        hits = await self.memories.search(text, limit=_MATCHES, ask=ask, count_use=False)
+        if not hits:
+            raise UnknownObservation(f"no memory has the id {text!r}, and none matches it")
+        if getattr(self.args, "first", False):
+            return [hits[0].observation.id]
+        rows = [hit.observation for hit in hits]
+        if self.args.json or not sys.stdin.isatty():
+            named = ", ".join(f"{row.id} {headline(row)[:40]!r}" for row in rows[:3])
+            raise InvalidValue(f"{text!r} is no id: name one, or add --first for the best match of {named}")
+        say_numbered(rows)
+        chosen = ask_line("which one? number: ")
+        if not (chosen.isdecimal() and 0 < int(chosen) <= len(rows)):
+            raise InvalidValue("none was chosen: nothing was done")
+        return [rows[int(chosen) - 1].id]
 
     async def fact_id(self, text: str) -> str:
         """The one fact whose id begins with `text`. Raises `UnknownObservation`."""
@@ -80,7 +103,7 @@ class VerbRun:
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
-        return await given_of(self, kinds.fields_of(MemoryFilter), self.ask)
+        return await given_of(self, kinds.fields_of(MemoryFilter), SENSITIVITIES)
 
     def show_page(
         self, items: Sequence[T], say_items: Callable[[Sequence[T]], None], as_json: Callable[[T], Any], *, nothing: str
@@ -147,9 +170,9 @@ async def run_operation(run: VerbRun, operation: Operation, **more: Any) -> None
     """Run an operation with what stands on the command line, and show what it gives."""
     from chatbot.cli.memory.results import show
 
-    given = await given_of(run, operation.at("cli").values(), asked_in(operation, run))
+    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     if any(each.name == "ask" for each in operation.parameters):
-        given["ask"] = run.ask
+        given["ask"] = SENSITIVITIES
     if operation.effect == "adds":
         kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
         given |= dict(zip(kept, redacting(*(given[name] for name in kept)), strict=True))

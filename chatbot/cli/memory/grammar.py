@@ -12,7 +12,7 @@ from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 def add_memory(memory: argparse.ArgumentParser) -> None:
     """Fill in `chatbot memory`."""
-    memory.set_defaults(namespace=None, all_namespaces=False, ask=[])
+    memory.set_defaults(namespace=None, all_namespaces=False)
     verbs = Verbs(memory, "memory", dest="action", required=True)
     parsers = add_operations(verbs, "memory")
     parsers["remember"].add_argument(

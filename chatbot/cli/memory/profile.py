@@ -8,7 +8,7 @@ from dataclasses import replace
 from chatbot.cli.grammar import page_of
 from chatbot.cli.memory.command import VerbRun, redacting
 from chatbot.cli.output import printable, say, say_json, say_table, short_ids
-from chatbot.memory.profile_lines import OWN, Line
+from chatbot.memory.profile_lines import Line
 from chatbot.operations import show_profile
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
@@ -32,7 +32,7 @@ async def profile(run: VerbRun) -> None:
 async def _show(run: VerbRun) -> None:
     args = run.args
     is_now = args.as_of is None and args.known_at is None
-    known = await show_profile(run.context, as_of=args.as_of, known_at=args.known_at, ask=(*OWN, *run.ask))
+    known = await show_profile(run.context, as_of=args.as_of, known_at=args.known_at, ask=SENSITIVITIES)
     if args.json:
         say_json(replace(known, lines=page_of(known.lines, args)[0]).as_json())
         return

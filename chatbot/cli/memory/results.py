@@ -24,6 +24,7 @@ from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries, SessionComparison
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version, status_now
 from chatbot.stores.records import format_time
@@ -38,46 +39,62 @@ def headline(row: Observation) -> str:
 
 
 def say_observations(rows: Sequence[Observation]) -> None:
-    """A table of observations, with their status where any is not active."""
-    statuses = [status_now(row, datetime.now(UTC)) for row in rows]
-    is_mixed = any(status != "active" for status in statuses)
-    say_table(
-        ("id", "type", *(["status"] * is_mixed), "updated", "title"),
-        [
-            [short, row.type, *([status] * is_mixed), age(row.updated_at), headline(row)]
-            for short, row, status in zip(short_ids([row.id for row in rows]), rows, statuses, strict=True)
-        ],
+    """A table of observations, with their status where any is not active, and their sensitivity where any has one."""
+    _say_columns(
+        ("id", short_ids([row.id for row in rows])),
+        ("type", [row.type for row in rows]),
+        ("status", _unless("active", [status_now(row, datetime.now(UTC)) for row in rows])),
+        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
+        ("updated", [age(row.updated_at) for row in rows]),
+        ("title", list(map(headline, rows))),
     )
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
     """A table of what was found, with how well it fits."""
-    ids = short_ids([hit.observation.id for hit in hits])
-    say_table(
-        ("id", "score", "type", "created", "title"),
-        [
-            [
-                short,
-                f"{hit.score:.2f}",
-                hit.observation.type,
-                age(hit.observation.created_at),
-                headline(hit.observation),
-            ]
-            for short, hit in zip(ids, hits, strict=True)
-        ],
+    rows = [hit.observation for hit in hits]
+    _say_columns(
+        ("id", short_ids([row.id for row in rows])),
+        ("score", [f"{hit.score:.2f}" for hit in hits]),
+        ("type", [row.type for row in rows]),
+        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
+        ("created", [age(row.created_at) for row in rows]),
+        ("title", list(map(headline, rows))),
     )
 
 
 def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
     """A table in the order of time, in which the one asked for is marked."""
-    ids = short_ids([row.id for row in rows])
-    say_table(
-        ("", "id", "created", "type", "title"),
-        [
-            ["*" if row.id == anchor else "", short, minute(row.created_at), row.type, headline(row)]
-            for short, row in zip(ids, rows, strict=True)
-        ],
+    _say_columns(
+        ("", ["*" if row.id == anchor else "" for row in rows]),
+        ("id", short_ids([row.id for row in rows])),
+        ("created", [minute(row.created_at) for row in rows]),
+        ("type", [row.type for row in rows]),
+        ("title", list(map(headline, rows))),
     )
+
+
+def say_numbered(rows: Sequence[Observation]) -> None:
+    """A table of observations to choose from by number."""
+    _say_columns(
+        ("#", [str(number) for number in range(1, len(rows) + 1)]),
+        ("id", [row.id[:13] for row in rows]),
+        ("type", [row.type for row in rows]),
+        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
+        ("updated", [age(row.updated_at) for row in rows]),
+        ("what", list(map(headline, rows))),
+    )
+
+
+def _unless(usual: str, values: list[str]) -> list[str]:
+    """Return the cells of a column; none where all are the usual value."""
+    return values if any(each != usual for each in values) else []
+
+
+def _say_columns(*columns: tuple[str, list[str]]) -> None:
+    """A table of those columns that have cells."""
+    shown = [each for each in columns if each[1]]
+    say_table([name for name, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
 
 
 def say_history(line: Sequence[Version]) -> None:
@@ -139,10 +156,9 @@ def _about(row: Observation) -> Iterable[tuple[str, str]]:
     yield "counts", f"{row.mention_count} mentioned, {row.use_count} used, {row.confirmed_count} confirmed"
 
 
-_NO_MATCH = "no memories match; private and secret ones are searched with --ask private,secret"
 _NOTHING = {
-    "search_memories": _NO_MATCH,
-    "recall_memories": _NO_MATCH,
+    "search_memories": "no memories match",
+    "recall_memories": "no memories match",
     "list_memories": "no memories yet",
     "list_people": "no people match",
     "list_tasks": "No open tasks",
@@ -160,6 +176,7 @@ _BECAME = {
 _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
     "fork_session": lambda record: f"{record.id} goes on from {record.parent}",
     "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
+    "mark_session": lambda record: f"{record.id} is {record.sensitivity}",
     "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",
 }
 _DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
@@ -334,7 +351,7 @@ _HEAD = ("", "what", "how many")
 
 async def stats(run: VerbRun) -> None:
     """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
-    counted = await run.memories.stats(ask=run.ask)
+    counted = await run.memories.stats(ask=SENSITIVITIES)
     activity = Activity.of_last(run.args.days, utc_now())
     await count_remembered(activity, run.memories)
     await count_turns(activity, run.system)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
     from chatbot.cli.reply import LiveReply
     from chatbot.memory import MemorySystem
-    from chatbot.memory.reading import Hit
 
 _NAMED = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))""")
 _ENDS = ".,;:!?)"
@@ -170,7 +169,6 @@ def _cut(text: str, most: int) -> str:
 
 
 _FOUND = 10
-_ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 
 
 class MemorySlash(Slash):
@@ -199,29 +197,23 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        self._show(await self._session().memory.search(text, limit=_FOUND, count_use=False))
+        from chatbot.cli.memory.results import say_numbered
+
+        hits = await self._session().memory.search(text, limit=_FOUND, ask=SENSITIVITIES, count_use=False)
+        self._found = tuple(hit.observation.id for hit in hits)
+        if hits:
+            say_numbered([hit.observation for hit in hits])
+        else:
+            self._screen.say("no memories match", "dim")
 
     async def do_forget(self, text: str) -> None:
         """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
 
-        If a text matches several memories, they are listed and none is hidden. `chatbot memory restore ID` restores
-        one; `chatbot memory purge ID` deletes it permanently.
+        What matches a text is listed, and a number chooses. `/memory restore ID` restores one; `/memory purge ID`
+        deletes it permanently.
         """
-        text = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
-        session = self._session()
-        if _ID.fullmatch(text):
-            one = await session.memory.resolve(text, ask=SENSITIVITIES)
-        else:
-            hits = await session.memory.search(text, limit=_FOUND, count_use=False)
-            same = [hit for hit in hits if hit.observation.title.casefold() == text.casefold()]
-            if len(same or hits) != 1:
-                self._show(hits)
-                if hits:
-                    self._screen.say("several match: /forget NUMBER hides one", "dim")
-                return
-            one = (same or hits)[0].observation.id
-        await session.memory.forget(one)
-        self._screen.say(f"forgotten; chatbot memory restore {one} restores it", "dim")
+        which = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
+        await self._run("forget_memory", ids=[which])
 
     async def do_people(self, text: str) -> None:
         """List people: /people [part of a name]."""
@@ -250,21 +242,6 @@ class MemorySlash(Slash):
     async def do_history(self, which: str) -> None:
         """Show the versions and events of a memory: /history ID, or a number in /recall."""
         await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
-
-    def _show(self, hits: list[Hit]) -> None:
-        from chatbot.cli.memory.results import headline
-        from chatbot.cli.output import age, say_table
-
-        self._found = tuple(hit.observation.id for hit in hits)
-        if not hits:
-            self._screen.say("no memories match", "dim")
-            return
-        rows = [
-            [str(number), hit.observation.id[:13], hit.observation.type, age(hit.observation.created_at), headline(row)]
-            for number, hit in enumerate(hits, 1)
-            for row in [hit.observation]
-        ]
-        say_table(("#", "id", "type", "when", "what"), rows)
 
     async def _run(self, operation: str, **asked: object) -> None:
         """Run an operation as `chatbot memory` does, and show what it gives."""

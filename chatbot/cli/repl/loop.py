@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from platformdirs import user_data_path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.filters import emacs_mode
@@ -24,11 +23,11 @@ from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import Completions, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
+from chatbot.config import ModelSettings
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import StoreError
-from chatbot.stores.files import make_folder, opened
 
 if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
@@ -93,18 +92,13 @@ class Repl:
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
-        if self._runtime.setup.settings.path is None:
-            self._offer_setup()
+        if self._runtime.model.name == ModelSettings().name:
+            self._screen.say(TINY, "dim")
         is_named = args.new or args.fork is not None or bool(args.resume)
         session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
         await self._enter(session)
         if args.resume == "":
             await self._commands.do_sessions("")
-
-    def _offer_setup(self) -> None:
-
-        if is_first_offer():
-            self._screen.say(OFFER, "dim")
 
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; the identity to go on with, if another was asked for."""
@@ -201,19 +195,4 @@ def _keys(pasted: PastedTexts) -> KeyBindings:
     return keys
 
 
-OFFER = "no model is set up yet: /setup finds keys and model servers; it looks for nothing before your yes"
-_NAME = "setup_offered"
-
-
-def is_first_offer() -> bool:
-    """Return True once in the life of an installation: the offer is made at the first interactive start."""
-    folder = user_data_path("chatbot")
-    try:
-        make_folder(folder)
-        with opened(folder) as place:
-            if place.stamp(_NAME):
-                return False
-            place.create(_NAME, b"", durable=False)
-    except (OSError, StoreError):
-        return False
-    return True
+TINY = "this model is tiny and knows little: /setup finds keys and model servers, and chooses a better one"

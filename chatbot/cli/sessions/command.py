@@ -66,7 +66,8 @@ def say_hit(hit: SessionHit, command: str) -> None:
 
 def say_entries(read: Entries) -> None:
     """Print the entries, each with its number."""
-    say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}")
+    marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
+    say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):
         say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")
 

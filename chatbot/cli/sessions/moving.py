@@ -19,6 +19,7 @@ from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
@@ -225,7 +226,7 @@ async def export_memory(run: VerbRun) -> None:
     path = None if args.output in {None, Path("-")} else args.output.expanduser()
     form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")
     memories = run.memories if args.namespace else run.memories.within(across=True)
-    remembered = await export_memories(memories, {*EXPORTED_SENSITIVITIES, *run.ask}, **await run.wanted())
+    remembered = await export_memories(memories, SENSITIVITIES, **await run.wanted())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
         text = render_memories(remembered, form)

@@ -28,7 +28,7 @@ from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_lines import OWN, is_proposable
+from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility
 from chatbot.stores.fields import fold
@@ -109,7 +109,7 @@ async def learn_from(
     They are as strict as the observation that keeps the exchange. Where none does, it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
     """
-    ask: Sequence[Sensitivity] = OWN if calls.model.disclosure.sends_private else ("public",)
+    ask = calls.model.disclosure.sent
     source = await _source(turn, session, ask)
     if source is None:
         return FactList(), ()

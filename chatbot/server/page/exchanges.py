@@ -10,6 +10,7 @@ from typing import Any
 
 from chatbot.attachments import Link, split
 from chatbot.chat.dialogue import ASSISTANT, TOOL, TOOL_CALL, USER
+from chatbot.chat.receipts import memory_line
 from chatbot.stores.records import TranscriptEntry, format_time
 
 _LONGEST_TOOL_TEXT = 4_000
@@ -36,10 +37,9 @@ class Exchange:
         return "\n\n".join(each.text for each in self.answers if each.role == ASSISTANT)
 
     @property
-    def recalled(self) -> int:
-        """Number of memories that the model saw."""
-        memory = (self.receipt or {}).get("memory") or {}
-        return len(memory.get("injected") or ())
+    def recalled(self) -> str:
+        """How many memories the model saw, and how many were withheld."""
+        return memory_line((self.receipt or {}).get("memory") or {})
 
     @property
     def remembers(self) -> bool:

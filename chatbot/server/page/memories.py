@@ -17,7 +17,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, gone
 from chatbot.server.page.routes import AccessHere, Fields, PageRoute
 from chatbot.server.page.sheets import base, day, goto, sheet
-from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import STATUSES, TYPES, Status, Type
@@ -64,7 +64,6 @@ class MemoryQuery:
     since: str = ""
     until: str = ""
     order: str = "created"
-    delicate: bool = False
 
     @property
     def is_search(self) -> bool:
@@ -79,7 +78,7 @@ class MemoryQuery:
     def query(self, **more: str) -> dict[str, str]:
         """Return the parameters of an address that asks the same, and `more`."""
         given = {name: str(value) for name, value in asdict(self).items() if value}
-        return {**given, **({"delicate": "1"} if self.delicate else {}), **more}
+        return {**given, **more}
 
     def wanted(self) -> dict[str, Any]:
         """Return the filter. Raises `InvalidValue` for a day that is none."""
@@ -90,11 +89,6 @@ class MemoryQuery:
             "after": _begin_of(self.since) if self.since else None,
             "before": _begin_of(self.until, days=1) if self.until else None,
         }
-
-    @property
-    def ask(self) -> tuple[Sensitivity, ...]:
-        """The sensitivities that are shown."""
-        return SENSITIVITIES if self.delicate else ("public",)
 
 
 def _asked(
@@ -107,9 +101,8 @@ def _asked(
     since: Annotated[str, Query(max_length=10)] = "",
     until: Annotated[str, Query(max_length=10)] = "",
     order: Literal["created", "updated"] = "created",
-    delicate: bool = False,
 ) -> MemoryQuery:
-    return MemoryQuery(q, kind, status, person, tag, since, until, order, delicate)
+    return MemoryQuery(q, kind, status, person, tag, since, until, order)
 
 
 AskedHere = Annotated[MemoryQuery, Depends(_asked)]
@@ -183,13 +176,13 @@ async def _found(access: IdentityAccess, asked: MemoryQuery, after: str) -> tupl
     if asked.is_search:
         begin = _begin(after)
         hits = await access.memories.search(
-            asked.q, limit=_ON_A_PAGE + 1, offset=begin, ask=asked.ask, count_use=False, **asked.wanted()
+            asked.q, limit=_ON_A_PAGE + 1, offset=begin, ask=SENSITIVITIES, count_use=False, **asked.wanted()
         )
         return hits[:_ON_A_PAGE], str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else "", begin
     page = await access.memories.list_observations(
         limit=_ON_A_PAGE,
         cursor=after or None,
-        ask=asked.ask,
+        ask=SENSITIVITIES,
         order=_ORDERS[asked.order],
         statuses=(asked.status,),  # type: ignore[arg-type]  # one of them: the address was checked
         **asked.wanted(),

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from chatbot.chat.receipts import IN_PROMPT, memory_line, outcomes
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import SessionNotFound
 from chatbot.server.identity_access import IdentityAccess
@@ -21,11 +22,6 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.records import parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
-
-_INJECTED = "injected"
-_EXCERPT = "excerpt injected"
-_QUOTED = "injected, quoted"
-_LISTED = "title injected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ class ConsideredRow:
     @property
     def is_injected(self) -> bool:
         """True if the model saw it."""
-        return self.verdict in {_INJECTED, _EXCERPT, _QUOTED}
+        return self.verdict in IN_PROMPT
 
 
 @router.get("/c/{session_id}/why")
@@ -60,6 +56,7 @@ async def show(
         receipt=receipt,
         memory=receipt.get("memory") or {},
         considered=await _considered(access, receipt.get("memory") or {}),
+        held=memory_line(receipt.get("memory") or {}),
         tokens={name: n for name, n in receipt.get("tokens", {}).items() if name != "reply_reserve"},
         reserve=receipt.get("tokens", {}).get("reply_reserve", 0),
         bill=bill_of(calls_in([receipt])),
@@ -84,26 +81,19 @@ def _moment(text: str) -> datetime:
 
 
 async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[ConsideredRow]:
-    """Return all memories that were considered, injected ones first."""
+    """Return all memories that the prompt held or that were considered, the former first."""
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
-    injected = [str(each) for each in memory.get("injected", [])]
-    why = {str(each["id"]): str(each["why"]) for each in memory.get("left_out", [])}
-    listed = [str(each) for each in memory.get("listed", [])]
-    ids = list(dict.fromkeys([*injected, *listed, *looked_at]))
-    verdicts = {each: why.get(each, str(looked["verdict"])) for each, looked in looked_at.items()}
-    verdicts |= dict.fromkeys(listed, _LISTED) | dict.fromkeys(injected, _INJECTED)
-    verdicts |= dict.fromkeys(map(str, memory.get("excerpts", [])), _EXCERPT)
-    verdicts |= dict.fromkeys(map(str, memory.get("quoted", [])), _QUOTED)
-    rows = await _rows(access, ids)
+    found = outcomes(memory)
+    rows = await _rows(access, list(found))
     return [
         ConsideredRow(
             id=each,
             row=rows.get(each),
             score=looked_at[each]["score"] if each in looked_at else 1.0,
             parts=looked_at[each]["parts"] if each in looked_at else {},
-            verdict=verdicts[each],
+            verdict=verdict,
         )
-        for each in ids
+        for each, verdict in found.items()
     ]
 
 
@@ -125,7 +115,7 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
     receipt = receipt_at(receipts, at)
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}
-    ids = [str(each) for each in memory.get("injected") or ()]
+    ids = [each for each, outcome in outcomes(memory).items() if outcome in IN_PROMPT]
     recalled = await access.memories.get(ids, ask=SENSITIVITIES, count_use=False) if ids else []
     made = await _made(access, session_id, parse_time(at), parse_time(following[0]) if following else None)
     return fragment(

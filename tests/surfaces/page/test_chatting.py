@@ -53,6 +53,10 @@ def test_stopping_keeps_what_was_said(http: Serve, tab: Tab, gate: Gate) -> None
     done(page)
     expect(answers(page)).to_have_text("This much was said")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("There is no complete reply: stopped before the reply was complete")
+    page.reload()
+    expect(page.locator(".problem")).to_have_text("stopped before the reply was complete")
+    expect(answers(page)).to_have_text("This much was said")
 
 
 def test_retry_answers_the_same_message_again(http: Serve, tab: Tab) -> None:
@@ -199,6 +203,9 @@ def test_tools_and_failures_are_shown(http: Serve, tab: Tab) -> None:
     expect(page.locator("details.tool summary").first).to_have_text("used memory_search")
     expect(answers(page)).to_have_text("I looked.")
     say(page, "again")
+    expect(page.locator(".problem")).to_contain_text("the model broke off")
+    expect(page.get_by_role("status")).to_have_text("There is no complete reply: the model broke off")
+    page.reload()
     expect(page.locator(".problem")).to_contain_text("the model broke off")
     expect(page.get_by_role("button", name="Retry")).to_be_visible()
 

@@ -75,17 +75,15 @@ def test_an_address_that_leads_nowhere_is_told_as_a_page(served: Served, tab: Ta
         assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
 
 
-def test_what_is_delicate_is_listed_only_when_asked_for(served: Served, tab: Tab) -> None:
+def test_the_list_shows_every_memory_with_its_sensitivity(served: Served, tab: Tab) -> None:
     with served.client() as client:
         remember(client, "The surprise party is on Saturday", sensitivity="private")
     page = tab(served.url)
     page.goto("/i/ada")
     go(page, "Memory")
     page.get_by_role("searchbox").fill("party")
-    expect(page.locator(".rows")).to_have_text("No memories found")
-    page.locator("details.filters > summary").click()
-    page.get_by_label("include sensitive memories").check()
     expect(page.locator(".row-title")).to_have_text(["The surprise party is on Saturday"])
+    expect(page.locator(".rows")).to_contain_text("private")
 
 
 def test_what_was_wrong_is_corrected_and_the_history_keeps_what_it_said(served: Served, tab: Tab) -> None:
@@ -257,9 +255,10 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
     considered = page.get_by_role("region", name="Memories considered").locator(".rows > li")
     injected = page.locator("li.in")
-    assert injected.count() == 8
-    expect(page.locator("li.out .verdict").first).to_have_text("left out: over limit")
-    assert considered.count() > 8
+    assert 1 <= injected.count() < considered.count()
+    expect(injected.first).to_contain_text("sent")
+    expect(page.locator("li.out .verdict").first).to_have_text("left out: below relative floor")
+    expect(page.get_by_text("In the prompt: 1 memory sent")).to_be_visible()
     expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
     injected.first.locator("summary").click()
     expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()

@@ -79,7 +79,7 @@ async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
         with pytest.raises(TurnStopped):
             await turn.ended()
         entries = await (await other.session(session.id)).transcript_read_all()
-        assert [each.role for each in entries] == ["user", "assistant"]
+        assert [each.role for each in entries] == ["user", "assistant", "error"]
         assert entries[1].content.startswith("word")
         turn = await one.begin_turn(session.id, "and again")  # the request was for the turn before
         await _speaking(turn)

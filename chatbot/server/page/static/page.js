@@ -367,7 +367,8 @@
   document.addEventListener("htmx:sseMessage", () => { if (follows) toEnd(); });
   document.addEventListener("htmx:sseClose", () => {
     if (document.activeElement?.id === "stop") at("text")?.focus();
-    state("The reply is complete.");
+    const problem = [...document.querySelectorAll(".exchange[data-at]")].at(-1)?.querySelector(".problem:last-child");
+    state(problem ? `There is no complete reply: ${problem.textContent}` : "The reply is complete.");
     tabs.postMessage(at("log")?.dataset.session);
     requestAnimationFrame(() => { if (follows) toEnd(); if (!at("live")) catchUp(); });
   });
