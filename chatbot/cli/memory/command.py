@@ -14,7 +14,7 @@ from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, given_of
 from chatbot.cli.exits import Exit
 from chatbot.cli.grammar import page_of
-from chatbot.cli.memory.results import headline, say_numbered
+from chatbot.cli.memory.tables import headline, say_numbered
 from chatbot.cli.output import ask_line, say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory

@@ -197,7 +197,7 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        from chatbot.cli.memory.results import say_numbered
+        from chatbot.cli.memory.tables import say_numbered
 
         hits = await self._session().memory.search(text, limit=_FOUND, ask=SENSITIVITIES, count_use=False)
         self._found = tuple(hit.observation.id for hit in hits)
