@@ -185,7 +185,7 @@ class LoggedObservations(ObservationStore):
         table, limit = self._table, check_limit(limit)
         if "active" not in wanted.statuses or not terms:
             return []
-        from chatbot.stores.observations.columns import wanted_rows
+        from chatbot.stores.observations.ranking import wanted_rows
 
         found = self._search.ranked(terms, table.visible(view), limit, wanted_rows(table, wanted))
         return table.matches(found.rows.tolist(), found.scores.tolist())
@@ -208,7 +208,7 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        from chatbot.stores.observations.columns import sessions_about
+        from chatbot.stores.observations.ranking import sessions_about
 
         held = self._search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
         return sessions_about(self._table, held)
@@ -231,7 +231,7 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         if "active" not in wanted.statuses:
             return []
-        from chatbot.stores.observations.columns import wanted_and_seen
+        from chatbot.stores.observations.ranking import wanted_and_seen
 
         mask = wanted_and_seen(table, wanted, table.visible(view))
         numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
@@ -245,7 +245,7 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         if "active" not in wanted.statuses:
             return {}
-        from chatbot.stores.observations.columns import wanted_and_seen
+        from chatbot.stores.observations.ranking import wanted_and_seen
 
         mask = wanted_and_seen(table, wanted, table.visible(view))
         found = vectors.later_alike(self._seen_among(view, dict.fromkeys(ids)), table.texts, mask, limit)
