@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chatbot.stores.observations.folder_shelf import FolderShelf
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.observations.index import TextIndex, Visible
 from chatbot.stores.text.analysis import terms
 
@@ -85,7 +85,7 @@ class Ours:
     def reopen(self) -> None:
         self.index = TextIndex(FolderShelf(self.folder))
         self.index.open()
-        self.index.match(self.usual, self.visible)  # so that all but the question's own postings is ready
+        self.index.ranked(self.usual, self.visible)  # so that all but the question's own postings is ready
 
     def search(self, question: str) -> object:
         return self.index.ranked(terms(question), self.visible, limit=10)

@@ -24,7 +24,7 @@ from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
-from chatbot.stores.plugin_point import GREATEST
+from chatbot.stores.plugins import GREATEST
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"

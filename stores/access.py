@@ -159,7 +159,7 @@ def may_see(row: GuardedRow, view: View) -> bool:
 
 
 def may_write(row: GuardedRow, view: View) -> bool:
-    """Return True if the caller may write such a row: a row that it could see."""
+    """Return True if the caller may write the row: it could see it afterwards."""
     return (
         row.visibility in view.visibilities
         and (row.sensitivity != "secret" or view.clearance == "full")
@@ -177,7 +177,7 @@ def may(caller: Actor, right: Right, row: OwnedRow | None = None) -> bool:
 
 
 def check_may(caller: Actor, right: Right, row: OwnedRow | None = None) -> None:
-    """Raise `MissingRight` where `may` is false."""
+    """Raise `MissingRight` if `may` is false."""
     if not may(caller, right, row):
         needed = needed_right(caller, right, row)
         whose = " to change what another principal wrote" if needed != right else ""

@@ -12,6 +12,7 @@ All methods block: async callers hop into a thread once for each operation.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -20,13 +21,27 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from chatbot.stores.errors import DamagedFile, UnsafePath, UnsupportedOperation
-from chatbot.stores.flaws import Flaw
-from chatbot.stores.hints import Hint
 from chatbot.stores.records import SessionRef
 from chatbot.stores.session_record import SessionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that was looked at: it is well, or a note on it, or bad."""
+
+    subject: str
+    state: Literal["ok", "note", "bad"]
+    message: str
+    command: str = ""
+    """The command of a shell that mends it, or that shows it."""
+    mend: Callable[[], str] | None = None
+    """Mends it, and says what was done; what is damaged is set aside first, whole. Blocking."""
+    is_later: bool = False
+    """True if it was written by a later release."""
+
 
 Record = dict[str, Any]
 """One JSON object."""
@@ -40,14 +55,14 @@ Mark = object
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Records that were added since a mark, oldest first, and the mark behind them."""
+    """Records that were added since a mark, oldest first, and the mark after them."""
 
     records: list[Record]
     mark: Mark
     starts_over: bool
     """True if the records are from the beginning: the first reading, or the lines before were rewritten."""
     may_go_on: bool = True
-    """False where it is known that there are no more."""
+    """False if there are certainly no more."""
 
 
 class Pen(Protocol):
@@ -77,9 +92,9 @@ class Lines(ABC):
 
     @abstractmethod
     def since(self, mark: Mark | None) -> Reading:
-        """Records behind the mark; from the beginning where it is None, or no mark of what is there now.
+        """Return the records after the mark; from the beginning if it is None or of lines that were rewritten since.
 
-        May return only some of them: nothing new is left when there are no records in the answer, or it says so.
+        May return only some of them: there are no more if the answer is empty, or says so.
         """
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -93,7 +108,7 @@ class Lines(ABC):
             pen.rewrite(change, holding=holding)
 
     def all(self) -> list[Record]:
-        """Return every record, oldest first; an empty list where there are none."""
+        """Return every record, oldest first; an empty list if there are none."""
         return list(self.newest_first())[::-1]
 
     def holds(self, name: str, values: Collection[str]) -> bool:
@@ -109,7 +124,7 @@ class Document(ABC):
 
     @abstractmethod
     def read(self) -> bytes | None:
-        """Return the value; None where there is none. Returns the same object while it is unchanged, and is cheap."""
+        """Return the value; None if there is none. Returns the same object while it is unchanged, and is cheap."""
 
     @abstractmethod
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
@@ -159,7 +174,7 @@ def checked_blob_name(name: str) -> str:
 
 
 def checked_blob(name: str, data: bytes) -> bytes:
-    """Return `data` if it is the content that `name` stands for; raise `DamagedFile` if not."""
+    """Return `data` if `name` is the name of its content; raise `DamagedFile` if not."""
     if blob_name(data, name[32:]) != name:
         raise DamagedFile(f"{name} was changed: its content does not match its name")
     return data
@@ -177,7 +192,7 @@ class Blobs(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """Return the content; None where there is none. Raises `DamagedFile` for content that was changed."""
+        """Return the content; None if there is none. Raises `DamagedFile` for content that was changed."""
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
@@ -214,7 +229,7 @@ class Place(ABC):
         """Return the blobs of that name."""
 
     def tell(self, topic: str) -> None:  # noqa: B027 - where there is nobody to tell
-        """Hint soon to other processes that something about that topic was written, where they can be told."""
+        """Hint to other processes that something about that topic was written, if the engine can."""
 
     def exposed(self) -> Iterator[Flaw]:
         """Yield what others than its owner may read or change. Changes nothing."""
@@ -262,10 +277,10 @@ class Sessions(ABC):
 
     @abstractmethod
     def ref(self, session_id: str) -> SessionRef:
-        """Return how stores are told of the session."""
+        """Return the reference of the session that stores are given."""
 
     def glance(self, session_id: str) -> SessionRecord | None:  # noqa: ARG002 - for those that can tell
-        """Return the record where that takes less time than a hop into a thread; None leaves it to `get`."""
+        """Return the record if that takes less time than a hop into a thread; None leaves it to `get`."""
         return None
 
     @abstractmethod
@@ -276,7 +291,7 @@ class Sessions(ABC):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Return the wanted sessions, the one used last first; where `behind` names one, those that come after it."""
+        """Return the wanted sessions, the one used last first; only those after the session `behind`, if named."""
 
     @abstractmethod
     def ids(self) -> list[str]:
@@ -295,7 +310,7 @@ class Sessions(ABC):
         """Erase a session with everything that is kept of it. Durable on return."""
 
     def mend(self, session_id: str) -> None:
-        """Write anew what is damaged of a session's record. Raises as `get` does."""
+        """Repair a damaged record of a session. Raises as `get` does."""
         self.get(session_id)
 
     def reorder(self) -> None:
@@ -307,11 +322,11 @@ class Sessions(ABC):
         return
 
     def tidy(self) -> None:
-        """Tidy up for people who read the files; called after everything else is closed."""
+        """Bring files that people read up to date; called after everything else is closed."""
         return
 
     def files(self, session: SessionRef) -> list[SessionFile]:  # noqa: ARG002 - for those that keep files
-        """Return the files of a session, sorted by name; none where there are no files."""
+        """Return the files of a session, sorted by name; none if there are no files."""
         return []
 
     def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
@@ -326,12 +341,12 @@ class Backend(Place):
 
     @abstractmethod
     def place_of(self, session: SessionRef) -> Place:
-        """Return the place of a session, which goes with it; its operations raise `MissingFolder` where it is gone."""
+        """Return the place of a session. It is deleted with the session; its operations raise `MissingFolder` then."""
 
     def private_file(self, name: str) -> Path | None:  # noqa: ARG002 - for those that keep files
-        """Return a file that only this user reads, for what is this machine's, such as a terminal's history.
+        """Return a file that only this user reads, for data of this machine such as a terminal's history.
 
-        It is made if need be; None where there is no folder for it.
+        It is created if needed; None if there is no folder for it.
         """
         return None
 
@@ -340,23 +355,23 @@ class Backend(Place):
         return True
 
     def refusal(self) -> OSError | None:
-        """Return why nothing can be written, having tried; None where it can. Leaves nothing behind."""
+        """Try to write, and return the error; None if it succeeds. Nothing of it is left."""
         return None
 
     def hint(self, *topics: str) -> Hint:  # noqa: ARG002 - for those that have hints
-        """Return a wait for what other processes `tell` about these topics of the identity."""
+        """Return a wait for hints of other processes about these topics of the identity; see `tell`."""
         return Hint()
 
     def why_no_hints(self) -> str:
-        """Explain why other servers are not told at once what was written, where they could be."""
+        """Explain why other servers get no hints although the engine has them; empty if they get them."""
         return ""
 
     def why_not_apart(self) -> str:
-        """Return why what is kept here does not by itself refuse the rows of others; empty where it does."""
+        """Explain why the engine itself does not refuse access to rows of other identities; empty if it does."""
         return ""
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:  # noqa: ARG002 - for those that can look
-        """Look at everything that is kept, and say what is wrong with it. Changes nothing."""
+        """Examine everything that is stored, and report what is wrong. Changes nothing."""
         return iter(())
 
     def sizes(self) -> Mapping[str, int]:
@@ -366,3 +381,15 @@ class Backend(Place):
     @abstractmethod
     def close(self) -> None:
         """Close descriptors and connections. May be called twice."""
+
+
+MEMORIES = "memories"
+"""The topic of the log of observations; that of lines is their name."""
+
+
+class Hint:
+    """A wait before polling again, which a hint may cut short. This one has no hints."""
+
+    async def wait(self, poll_s: float, longest_s: float) -> None:  # noqa: ARG002 - for those that have hints
+        """Wait until a hint comes, at most `longest_s` seconds; `poll_s` while none can come."""
+        await asyncio.sleep(poll_s)

@@ -14,7 +14,7 @@ from chatbot.stores.home import Address, Home
 def open_backend(home: Home | None) -> Backend:
     """Return the backend of an identity: files, a database, or memory for None. Makes nothing yet.
 
-    Raises `BrokenStore` where the driver of the database is not installed.
+    Raises `BrokenStore` if the driver of the database is not installed.
     """
     if home is None:
         from chatbot.stores.in_memory_backend import MemoryBackend

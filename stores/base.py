@@ -18,12 +18,12 @@ from inspect import iscoroutinefunction
 from typing import Any, ClassVar
 
 from chatbot.stores.access import View
+from chatbot.stores.backend import Flaw
 from chatbot.stores.candidates import Candidates, Question, gathered
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import Closable, Operation
-from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
     Corpus,
     Facet,
@@ -41,7 +41,6 @@ from chatbot.stores.query import (
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.row_state import RowState
 from chatbot.stores.span import NOTHING, Observer, Span
 
 
@@ -82,7 +81,7 @@ class Store(Closable):
         return guarded
 
     def ahead(self, session: SessionRef) -> Sequence[object]:  # noqa: ARG002 - for those that can
-        """Return the reads that a turn of the session makes in any case, for its `Moment`; none where they cost little.
+        """Return the reads that a turn of the session makes in any case, for its `Moment`; none if they cost little.
 
         Their meaning is the engine's.
         """
@@ -92,7 +91,7 @@ class Store(Closable):
         """A session is being deleted: let go of what is kept outside of its folder. Unknown sessions are no error."""
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:  # noqa: ARG002 - for those that can look
-        """Look at what is kept outside of the folders of sessions, and say what is wrong with it. Changes nothing.
+        """Examine what is stored outside of the folders of sessions, and report what is wrong. Changes nothing.
 
         With `verify` all of it is compared with its checksums.
         """
@@ -111,11 +110,11 @@ class KeyValueStore(Store):
 
     @abstractmethod
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """Keep `entry`, as the newest, in place of any with the same key. Durable on return."""
+        """Keep `entry` as the newest, replacing any with the same key. Durable on return."""
 
     @abstractmethod
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """Remove `key`; whether it was there. Durable on return."""
+        """Remove `key`; return whether it existed. Durable on return."""
 
     @abstractmethod
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
@@ -131,7 +130,7 @@ class TranscriptStore(Store):
 
     @abstractmethod
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """The last `n` entries that are still known, archived ones too, oldest first; fewer where there are fewer."""
+        """Return the last `n` entries, archived ones too, oldest first; fewer if there are fewer."""
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones too, oldest first."""
@@ -143,7 +142,7 @@ class TranscriptStore(Store):
         return sum(not roles or entry.role in roles for entry in entries)
 
     async def transcript_stamp(self, session: SessionRef) -> str:  # noqa: ARG002 - for those that can tell
-        """Return a value that changes with the transcript; empty if only reading it would tell."""
+        """Return a value that changes with the transcript; empty if the store has none."""
         return ""
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
@@ -178,7 +177,7 @@ class ObservationStore(Store):
         self.ttl_days = ttl_days
 
         self.progress: Progress | None = None
-        """Told how far it is when a cache has to be built again before a question can be answered."""
+        """Called with the progress when a cache has to be built again before a question can be answered."""
 
     @abstractmethod
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
@@ -188,8 +187,11 @@ class ObservationStore(Store):
         """
 
     @abstractmethod
-    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """The current observations of these ids, in the order asked for; missing ones are left out."""
+    async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
+        """The observations of these ids, in the order asked for; missing ones are left out.
+
+        Only current ones, or, with `current` false, those of any status.
+        """
 
     @abstractmethod
     async def find(
@@ -202,16 +204,16 @@ class ObservationStore(Store):
         limit: int = 20,
         after: str | None = None,
     ) -> Page:
-        """The rows that fit, by time. `after` is an id: the page begins behind that observation, current or not.
+        """Return the rows that match, by time; the page starts after the row with the id `after`, current or not.
 
         At most 1,000 rows a page. Raises `UnknownObservation` for an `after` that does not exist, or that the caller
-        may not know of, however delicate the rows are that they ask for.
+        may not see at any sensitivity.
         """
 
     async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        """Return the states of the rows that fit, in the order of creation, at most `limit`, after the row `after`.
+        """Return the states of the rows that match, oldest first, at most `limit`, after the row `after`.
 
-        Raises as `find` does. A store that can tell without reading the rows does better than this.
+        Raises as `find` does. A store that knows states without reading the rows should override this.
         """
         found: list[RowState] = []
         while True:
@@ -223,7 +225,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """The current rows that hold any of the analysed `terms`, best lexical score first: `chatbot.stores.text.bm25`.
+        """Return the current rows that hold any of the analysed `terms`, best score first: `chatbot.stores.text.bm25`.
 
         Only current rows are searched, whatever statuses `wanted` names.
         """
@@ -237,10 +239,10 @@ class ObservationStore(Store):
         model: str,  # noqa: ARG002
         limit: int = 200,  # noqa: ARG002
     ) -> list[Match]:
-        """The current rows whose vectors, made by `model`, are most like `vector`, with the cosine as their score.
+        """Return the current rows whose vectors, made by `model`, are closest to `vector`; their score is the cosine.
 
-        Only those that are alike at all, with a cosine above 0. Rows without a vector are not found, nor is any by a
-        vector that is zero or of another dimension. Raises `OtherEmbedder` where another model made what is kept.
+        Only those with a cosine above 0. Rows without a vector are not found, nor is any for a vector that is zero or
+        of another dimension. Raises `OtherEmbedder` if the stored vectors are of another model.
         """
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
@@ -253,24 +255,24 @@ class ObservationStore(Store):
         model: str,  # noqa: ARG002
         limit: int = 8,  # noqa: ARG002
     ) -> dict[str, list[Match]]:
-        """For each of `ids` the current rows added after it that `nearest` finds for its own vector.
+        """Return for each of `ids` the current rows added after it that `nearest` finds for its own vector.
 
-        Rows without a vector are left out. A store that does not know answers with nothing.
+        Rows without a vector are left out. A store without this answers with nothing.
         """
         return {}
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:  # noqa: ARG002
-        """Current rows that have no vector, or one of a text that has changed, those added last first.
+        """Return current rows without a vector, or with one of a text that has changed, those added last first.
 
-        Raises `OtherEmbedder` where another model made what is kept.
+        Raises `OtherEmbedder` if the stored vectors are of another model.
         """
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:  # noqa: ARG002
-        """Keep the vectors of rows, each with the row whose text was embedded; how many were kept.
+        """Keep the vectors of rows, each with the row whose text was embedded; return how many were kept.
 
         One whose text has changed meanwhile, or that was erased, is left out. It is only a cache: what is lost is
-        missing again. Raises `OtherEmbedder` where another model made what is kept, or vectors of another dimension.
+        missing again. Raises `OtherEmbedder` for vectors of another model or dimension than the stored ones.
         """
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
@@ -297,7 +299,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """The current rows that stand beside each of `ids` in its session, with how far off, before being negative.
+        """Return the current rows next to each of `ids` in its session, with their distance, negative before it.
 
         Rows that the caller may not see do not count. Ids without a session, or that are not current, are left out.
         """
@@ -306,11 +308,11 @@ class ObservationStore(Store):
     async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
         """Return the ranking data of those of `ids` that are current and match, in the given order; their score is 0.
 
-        Much cheaper than `get`, for no text is read. As in `match`, only current rows are told of.
+        Much cheaper than `get`, because no text is read.
         """
 
     async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """The rows that may answer a question, with what ranking goes by; raises as `nearest` does.
+        """Return the rows that may answer a question, with the data for ranking; raises as `nearest` does.
 
         A store that can gather them in one step does so, with the same result.
         """
@@ -318,17 +320,16 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def history(self, view: View, observation_id: str) -> list[Version]:
-        """The line of succession that the observation stands in, oldest first, whatever the status.
+        """Return the line of succession of the observation, oldest first, whatever the status.
 
-        Empty where there is no such observation. Cycles, as a broken import may hold, are walked once.
+        Empty if there is no such observation. Cycles, as after a broken import, are walked once.
         """
 
     async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:  # noqa: ARG002
-        """The changes of rows that the caller may know, in the order in which they were made, behind `after`.
+        """Return the changes of rows that the caller may know, in the order in which they were made, after `after`.
 
-        None begins with what comes next. Uses, which are no new version, are not told. After a purge or a compaction,
-        or behind a position of a row that is gone, some that were told before may come again; none is left out.
-        At most 1,000 at once.
+        None starts with what comes next. Uses are no changes. After a purge or a compaction, or after a position of a
+        row that is gone, some changes may be returned again; none is left out. At most 1,000 at once.
         """
         raise UnsupportedOperation(f"{type(self).__name__} does not report changes")
 
@@ -338,9 +339,9 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """The triples that fit, newest first. One that has a source is seen as long as that is current and seen.
+        """Return the triples that match, newest first. One with a source is visible while that is current and visible.
 
-        A view that erases also sees those that were retracted, or whose source is not current or damaged.
+        A view that erases also sees retracted ones, and those whose source is damaged or not current.
         """
 
     @abstractmethod
@@ -353,10 +354,10 @@ class ObservationStore(Store):
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them and the facts from them.
 
-        `alone` leaves what was derived from them; it goes when the id of what was erased is purged again.
+        `alone` leaves what was derived from them; it is erased when an erased id is purged again.
 
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
-        Returns the ids that are gone, those asked for first; raises `UnknownObservation` where there is none of them.
+        Returns the erased ids, those asked for first. Raises `UnknownObservation` if there is none of them.
         """
 
     @abstractmethod
@@ -364,7 +365,7 @@ class ObservationStore(Store):
         """Return counts of what is stored."""
 
     async def reindex(self, progress: Progress | None = None) -> int:  # noqa: ARG002 - for those that have a cache
-        """Build again whatever is only a cache; how many rows there are. Nothing to do for a store without one."""
+        """Rebuild all caches; return the number of rows. Does nothing for a store without caches."""
         return 0
 
 
@@ -378,7 +379,7 @@ CONTRACTS: dict[type[Store], str] = {
     TranscriptStore: "transcript",
     ObservationStore: "observation",
 }
-"""Every contract there is."""
+"""All contracts."""
 
 
 def contracts_of(store: type[Store]) -> list[str]:

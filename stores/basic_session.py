@@ -1,22 +1,28 @@
 """Store of a conversation in readable files: a capped `kv.json` and a capped `transcript.md`.
 
-The files are the truth, also after a manual edit: memory holds only caches that a changed file invalidates.
+The files are the truth, also after a manual edit: memory holds only caches that a changed file invalidates. `kv.json`
+has one entry a line, so that it reads and diffs well, the oldest first:
+
+    {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
+
+Its `cap` is the one when it was written; the setting decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import InvalidSettings
+from chatbot.stores.errors import DamagedFile, InvalidSettings
+from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
 from chatbot.stores.group_commit import GroupCommit
-from chatbot.stores.key_value_file import KeyValueFile
 from chatbot.stores.open_folders import OpenFolders
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.transcript_file import TranscriptFile, transcript_stamp
 
 _WARM_SESSIONS = 256
@@ -40,20 +46,16 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._folders = OpenFolders()
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """Return the value of a key."""
         entry = (await self._key_values(session)).get(key)
         return None if entry is None else entry.value
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """Set a key, durably."""
         await asyncio.to_thread(self._files(session).key_values.set, entry)
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """Delete a key; return False if it did not exist."""
         return await asyncio.to_thread(self._files(session).key_values.delete, key)
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """Return all entries, oldest first."""
         return list((await self._key_values(session)).values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
@@ -69,7 +71,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """Return all entries, archived ones first."""
         return await asyncio.to_thread(self._files(session).transcript.read_all)
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
@@ -81,7 +82,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return transcript_stamp(session.folder)
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries permanently and return them."""
         return await asyncio.to_thread(self._files(session).transcript.drop_last, n)
 
     async def forget_session(self, session: SessionRef) -> None:
@@ -132,3 +132,105 @@ class _SessionFiles:
         self.appends: GroupCommit[Sequence[TranscriptEntry]] = GroupCommit(
             self.transcript.write, self.transcript.compact
         )
+
+
+KEY_VALUES_NAME = "kv.json"
+
+
+class KeyValueFile:
+    """File of at most `cap` entries; setting one makes it the newest, and the oldest are dropped above the cap."""
+
+    def __init__(self, folder: Path, cap: int) -> None:
+        self._folder = folder
+        self._path = folder / KEY_VALUES_NAME
+        self._cap = cap
+        self._cached: tuple[Stamp, dict[str, KeyValue]] | None = None
+
+    def recall(self) -> dict[str, KeyValue] | None:
+        """Return the result of `read` if it is cached; else None. Takes microseconds."""
+        if self._cached is None or stamp(self._path) != self._cached[0]:
+            return None
+        return self._cached[1]
+
+    def read(self) -> dict[str, KeyValue]:
+        """Return all entries by key, the one set longest ago first. A damaged file is left until the next write."""
+        with opened(self._folder) as folder:
+            before = folder.stamp(KEY_VALUES_NAME)
+            is_settled = before is not None and before.is_settled()
+            try:
+                entries = _read(folder)
+            except DamagedFile as error:
+                raise DamagedFile(f"{error}; mend it, or set it aside with `chatbot doctor --fix`") from error
+            if before is None:
+                folder.check_there()
+            if before is not None and is_settled and folder.stamp(KEY_VALUES_NAME) == before:
+                self._cached = (before, entries)
+        return entries
+
+    def set(self, entry: KeyValue) -> None:
+        """Keep `entry` as the newest. Durable on return."""
+        with locked(self._folder) as folder:
+            entries = _read_guarded(folder)
+            entries.pop(entry.key, None)
+            entries[entry.key] = entry
+            folder.replace(KEY_VALUES_NAME, render_key_values(self._cap, list(entries.values())[-self._cap :]))
+
+    def delete(self, key: str) -> bool:
+        """Remove `key`; whether it was there. Durable on return."""
+        with locked(self._folder) as folder:
+            entries = _read_guarded(folder)
+            if key not in entries:
+                return False
+            del entries[key]
+            folder.replace(KEY_VALUES_NAME, render_key_values(self._cap, list(entries.values())))
+        return True
+
+
+def _read_guarded(folder: Folder) -> dict[str, KeyValue]:
+    """Read under the lock; a damaged file is set aside, so that the next access starts afresh."""
+    try:
+        return _read(folder)
+    except DamagedFile as error:
+        aside = folder.set_aside(KEY_VALUES_NAME)
+        raise DamagedFile(
+            f"{error}; it was set aside as {aside}: mend it and rename it back, or go on without its entries"
+        ) from error
+
+
+def _read(folder: Folder) -> dict[str, KeyValue]:
+    try:
+        data = folder.read(KEY_VALUES_NAME)
+    except FileNotFoundError:
+        return {}
+    try:
+        return {entry.key: entry for entry in parse_key_values(data)}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedFile(f"{folder.path / KEY_VALUES_NAME} is damaged: {_reason(error)}") from error
+
+
+def parse_key_values(data: bytes) -> list[KeyValue]:
+    """The entries in a file; raises `KeyError`, `TypeError`, `ValueError` or `RecursionError` where it is damaged."""
+    entries = json.loads(data)["entries"]
+    if not isinstance(entries, list):
+        raise TypeError("the entries should be a list")
+    return [KeyValue(_text(entry["key"]), _text(entry["value"]), parse_time(_text(entry["ts"]))) for entry in entries]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} should be text")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return f"missing {error}" if isinstance(error, KeyError) else str(error)
+
+
+def render_key_values(cap: int, entries: list[KeyValue]) -> bytes:
+    """The entries as a file, the one set longest ago first."""
+    lines = [
+        json.dumps({"key": entry.key, "value": entry.value, "ts": format_time(entry.at)}, ensure_ascii=False)
+        for entry in entries
+    ]
+    body = ",\n  ".join(lines)
+    return f'{{"cap": {cap}, "entries": [\n  {body}\n]}}\n'.encode() if lines else b'{"cap": %d, "entries": []}\n' % cap

@@ -1,19 +1,22 @@
-"""From a question to the rows that may answer it: what matches its words or its meaning, and what stands beside that.
+"""From a question to the rows that may answer it: matches by words or meaning, and the rows next to those.
 
-Written once for every engine, over the few questions in `Rows`. A store that answers these without waiting gathers all
-of it in one hop into a thread: see `without_waiting`.
+Written once for every engine, over the operations of a store. A store that answers these without waiting gathers all of
+it in one hop into a thread: see `without_waiting`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.stores.access import View
 from chatbot.stores.query import Corpus, Filter, Match
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 from chatbot.stores.vectors import Vector
+
+if TYPE_CHECKING:
+    from chatbot.stores.base import ObservationStore
 
 T = TypeVar("T")
 
@@ -36,11 +39,11 @@ class Question:
     limit: int = 300
     """Number of hits of each kind that are considered."""
     spilling: int = 100
-    """Number of the best hits, and of the most similar ones, whose neighbours are added."""
+    """Number of best hits, and of most similar ones, whose neighbours are added."""
     most_beside: int = 100
     """Most rows that may be added in that way."""
     apart: frozenset[str] = frozenset()
-    """Types that stand beside nothing."""
+    """Types that are no neighbours of other rows."""
 
 
 @dataclass(slots=True)
@@ -57,46 +60,32 @@ class Candidates:
     dated: Mapping[str, float] = field(default_factory=dict)
     """How much of the dates that were asked for a row names, from 0 to 1."""
     weight: float = 0.0
-    """The sum of the inverse frequencies of the terms, those of earlier texts for their part: what words can say."""
+    """Sum of the inverse frequencies of the terms; those of earlier texts count their share."""
     average_length: float = 0.0
     """Mean length in terms of the rows that the caller sees; 0 if the store does not know it."""
 
 
-class Rows(Protocol):
-    """The questions that a store answers for it; see `chatbot.stores.base.ObservationStore`."""
-
-    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int) -> list[Match]: ...  # noqa: D102
-    async def nearest(  # noqa: D102
-        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int
-    ) -> list[Match]: ...
-    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]: ...  # noqa: D102
-    async def corpus(self, view: View) -> Corpus: ...  # noqa: D102
-    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]: ...  # noqa: D102
-    async def neighbours(self, view: View, ids: Sequence[str]) -> dict[str, dict[str, int]]: ...  # noqa: D102
-    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]: ...  # noqa: D102
-
-
-async def gathered(rows: Rows, view: View, question: Question, wanted: Filter) -> Candidates:
+async def gathered(store: ObservationStore, view: View, question: Question, wanted: Filter) -> Candidates:
     """The rows that may answer."""
-    corpus = await rows.corpus(view)
+    corpus = await store.corpus(view)
     last, earlier, dates = [
-        await _weighed(rows, view, words, corpus, question.most_terms)
+        await _weighed(store, view, words, corpus, question.most_terms)
         for words in (question.terms, question.earlier, question.dates)
     ]
-    found = Candidates({each.id: each for each in await _matches(rows, view, list(last), wanted, question)})
-    for match in await _matches(rows, view, list(earlier), wanted, question):
+    found = Candidates({each.id: each for each in await _matches(store, view, list(last), wanted, question)})
+    for match in await _matches(store, view, list(earlier), wanted, question):
         before = found.rows.get(match.id)
         score = (before.score if before else 0.0) + question.earlier_weight * match.score
         found.rows[match.id] = match._replace(score=score)
     found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
     found.average_length = corpus.average_length
-    _add_dated(found, await _matches(rows, view, list(dates), wanted, question), dates)
-    similar = await _similar(rows, view, question, wanted)
+    _add_dated(found, await _matches(store, view, list(dates), wanted, question), dates)
+    similar = await _similar(store, view, question, wanted)
     _add_unscored(found, similar.values())
     found.similar = {each: match.score for each, match in similar.items()}
-    await _add_beside(rows, view, wanted, question, found)
+    await _add_beside(store, view, wanted, question, found)
     if any(each.session_id for each in found.rows.values()):
-        found.sessions = await rows.sessions_about(view, list(last or earlier))
+        found.sessions = await store.sessions_about(view, list(last or earlier))
     return found
 
 
@@ -111,23 +100,27 @@ def without_waiting(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("the work waits for something")
 
 
-async def _matches(rows: Rows, view: View, terms: Sequence[str], wanted: Filter, question: Question) -> list[Match]:
-    return await rows.match(view, terms, wanted, limit=question.limit) if terms else []
+async def _matches(
+    store: ObservationStore, view: View, terms: Sequence[str], wanted: Filter, question: Question
+) -> list[Match]:
+    return await store.match(view, terms, wanted, limit=question.limit) if terms else []
 
 
-async def _similar(rows: Rows, view: View, question: Question, wanted: Filter) -> dict[str, Match]:
+async def _similar(store: ObservationStore, view: View, question: Question, wanted: Filter) -> dict[str, Match]:
     """The rows that are most like any of the vectors, the most alike first, each with its best cosine."""
     best: dict[str, Match] = {}
     for vector in question.vectors:
-        for match in await rows.nearest(view, vector, wanted, model=question.model, limit=question.limit):
+        for match in await store.nearest(view, vector, wanted, model=question.model, limit=question.limit):
             if match.id not in best or best[match.id].score < match.score:
                 best[match.id] = match
     return {each.id: each for each in sorted(best.values(), key=lambda each: -each.score)[: question.limit]}
 
 
-async def _weighed(rows: Rows, view: View, words: Sequence[str], corpus: Corpus, most: int) -> dict[str, float]:
+async def _weighed(
+    store: ObservationStore, view: View, words: Sequence[str], corpus: Corpus, most: int
+) -> dict[str, float]:
     """The distinct words, each with its inverse frequency; of more than `most`, those held by some row and rarest."""
-    held = await rows.frequencies(view, words) if words else {}
+    held = await store.frequencies(view, words) if words else {}
     weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
     if len(weighed) <= most:
         return weighed
@@ -136,25 +129,27 @@ async def _weighed(rows: Rows, view: View, words: Sequence[str], corpus: Corpus,
 
 
 def _add_dated(found: Candidates, matches: Sequence[Match], dates: Mapping[str, float]) -> None:
-    """Rows that name the dates which were asked for, or were written on them."""
+    """Add rows that name the dates of the question, or were written on them."""
     whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
     found.dated = {match.id: min(1.0, match.score / whole) for match in matches}
     _add_unscored(found, matches)
 
 
 def _add_unscored(found: Candidates, matches: Iterable[Match]) -> None:
-    """Rows that hold none of the words, where they are not found already."""
+    """Add rows that hold none of the words, unless they were found already."""
     for match in matches:
         if match.id not in found.rows:
             found.rows[match.id] = match._replace(score=0.0)
 
 
-async def _add_beside(rows: Rows, view: View, wanted: Filter, question: Question, found: Candidates) -> None:
-    """Rows that hold none of the words, and stand next to those that do."""
+async def _add_beside(
+    store: ObservationStore, view: View, wanted: Filter, question: Question, found: Candidates
+) -> None:
+    """Add rows that hold none of the words and are next to rows that do."""
     best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
     alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
     asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
-    neighbours = await rows.neighbours(view, asked)
+    neighbours = await store.neighbours(view, asked)
     beside: dict[str, float] = {}
     for each, others in neighbours.items():
         score = found.rows[each].score
@@ -162,7 +157,7 @@ async def _add_beside(rows: Rows, view: View, wanted: Filter, question: Question
             if other not in found.rows:
                 beside[other] = beside.get(other, 0.0) + score / (1 + abs(off))
     chosen = sorted([(-score, each) for each, score in beside.items()])[: question.most_beside]
-    for match in await rows.outline(view, [each for _, each in chosen], wanted):
+    for match in await store.outline(view, [each for _, each in chosen], wanted):
         found.rows[match.id] = match
     apart = {each for each, match in found.rows.items() if match.type in question.apart}
     found.neighbours = {

@@ -24,7 +24,7 @@ class CapFields:
 
     @property
     def weight(self) -> tuple[bool, float, int]:
-        """The lower, the sooner it goes: protected types last, then by standing and use, then the oldest."""
+        """Sort key: the lowest goes first. Protected types are last, then by standing and use, then the oldest."""
         return (self.type in PROTECTED_TYPES, self.standing + 0.1 * math.log1p(self.uses), self.number)
 
 

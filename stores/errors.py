@@ -34,7 +34,7 @@ class StoreError(Exception):
     """Root of everything that a store raises."""
 
     in_public: ClassVar[str] = ""
-    """Advice for callers who may not know where the storage is; empty where only the log can help."""
+    """Advice for callers who may not know where the storage is; empty if only the log can help."""
 
 
 class UnsupportedOperation(StoreError, NotImplementedError):

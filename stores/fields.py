@@ -81,13 +81,13 @@ class Form:
 
 
 class FieldProperty:
-    """A property of a field that others look for."""
+    """A property of a field, looked up by `having`."""
 
     __slots__ = ()
 
 
 class Label:
-    """Rows are filtered and counted by the field, under another `name` where one is given.
+    """Rows are filtered and counted by the field, under another `name` if one is given.
 
     Values are compared without case and width, unless they are `exact`.
     """

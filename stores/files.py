@@ -51,7 +51,7 @@ _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 Mend = Callable[[bytes, int], tuple[int, bytes]]
 """Function from the last bytes of a file, and its size, to the number to cut off and the bytes to add before an append.
 
-It is asked again with more of the file where it would cut off all that it was given.
+It is called again with more of the file if it would cut off all that it was given.
 """
 
 
@@ -356,7 +356,7 @@ class Appender:
 
 
 def checked_status(descriptor: int, path: Path) -> os.stat_result:
-    """Return the status of an open file. Raises `UnsafePath`, closing it, where it is no file or has other names.
+    """Return the status of an open file. Raises `UnsafePath`, and closes it, if it is no file or has other names.
 
     Another name could be anywhere, as a symbolic link could lead anywhere.
     """
@@ -388,7 +388,7 @@ def opened(path: Path) -> Iterator[Folder]:
 
 @contextmanager
 def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, name: str = LOCK_NAME) -> Iterator[Folder]:
-    """Open the folder at `path` and be alone in it among all who lock it by `name`, in this process and in others."""
+    """Open the folder at `path` and exclude all others who lock it by `name`, in this process and in others."""
     with opened(path) as folder:
         folder.lock(timeout_s, name)
         try:
@@ -483,7 +483,7 @@ def _moment() -> str:
 
 
 def read_between(descriptor: int, start: int, end: int | None = None) -> bytes:
-    """The bytes of an open file from `start` to `end`, or to where it ends."""
+    """Return the bytes of an open file from `start` to `end`, or to its end."""
     if end is None or end - start > _CHUNK_BYTES:
         size = os.fstat(descriptor).st_size
         end = size if end is None else min(end, size)

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from typing import Generic, TypeVar
 
 from chatbot.stores.loops import Waiter, new_waiter, wake
@@ -27,7 +25,7 @@ Batch = list[tuple[T, Waiter | None]]
 class GroupCommit(Generic[T]):
     """Runs `commit(items)` in a thread, one at a time, for items from any number of tasks.
 
-    Where `commit` returns true, `tidy()` is run before the next one, once the callers have been told that all is well.
+    If `commit` returns true, `tidy()` runs before the next one, after the callers were answered.
     """
 
     def __init__(self, commit: Callable[[list[T]], object], tidy: Callable[[], None] | None = None) -> None:
@@ -75,7 +73,7 @@ class GroupCommit(Generic[T]):
         begin(partial(self._work, batch))
 
     def _next(self) -> tuple[Batch[T], list[Waiter]]:
-        """The items to commit next, and who waits for there to be none. Needs our lock."""
+        """Return the items to commit next, and who waits for the queue to be empty. Needs our lock."""
         batch, self._waiting = self._waiting, []
         self._is_busy = bool(batch)
         finished: list[Waiter] = []
@@ -84,7 +82,7 @@ class GroupCommit(Generic[T]):
         return batch, finished
 
     def _work(self, batch: Batch[T]) -> None:
-        """Commit until nothing is left. Callers are told when all is settled that they may ask for next."""
+        """Commit until nothing is left. Callers are answered once their next call would find everything settled."""
         while batch:
             error, is_untidy = self._committed(batch)
             told = [done for _, done in batch if done is not None]
@@ -114,35 +112,15 @@ class GroupCommit(Generic[T]):
 
 
 Work = Callable[[], None]
-_Inbox = SimpleQueue[Work]
 _MOST_THREADS = 16
 
 
 def begin(work: Work) -> None:
-    """Do `work` in a thread, and return at once. It is done unless the process ends before; it should not raise.
+    """Do `work` in a thread, and return at once. It should not raise.
 
-    One thread, kept for this, wakes up faster than those of an executor. If it is busy, work goes to a pool of the
-    process, so long work or a wait for a lock delays nothing else. Neither belongs to an event loop: work is completed
-    even if its loop ends. A forked child starts its own.
+    The threads belong to no event loop, so work is completed even if its loop ends. A forked child starts its own.
     """
-    try:
-        inbox = _vacant.pop()
-    except IndexError:
-        _pool[0].submit(_do, work)
-        return
-    (inbox or _start()).put(work)
-
-
-def _start() -> _Inbox:
-    inbox: _Inbox = SimpleQueue()
-    Thread(target=_serve, args=(inbox,), name="fast thread", daemon=True).start()
-    return inbox
-
-
-def _serve(inbox: _Inbox) -> None:
-    while True:
-        _do(inbox.get())
-        _vacant.append(inbox)
+    _pool[0].submit(_do, work)
 
 
 def _do(work: Work) -> None:
@@ -157,11 +135,8 @@ def _new_pool() -> ThreadPoolExecutor:
 
 
 def _begin_anew() -> None:
-    _vacant[:] = [None]
     _pool[:] = [_new_pool()]
 
 
-_vacant: list[_Inbox | None] = [None]
-"""Queue of the idle thread; None before its start, empty while it is busy."""
 _pool = [_new_pool()]
 os.register_at_fork(after_in_child=_begin_anew)

@@ -42,19 +42,15 @@ class MemoryPlace(Place):
         self._blobs: dict[str, MemoryBlobs] = {}
 
     def lines(self, name: str) -> Lines:
-        """Return the lines of that name, kept in a dictionary."""
         return self._lines.setdefault(name, MemoryLines())
 
     def document(self, name: str) -> Document:
-        """Return the document of that name, kept in a dictionary."""
         return self._documents.setdefault(name, MemoryDocument(name))
 
     def lease(self, name: str) -> Lease:
-        """Return a lease on the lock of that name."""
         return MemoryLease(self._leases.setdefault(name, threading.Lock()))
 
     def blobs(self, name: str) -> Blobs:
-        """Return the blobs of that name, kept in a dictionary."""
         return self._blobs.setdefault(name, MemoryBlobs())
 
 
@@ -67,7 +63,6 @@ class MemoryBackend(MemoryPlace, Backend):
         self.sessions = MemorySessions(self._places)
 
     def place_of(self, session: SessionRef) -> Place:
-        """Return the place of a session; raises `MissingFolder` if there is none."""
         if session.id not in self._places:
             raise MissingFolder(f"no session has the id {session.id}")
         return self._places[session.id]
@@ -85,29 +80,23 @@ class MemorySessions(Sessions):
         self._places = places
 
     def begin(self, record: SessionRecord) -> SessionRef:
-        """Create a place for the session, not yet in the catalog."""
         self._places[record.id] = MemoryPlace()
         return self.ref(record.id)
 
     def publish(self, record: SessionRecord) -> None:
-        """Add the record to the catalog."""
         with self._guard:
             self._records[record.id] = record
 
     def abandon(self, session_id: str) -> None:
-        """Drop the place of a session that was not published."""
         self._places.pop(session_id, None)
 
     def ref(self, session_id: str) -> SessionRef:
-        """Return a reference without a folder."""
         return SessionRef(session_id, Path())
 
     def glance(self, session_id: str) -> SessionRecord | None:
-        """Return the record; None if there is none."""
         return self._records.get(session_id)
 
     def get(self, session_id: str) -> SessionRecord:
-        """Return the record; raises `MissingFolder` if there is none."""
         with self._guard:
             if session_id not in self._records:
                 raise MissingFolder(f"no session has the id {session_id}")
@@ -116,14 +105,12 @@ class MemorySessions(Sessions):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Return the wanted records, the one used last first."""
         with self._guard:
             records = list(reversed(self._records.values()))
         begin = next((place + 1 for place, record in enumerate(records) if record.id == behind), len(records))
         return list(filter(wanted, records[begin if behind else 0 :]))[:limit]
 
     def ids(self) -> list[str]:
-        """Return the ids of all published sessions."""
         return list(self._records)
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
@@ -135,11 +122,9 @@ class MemorySessions(Sessions):
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
-        """Set the time of last use in the record."""
         self.change(session_id, lambda record: record.used(now))
 
     def delete(self, session_id: str) -> None:
-        """Drop the record and the place of a session."""
         with self._guard:
             self.get(session_id)
             del self._records[session_id]
@@ -156,16 +141,13 @@ class MemoryLines(Lines):
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
-        """Hold the lock of these lines while they are changed."""
         with self._guard:
             yield self._Pen(self)
 
     def newest_first(self) -> Iterator[Record]:
-        """Iterate over copies of the records, newest first."""
         return iter(deepcopy(self._records)[::-1])
 
     def since(self, mark: Mark | None) -> Reading:
-        """Return copies of the records after the mark."""
         rewrites, end = mark if isinstance(mark, tuple) else (-1, 0)
         starts_over = rewrites != self._rewrites
         records = deepcopy(self._records[0 if starts_over else end :])
@@ -194,11 +176,9 @@ class MemoryDocument(Document):
         self._data: bytes | None = None
 
     def read(self) -> bytes | None:
-        """Return the value; None if there is none."""
         return self._data
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:  # noqa: ARG002
-        """Replace the value under the lock and return the new one."""
         with self._guard:
             self._data = change(self._data)
             return self._data
@@ -217,12 +197,10 @@ class MemoryLease(Lease):
         self._is_held = False
 
     def take(self) -> bool:
-        """Acquire the lock without waiting; return whether it is held."""
         self._is_held = self._is_held or self._lock.acquire(blocking=False)
         return self._is_held
 
     def release(self) -> None:
-        """Release the lock if it is held."""
         if self._is_held:
             self._is_held = False
             self._lock.release()
@@ -235,21 +213,17 @@ class MemoryBlobs(Blobs):
         self._data: dict[str, bytes] = {}
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """Store a copy of the bytes and return their name."""
         name = blob_name(data, suffix)
         self._data[name] = bytes(data)
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Return an immutable copy of the bytes."""
         return self._data.get(checked_blob_name(name))
 
     def sizes(self) -> dict[str, int]:
-        """Return the size in bytes of each blob, sorted by name."""
         return {name: len(data) for name, data in sorted(self._data.items())}
 
     def drop(self, name: str) -> None:
-        """Remove a blob; a missing one is no error."""
         self._data.pop(checked_blob_name(name), None)
 
 

@@ -1,8 +1,8 @@
 """Contract of an engine for observations: an ordered log of events, one line each, and the right to change it.
 
-Everything else is above it, once for all engines: the fold of events into a table, the gate, ranking, caches, erasure.
-A `Place` tells where a line stands; places grow in the order of the lines. A log may be rewritten, by erasure and by
-compaction: then it is another one, `is_replaced` says so to everyone who read the old one, and all places are new.
+Everything else is built on it, once for all engines: the fold of events into a table, the gate, ranking, caches,
+erasure. A `Place` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite the
+log: `is_replaced` reports it to everyone who read the old one, and all places are new.
 
 All methods block. Readers need no lock; `locked` is exclusive between threads and processes.
 """
@@ -32,18 +32,8 @@ class Mark:
     """Digest of the part before the position."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErasedLine:
-    """Remains of the line that added a row: its number and its id."""
-
-    number: int
-    id: str
-    purge: Event
-    """The event that erases it, and others with it."""
-
-
-Change = Callable[[bytes, int], "bytes | ErasedLine | None"]
-"""Function from a line, and the first number of its place, to what is left of it."""
+Change = Callable[[bytes, int], bytes | None]
+"""Function from a line, without its end, and the first number of its place, to what is left of it."""
 
 
 class Writing(Protocol):
@@ -62,15 +52,15 @@ class Writing(Protocol):
         """Return once all lines are durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
-        """Replace the log by the lines that `change` makes of it, and by the lines of `more`; durable on return.
+        """Replace the log by the lines that `change` makes of it, followed by the lines of `more`; durable on return.
 
-        All lines must have been read. No byte of what is left out is kept. Returns where each line that is left stands
-        now, by the first number of its old place. What it wrote counts as read.
+        All lines must have been read. No byte of what is left out is kept. Returns the new place of each line that is
+        left, by the first number of its old place. What it wrote counts as read.
         """
 
 
 class WrittenByOthers(Exception):
-    """Somebody else wrote to the log, or could have: nothing was written."""
+    """Somebody else wrote to the log, or may have: nothing was written."""
 
 
 class Log(ABC):
@@ -82,7 +72,7 @@ class Log(ABC):
     @property
     @abstractmethod
     def position(self) -> int:
-        """Number of bytes that were read, or written by us."""
+        """Number of bytes that were read, or written by this process."""
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -106,7 +96,7 @@ class Log(ABC):
 
     @abstractmethod
     def event_at(self, place: Place) -> Event:
-        """Return the event in the line at `place`. Raises a `StoreError` where the line is damaged."""
+        """Return the event in the line at `place`. Raises a `StoreError` if the line is damaged."""
 
     def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for those whose lines are far away
         """Prepare to be asked for the events at these places."""
@@ -116,10 +106,10 @@ class Log(ABC):
         """Lock the log for writing."""
 
     def hoping(self) -> AbstractContextManager[Writing]:
-        """Write without waiting for a lock, where that takes time, in the hope that nobody else writes meanwhile.
+        """Write without waiting for a lock, if that takes time, assuming that nobody else writes meanwhile.
 
-        Raises `WrittenByOthers` in `release` where somebody did, and also for what was refused because of what may be
-        out of date: then nothing was written, and all is to be done again, `locked`. Rewrites nothing.
+        Raises `WrittenByOthers` in `release` if somebody did, and also for a refusal that may rest on outdated rows:
+        then nothing was written, and the caller starts again with `locked`. Rewrites nothing.
         """
         return self.locked()
 

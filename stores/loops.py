@@ -32,7 +32,7 @@ def wake(waiters: Iterable[Waiter], error: BaseException | None = None) -> None:
 
 
 async def cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task of any loop and return once it has ended; at once where its loop runs no more."""
+    """Cancel a task of any loop and return once it has ended; at once if its loop has stopped."""
     loop = task.get_loop()
     if loop is asyncio.get_running_loop():
         task.cancel()
@@ -55,7 +55,7 @@ class LoopsLock:
         return self._is_locked
 
     async def acquire(self) -> None:
-        """Return once the lock is ours."""
+        """Acquire the lock."""
         with self._guard:
             if not self._is_locked:
                 self._is_locked = True
@@ -70,7 +70,7 @@ class LoopsLock:
             raise
 
     def release(self) -> None:
-        """Give the lock to the one who has waited longest."""
+        """Release the lock to the one who has waited longest."""
         with self._guard:
             while self._waiting:
                 turn = self._waiting.popleft()

@@ -5,6 +5,8 @@ kept as they are, with two exceptions: control characters are removed, and names
 folded to one line. What is too long is refused, never cut.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -13,7 +15,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, get_args
 
-from chatbot.stores.access import OWNER, Clearance, Sensitivity, Visibility
+from chatbot.stores.access import OWNER, Clearance, Guard, Sensitivity, Visibility
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import (
     MERGED,
@@ -111,7 +113,7 @@ class Content(Generic[Many]):
     """Ids of the observations that it was made from."""
     importance: Annotated[Share, InTable()] = 0.5
     token_count: Count = 0
-    """About how many tokens its text takes; estimated where it is not given."""
+    """Approximate number of tokens of its text; estimated if not given."""
     expires_at: Annotated[Moment | None, InTable(none=NEVER, blank=NEVER)] = None
 
 
@@ -127,7 +129,7 @@ class Row:
     session_id: Annotated[LineOrNone, Label(exact=True)] = None
     namespace: Line = ""
     principal: Line = OWNER
-    """Who vouches for it and may change it: the owner, a token, or a user that an application named."""
+    """Principal that confirms it and may change it: the owner, a token, or a user named by an application."""
     visibility: Visibility = "private"
     sensitivity: Sensitivity = "unknown"
     min_clearance: Clearance = "public"
@@ -235,7 +237,8 @@ class Triple(Row):
     object: Line
     confidence: Share = 1.0
     source: Id | None = None
-    """The observation that it was taken from; it is seen only by who sees that, and while that is current."""
+    """Observation that it was taken from; the fact is visible only to callers who see that, and while that is current.
+    """
 
     def __post_init__(self) -> None:
         _check_triple(self)
@@ -261,14 +264,14 @@ _written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
 """Defaults of fields that are not written."""
 _VERSIONED = sorted({"id", "status", *CONTENT, *GUARDED} - {"derived_from"})
-"""Not the sources, of which not every caller sees all."""
+"""Without the sources: not every caller sees all of them."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)
 _values_of = attrgetter(*FIELDS)
 """How each field of an observation is set, and read, past what checks it."""
 
 
 def version_of(row: Observation) -> str:
-    """A hash of what can be changed of the row and of its status, without what use alone changes."""
+    """Return a hash of the row's changeable content and status, without what use alone changes."""
     written = row.as_json()
     shown = {name: written[name] for name in _VERSIONED if name in written}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:32]
@@ -329,7 +332,7 @@ def rank(type_: Type, importance: float, standing: float) -> float:
 OWN_KEY = "key"
 """The key of the metadata of what is kept under a key of one's own."""
 PROFILE, KIND, LINE, IMPORTED = "profile", "kind", "line", "imported_from"
-"""The category of what may be a line of a profile, and the keys of its metadata that tell."""
+"""Category of rows that may be lines of a profile, and the metadata keys that decide."""
 
 
 def is_line(row: Observation) -> bool:
@@ -372,3 +375,32 @@ def estimate_tokens(text: str) -> int:
 
 def _set(owner: object, name: str, value: object) -> None:
     object.__setattr__(owner, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """State of a row: enough to decide whether it is kept, and who may change that."""
+
+    id: str
+    type: Type
+    guard: Guard
+    status: Status
+    superseded_by: str | None
+    quiet_since: datetime
+    """Time of the last sign of life, as in `Observation.quiet_since`."""
+    expires_at: datetime | None
+
+    @classmethod
+    def of(cls, row: Observation) -> RowState:
+        """The state of a row that was read."""
+        guard = Guard.of(row)
+        return cls(row.id, row.type, guard, row.status, row.superseded_by, row.quiet_since, row.expires_at)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the row is in."""
+        return self.guard.namespace
+
+    def is_current(self, now: datetime) -> bool:
+        """Return True for an active row that has not expired."""
+        return self.status == "active" and (self.expires_at is None or self.expires_at > now)

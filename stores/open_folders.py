@@ -30,7 +30,7 @@ MOST = 24
 """Holders of at most three descriptors each."""
 
 Close = Callable[[], bool]
-"""Lets go of descriptors; false where they are in use, and stay."""
+"""Closes descriptors; returns False if they are in use and stay open."""
 
 
 class Descriptors:
@@ -110,8 +110,8 @@ class OpenFolders:
     ) -> None:
         """Add `data` to the end of a file in the folder at `path`. Durable on return.
 
-        The one way to the disk of transcripts, receipts and bills: the lock is free while the disk syncs. `look` is
-        given the folder and the stamp of the file under the lock; see `Folder.appending` for `mend` and `known`.
+        Transcripts, receipts and bills are all written this way: the lock is free while the disk syncs. `look` is
+        called with the folder and the stamp of the file under the lock; see `Folder.appending` for `mend` and `known`.
         """
         with self.locked(path) as folder, folder.appending(name, mend=mend, known=known) as file:
             file.write(data)

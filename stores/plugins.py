@@ -5,15 +5,146 @@ A name is an entry point of the group `chatbot.stores`, or `package.module:Class
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from msgspec import ValidationError, convert
 
 from chatbot.stores.base import Store, contracts_of
-from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.errors import (
+    BrokenStore,
+    InvalidSettings,
+    StoreError,
+    UnknownStore,
+    UnsupportedOperation,
+    did_you_mean,
+)
 from chatbot.stores.home import Address, Home
-from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GREATEST = 10**12
+"""No number in a configuration is greater."""
+
+
+@dataclass(frozen=True)
+class PluginPoint:
+    """One group of plug-ins, with the words of its errors."""
+
+    group: str
+    own: Mapping[str, str]
+    """Our own entry points, as `pyproject.toml` has them."""
+    noun: str
+    """Word for one plug-in: "store", "tools"."""
+    unknown: type[Exception]
+    """Raised for an unknown name."""
+    broken: type[Exception]
+    """Raised if the plug-in cannot be imported."""
+    plural: bool = False
+
+    def installed(self) -> dict[str, EntryPoint]:
+        """Return every installed plug-in by name, without importing any."""
+        from importlib.metadata import EntryPoint, entry_points
+
+        found = {point.name: point for point in entry_points(group=self.group)}
+        found |= {name: EntryPoint(name, where, self.group) for name, where in self.own.items()}
+        return dict(sorted(found.items()))
+
+    def load(self, name: str, *, beside: Path | None = None) -> object:
+        """Load the plug-in of that name; `beside` is a folder to search for modules that are not installed."""
+        if ":" in name:
+            return self._import(name, beside)
+        where = self.own.get(name) or self._entry_point(name).value
+        try:
+            return _attribute(where)
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything
+            raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {told(error)}") from error
+
+    def _entry_point(self, name: str) -> EntryPoint:
+        points = self.installed()
+        if name not in points:
+            is_called = "are called" if self.plural else "is called"
+            raise self.unknown(f"no {self.noun} {is_called} {name!r}{did_you_mean(name, points)}")
+        return points[name]
+
+    def _import(self, name: str, beside: Path | None) -> object:
+        if beside is not None and str(beside) not in sys.path:
+            sys.path.append(str(beside))
+        try:
+            return _attribute(name)
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything
+            module = name.partition(":")[0]
+            if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+                raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
+            raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
+
+
+def _attribute(where: str) -> object:
+    module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
+    return attrgetter(names.strip())(importlib.import_module(module.strip()))
+
+
+def _numbers_in(value: object) -> Iterator[float]:
+    if isinstance(value, int | float):
+        yield value
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _numbers_in(each)
+
+
+def told(error: BaseException) -> str:
+    """Name of an error that a plug-in raised, for messages."""
+    return f"{type(error).__name__}: {error}"
+
+
+def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
+    """The settings of a plug-in, by name."""
+    parameters = inspect.signature(plugin).parameters.values()
+    return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
+
+
+def checked_settings(
+    table: str,
+    plugin: type,
+    settings: Mapping[str, Any],
+    *,
+    invalid: type[Exception],
+    broken: type[Exception],
+) -> dict[str, Any]:
+    """Convert the settings to the types of the annotations; `table` is their place in error messages.
+
+    Raises `invalid` for an unknown or invalid setting, `broken` for annotations that cannot be evaluated.
+    """
+    if not settings:
+        return {}
+    known = settings_of(plugin)
+    for key in settings:
+        if key not in known:
+            raise invalid(f"{table} has no setting {key!r}{did_you_mean(key, known)}")
+    try:
+        hints = get_type_hints(plugin.__init__, include_extras=True)  # type: ignore[misc]
+    except NameError as error:
+        raise broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
+    checked = {}
+    for key, value in settings.items():
+        try:
+            checked[key] = convert(value, hints.get(key, Any), strict=False)
+            if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
+                raise ValidationError("the number is out of range")
+        except ValidationError as error:
+            raise invalid(f"{table} {key} = {value!r}: {error}") from error
+        except TypeError as error:
+            raise broken(
+                f"the setting {key} in {table} has an annotation that no value can be checked by: {error}"
+            ) from error
+    return checked
+
 
 __all__ = ["STORES", "check_settings", "load", "open_store", "settings_of"]
 
@@ -38,9 +169,9 @@ _IN_A_DATABASE = {
 
 
 def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> type[Store]:
-    """Load the store class of that name; the folder `beside` is searched for modules that are not installed.
+    """Load the store class of that name; `beside` is a folder to search for modules that are not installed.
 
-    Where `home` is an address, it is the class for a database. Raises `UnknownStore` or `BrokenStore`.
+    If `home` is an address, it is the class for a database. Raises `UnknownStore` or `BrokenStore`.
     """
     is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
     store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)

@@ -1,7 +1,18 @@
-"""Questions to an observation store, and the shapes of its answers."""
+"""Questions to an observation store, and the shapes of its answers.
+
+Conditions on metadata are exact values, comparisons, and their combinations:
+
+    {"status": "open"}                                   exactly that
+    {"stars": {"$gte": 3, "$lt": 5}, "path": {"$prefix": "docs/"}}
+    {"$or": [{"status": "open"}, {"$not": {"owner": {"$exists": True}}}]}
+
+Fields beside each other must all match. Values of two kinds are never less or greater than each other. `$ne` and `$not`
+match a row that has no such field.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +20,6 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from chatbot.stores.access import VISIBILITIES, Visibility
-from chatbot.stores.conditions import check_conditions, holds
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, declared, fold, labelled
@@ -89,7 +99,7 @@ class RowFilter:
     files: _Names = ()
     derived_from: _Names = ()
     metadata: Annotated[Mapping[str, Any], _one(Mapping, is_optional=False)] = field(default_factory=dict)
-    """Keys that must be there with exactly these values, or conditions: see `chatbot.stores.conditions`."""
+    """Keys that must be there with exactly these values, or conditions: see `chatbot.stores.query`."""
     visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
     quiet_since: _Time = None
     """Nothing has happened to the row since then: see `Observation.quiet_since`."""
@@ -168,7 +178,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """A value of a field: in how many rows it stands, when it was last written, and how the newest row spells it."""
+    """A value of a field: in how many rows it is, when it was last written, and how the newest row spells it."""
 
     value: str
     count: int
@@ -299,3 +309,97 @@ def _holds(row: Observation, label: str, asked: str | Sequence[str] | None) -> b
     wanted = {key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}
     held = {key_of(label, each) for each in values_of(row, label)}
     return not wanted.isdisjoint(held) or (not held and label in EMPTY and "" in wanted)
+
+
+_MOST_DEEP = 20
+_MISSING: Any = object()
+_NOT = "$not"
+_JOINED = ("$and", "$or", _NOT)
+
+
+def _is_ordered(value: Any, other: Any) -> bool:
+    """Return whether two values can be compared: two numbers or two texts."""
+    if isinstance(value, str) or isinstance(other, str):
+        return isinstance(value, str) and isinstance(other, str)
+    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in (value, other))
+
+
+_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": lambda value, other: value is not _MISSING and written(value) == written(other),
+    "$ne": lambda value, other: value is _MISSING or written(value) != written(other),
+    "$gt": lambda value, other: _is_ordered(value, other) and bool(value > other),
+    "$gte": lambda value, other: _is_ordered(value, other) and bool(value >= other),
+    "$lt": lambda value, other: _is_ordered(value, other) and bool(value < other),
+    "$lte": lambda value, other: _is_ordered(value, other) and bool(value <= other),
+    "$in": lambda value, others: value is not _MISSING and written(value) in map(written, others),
+    "$prefix": lambda value, other: isinstance(value, str) and value.startswith(other),
+    "$exists": lambda value, other: (value is not _MISSING) is bool(other),
+}
+_KINDS: Mapping[str, type] = {"$in": list, "$prefix": str, "$exists": bool}
+
+
+def written(value: object) -> str:
+    """A value of the metadata as text, so that 1, 1.0 and true are three different ones."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def tests_of(asked: object) -> Mapping[str, Any] | None:
+    """Return the comparisons that a field is asked for; None if it is asked for a value."""
+    if isinstance(asked, Mapping) and asked and all(str(name).startswith("$") for name in asked):
+        return asked
+    return None
+
+
+def holds(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether a row's metadata meets the conditions."""
+    return all(_meets(metadata, name, asked) for name, asked in wanted.items())
+
+
+def passes(value: Any, tests: Mapping[str, Any]) -> bool:
+    """Return whether an existing value passes all comparisons."""
+    return all(_TESTS[name](value, other) for name, other in tests.items())
+
+
+def takes_missing(tests: Mapping[str, Any]) -> bool:
+    """Return whether the comparisons hold for a missing value."""
+    return passes(_MISSING, tests)
+
+
+def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
+    """Raise `InvalidValue` for conditions that cannot be asked."""
+    if depth > _MOST_DEEP:
+        raise InvalidValue(f"metadata: conditions can be nested at most {_MOST_DEEP} levels deep")
+    for name, asked in wanted.items():
+        if name in _JOINED:
+            for each in _parts(name, asked):
+                check_conditions(each, depth + 1)
+        elif name.startswith("$"):
+            raise InvalidValue(f"metadata: unknown operator {name!r:.80}{did_you_mean(name, _JOINED)}")
+        else:
+            _check_tests(tests_of(asked) or {})
+
+
+def _check_tests(tests: Mapping[str, Any]) -> None:
+    for name, other in tests.items():
+        if name not in _TESTS:
+            raise InvalidValue(f"metadata: unknown comparison {name!r:.80}{did_you_mean(name, _TESTS)}")
+        if not isinstance(other, kind := _KINDS.get(name, object)):
+            raise InvalidValue(f"metadata: {name} takes a {kind.__name__}")
+
+
+def _parts(name: str, asked: Any) -> Sequence[Mapping[str, Any]]:
+    """The conditions that are joined. Raises `InvalidValue`."""
+    parts = [asked] if name == _NOT else asked
+    if not isinstance(parts, list | tuple) or not all(isinstance(each, Mapping) for each in parts):
+        raise InvalidValue(f"metadata: {name} takes {'conditions' if name == _NOT else 'a list of conditions'}")
+    return parts
+
+
+def _meets(metadata: Mapping[str, Any], name: str, asked: Any) -> bool:
+    if name == "$and":
+        return all(holds(metadata, each) for each in asked)
+    if name == "$or":
+        return any(holds(metadata, each) for each in asked)
+    if name == _NOT:
+        return not holds(metadata, asked)
+    return passes(metadata.get(name, _MISSING), tests_of(asked) or {"$eq": asked})

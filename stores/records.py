@@ -41,7 +41,7 @@ def read_time(text: str) -> datetime:
 
 
 def check_time(moment: datetime) -> datetime:
-    """The moment in UTC. Raises `InvalidValue` where it has no zone, or a year that is not written with four digits."""
+    """Return the moment in UTC. Raises `InvalidValue` without a time zone, or for a year without four digits."""
     if moment.tzinfo is None:
         raise InvalidValue(f"the time {moment.isoformat()} has no time zone: it needs one, such as UTC (Z)")
     try:

@@ -46,6 +46,7 @@ from chatbot.stores.observation import (
     WRITTEN_DEFAULTS,
     NothingSaid,
     Observation,
+    RowState,
     Status,
     Triple,
     changed,
@@ -58,7 +59,6 @@ from chatbot.stores.observation import (
     version_of,
 )
 from chatbot.stores.records import check_text, check_time, format_time, parse_time
-from chatbot.stores.row_state import RowState
 
 VERSION = 1
 
@@ -101,36 +101,17 @@ _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at"
 _MERGED = having(FIELDS, MERGED)
 
 
-def _check_times(times: object, _: str) -> Any:
-    if not _is_count(times) or not times:
-        raise InvalidValue(f"times is {times!r:.40}: it must be a whole number above 0")
-    return times
-
-
 def _check_list(items: object, _: str) -> tuple[Any, ...]:
     if not isinstance(items, list):
         raise InvalidValue("the event's ids or fields have the wrong form")
     return tuple(items)
 
 
-def _check_gaps(gaps: object, _: str) -> tuple[int, ...]:
-    """The gaps, if each is more than the one before, from 0 on."""
-    if not isinstance(gaps, list) or not all(map(_is_count, gaps)) or gaps != sorted({0, *gaps} if gaps else ()):
-        raise InvalidValue("the event's gaps have the wrong form")
-    return tuple(gaps)
-
-
 def _check_ids(ids: object, name: str) -> tuple[str, ...]:
     return tuple(map(check_id, _check_list(ids, name)))
 
 
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_COUNTED
-
-
 _IdList: TypeAlias = Annotated[tuple[str, ...], Form(read=_check_ids, write=list)]
-_Gaps: TypeAlias = Annotated[tuple[int, ...], Form(read=_check_gaps, write=list)]
-_Times: TypeAlias = Annotated[int, Form(read=_check_times)]
 _Note: TypeAlias = Annotated[str, Form(read=lambda value, _: str(value))]
 
 
@@ -150,16 +131,12 @@ class Event:
     forgets: Id | None = None
     """Observation that is no longer true, of add; it is deleted in the same step."""
     compresses: _IdList = ()
-    """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
+    """Of add: the observations that the new row replaces as their summary, in one step."""
     triple: Triple | None = None
-    times: _Times = 1
-    """Of mention: how often it was said again by then, since the last event that tells."""
-    gaps: _Gaps = ()
-    """Of purge: how many rows behind the first of `ids` each stood, where others stood between them that are left."""
     who: _Note = ""
     """Principal who made the change."""
     why: _Note = ""
-    """Reason, where it is not obvious."""
+    """Reason, if it is not obvious."""
 
     def as_json(self) -> dict[str, Any]:
         """The event as a line of the journal."""
@@ -253,7 +230,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
 
 
 def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
-    """The observation after a kept event. Raises `InvalidValue` where the event's fields are impossible."""
+    """Return the observation after an event. Raises `InvalidValue` for impossible fields."""
     kind, at = event.kind, event.at
     check_fields(event)
     if kind in {"update", "mention"} and event.fields:
@@ -266,8 +243,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
         asked = changed(observation, {name: event.fields[name] for name in GUARDED if name in event.fields})
         return replace(observation, **strictest([observation, asked])._asdict())
     if kind == "mention":
-        times = observation.mention_count + event.times
-        return replace(observation, updated_at=at, mention_count=times, last_mentioned_at=at)
+        return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
     if kind == "use":
         return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
     if kind == "counts":
@@ -291,7 +267,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
 
 
 def check_fields(event: Event) -> None:
-    """Raises `InvalidValue` where the event would set what no event of its kind can."""
+    """Raise `InvalidValue` for fields that no event of its kind can set."""
     if fixed := event.fields.keys() & (_FIXED - _COUNTED if event.kind == "counts" else _FIXED):
         raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {event.kind!r}")
 
@@ -321,7 +297,7 @@ def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Out
 
 
 def _check_asked(event: Event) -> None:
-    """Refuse what could not be written, before others who write in the same breath suffer from it."""
+    """Refuse an event that could not be written, before it fails others in the same commit."""
     check_time(event.at)
     check_text(event.who, "who")
     check_text(event.why, "why")
@@ -373,7 +349,7 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
 
 
 def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
-    """The events by which others make room for `row`, if they may."""
+    """Return the events by which `row` replaces others, if it may."""
     kept = []
     if event.supersedes is not None:
         old = _visible(event.supersedes, view, known)
@@ -389,7 +365,7 @@ def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> l
 
 
 def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
-    """A part of what an added row would bring about."""
+    """Return one of the events that an added row implies."""
     return replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
 
 
@@ -460,7 +436,7 @@ def _compress(event: Event, view: View, known: PriorState) -> tuple[list[Event],
 
 
 def _compressing(event: Event, row: Observation, view: View, known: PriorState) -> Event:
-    """The event by which `row` stands for others, if it may: all of them are there, and alike in who may see them."""
+    """Return the event by which `row` replaces others as their summary, if it may: all exist, with equal guards."""
     rows = _each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
         raise ConflictingChange(f"not all sources of {row.id} are active")
@@ -589,7 +565,7 @@ def _each_state(ids: Iterable[str], view: View, known: PriorState) -> list[RowSt
 
 
 def _seen(observation_id: str, view: View, known: PriorState) -> Observation | None:
-    """The row. One that the caller may not see is not read either, for that would take longer than one not there."""
+    """Return a visible row. A hidden one is not read either: that would take longer than one that does not exist."""
     state = known.state(observation_id)
     return known.observation(observation_id) if state is not None and may_see(state.guard, view.asking_all()) else None
 
@@ -612,7 +588,7 @@ def _check_change(row: Observation | Triple, view: View) -> None:
 
 
 def _check_line(row: Observation | Triple, view: View) -> None:
-    """Refuse a change of a line of a profile by who may not speak for its person, such as a tool, which proposes."""
+    """Refuse a change of a line of a profile by a caller that may not speak for its person, such as a tool."""
     if isinstance(row, Observation) and is_line(row) and not may(view, "chat", row):
         raise MissingRight("the right 'chat' is needed to change a line of a profile: propose a value instead")
 
@@ -636,9 +612,9 @@ def _check_each_state(states: Iterable[RowState], view: View, known: PriorState)
 
 
 def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
-    """The twin, unless it is another principal's: who says the same does not change, or speak through, that row.
+    """Return the twin, unless it is another principal's: repeating a row does not change it, or speak through it.
 
-    Nor does a tool that says what stands in a profile.
+    Nor may a tool change a line of a profile by repeating it.
     """
     twin = known.twin(row, view)
     if twin is None or twin.principal != row.principal:
@@ -652,9 +628,9 @@ def _kin(row: Observation) -> tuple[object, ...]:
 
 
 def _inheriting(row: Observation, view: View, known: PriorState, before: Collection[str] = ()) -> Observation:
-    """The row, no less strict than what it was made from: rows that are there, and that the caller may see.
+    """Return the row, at least as strict as its sources, which must exist and be visible to the caller.
 
-    A source that is hidden, was erased or never was is one error. Those `before` were checked when they were named.
+    A source that is hidden, was erased or never existed is the same error. Those `before` were checked earlier.
     """
     for each in row.derived_from:
         if each not in before:
@@ -693,6 +669,34 @@ def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) 
     return list(found)[sources:]
 
 
+def erased_by(
+    ids: Collection[str], view: View, known: PriorState, facts: Mapping[str, Triple], *, alone: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """Return what purging `ids` erases: all rows, those of them that the caller may see, and facts.
+
+    Rows derived from these go too, unless `alone`. `facts` are all facts by id. Raises `UnknownObservation` for none.
+    """
+    everything, ids = view.asking_all(), list(dict.fromkeys(ids))
+    asked = [each for each in ids if _is_seen_or_behind(each, everything, known)]
+    stated = [each for each in ids if each in facts and may_name(facts[each], view, known)]
+    there = [each for each in asked if known.state(each) is not None]
+    gone = there if alone else there + made_from(asked, known.derived_from)
+    if not gone and not stated:
+        raise UnknownObservation.of(ids)
+    check_expected(there, everything, known)
+    return gone, [each for each in gone if _is_seen(each, everything, known)], stated
+
+
+def _is_seen_or_behind(observation_id: str, view: View, known: PriorState) -> bool:
+    """Return whether the caller may see the row or, if it was erased, a row derived from it."""
+    asked = [observation_id] if known.state(observation_id) is not None else known.derived_from(observation_id)
+    return any(_is_seen(each, view, known) for each in asked)
+
+
+def _is_seen(observation_id: str, view: View, known: PriorState) -> bool:
+    return (state := known.state(observation_id)) is not None and may_see(state.guard, view)
+
+
 def _superseding(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
     """Return the event by which `new` replaces `old`, if it may."""
     if old.id == new.id:
@@ -711,7 +715,7 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
 
 
 def as_strict_as(triple: Triple, source: Guard) -> Triple:
-    """The fact, no less strict than what it was taken from is now."""
+    """Return the fact, at least as strict as its source is now."""
     guard = strictest([triple, source._replace(namespace=triple.namespace)])
     return triple if guard == Guard.of(triple) else replace(triple, **guard._asdict())
 
@@ -726,7 +730,7 @@ def may_name(triple: Triple, view: View, known: PriorState) -> bool:
 def implied(event: Event) -> list[Event]:
     """Return the events that come with an event: an added row replaces another one, or several.
 
-    It has done so where it was erased since, too: what it stood for does not come back by that.
+    A purge event of such a row brings them too: rows that it replaced do not come back when it is erased.
     """
     if event.row is None and event.kind != "purge":
         return []
@@ -742,7 +746,7 @@ def implied(event: Event) -> list[Event]:
 def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int]:
     """Return a row's strength in a consolidation event, its time, and the touches it counts.
 
-    Raises `InvalidValue` where it says nothing that could be.
+    Raises `InvalidValue` for impossible values.
     """
     match event.fields.get(observation_id):
         case [int() | float() as strength, int() as touches] if (
@@ -752,27 +756,34 @@ def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int
     raise InvalidValue(f"event {event.kind!r}: missing strength of {observation_id}")
 
 
-def line_of(start: str, after: Callable[[str], str | None], before: Callable[[str], Iterable[str]]) -> list[str]:
-    """The line of succession through `start`, oldest first: what it took the place of, and what took its.
+def line_of(
+    start: str,
+    after: Callable[[str], str | None],
+    before: Callable[[str], Iterable[str]],
+    is_seen: Callable[[str], bool],
+) -> list[str]:
+    """Return the line of succession through `start`, oldest first: the rows that it replaced, and that replaced it.
 
-    `after` and `before` give what is visible beside an id. What is met twice, in a broken import, is walked once.
+    Only rows that are seen, and nothing if `start` is not. A row met twice, after a broken import, is walked once.
     """
+    if not is_seen(start):
+        return []
     line = {start: None}
     waiting = [start]
     while waiting:
-        for earlier in before(waiting.pop()):
+        for earlier in filter(is_seen, before(waiting.pop())):
             if earlier not in line:
                 line = {earlier: None} | line
                 waiting.append(earlier)
     later = after(start)
-    while later is not None and later not in line:
+    while later is not None and later not in line and is_seen(later):
         line[later] = None
         later = after(later)
     return list(line)
 
 
 def metadata_conflict(old: Observation, new: Observation) -> str | None:
-    """The first key that both have with different values, or None; an observation without metadata never conflicts."""
+    """Return the first key that both have with different values; None if there is none."""
     shared = sorted((old.metadata.keys() & new.metadata.keys()) - {HELD})
     return next((key for key in shared if old.metadata[key] != new.metadata[key]), None)
 
@@ -808,5 +819,3 @@ def _check_whole(event: Event) -> None:
         raise InvalidValue(f"event {event.kind!r}: missing field {field!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"event {event.kind!r}: missing ids")
-    if event.gaps and len(event.gaps) != len(event.ids):
-        raise InvalidValue("the event's gaps have the wrong form")

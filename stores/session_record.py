@@ -35,11 +35,11 @@ class SessionRecord:
     clearance: Clearance = "full"
     """Clearance needed to open the session, and the highest clearance of memories seen through it."""
     archived_at: datetime | None = None
-    """When it was put away: it is not offered any more, and still there for who asks."""
+    """Time of archiving: the session is not offered any more, but can still be opened."""
     pinned_at: datetime | None = None
     """When its user pinned it, so that lists for people show it first."""
     origin: str = ""
-    """Of an imported session: where it comes from, as a key that stays the same."""
+    """Of an imported session: its origin, as a key that stays the same."""
     namespace: str = ""
     """The part of memory that it reads and writes, and from which alone it can be opened."""
     principal: str = OWNER

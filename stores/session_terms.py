@@ -1,50 +1,46 @@
-"""The index of what each session speaks of, so that a search does not read every transcript. Blocking.
+"""The index of the terms of each session, so that a search does not read every transcript. Blocking.
 
-For each session the terms of its entries, with how many entries hold each; the stamp of the transcript says whether
-that still holds. It is only a cache, on a shelf like that of memories: what is damaged, or holds terms of another
-version, is left out, and it can be done without. NumPy is loaded with the first search.
+`sessions.jsonl` in the cache has a line for each session: the version of its transcript, and how many of its entries
+hold each term. A search finds its terms in the bytes of the lines and parses none. It is only a cache: a damaged line,
+or a file of another version of the analysis, is ignored, and those sessions are read again.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.cache import Cache
-from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.errors import StoreError
+from chatbot.stores.files import locked, read_between, stamp
 from chatbot.stores.home import Home
-
-if TYPE_CHECKING:
-    from chatbot.stores.observations.spoken import SpokenTerms
+from chatbot.stores.json_lines import damage_of, encode
 
 logger = logging.getLogger(__name__)
 
-NAME = "spoken"
+NAME = "sessions.jsonl"
+_LOCK_NAME = ".sessions.lock"
+_SESSION = re.compile(rb'\{"session":("(?:[^"\\]|\\.)*"),"version":(\d+),"terms":\{')
+_NUMBER = re.compile(rb"\d+")
 
 Counts = Mapping[str, int]
 """Number of entries of a session that contain each term."""
 Row = tuple[str, str, Counts]
-"""A session, the stamp of its transcript, and what its entries hold."""
+"""A session, the stamp of its transcript, and the counts of its terms."""
 Looked = Mapping[str, tuple[int, tuple[int, ...]]]
-"""From each session to the version of its transcript, and how many entries held each of the terms asked for."""
-T = TypeVar("T")
+"""From each session to the version of its transcript, and how many entries hold each of the terms asked for."""
 
 
 class SessionTerms:
-    """Asked for the sessions that hold some terms, and told of those that have changed.
-
-    Without a cache everything is kept in memory.
-    """
+    """Terms of sessions, in a cache or, without one, in memory."""
 
     def __init__(self, cache: Cache | None) -> None:
         self._cache = cache
         self._rows: dict[str, Row] = {}
-        self._spoken: SpokenTerms | None = None
-        self._lock = threading.Lock()
 
     @classmethod
     def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
@@ -58,53 +54,73 @@ class SessionTerms:
                 session: (version_of(stamp), tuple(counts.get(term, 0) for term in terms))
                 for session, stamp, counts in self._rows.values()
             }
-        return self._try(lambda spoken: spoken.look(terms)) or {}
+        keys = [json.dumps(term, ensure_ascii=False).encode() + b":" for term in terms]
+        with self._cache.reading(NAME) as file:
+            data = b"" if file is None else read_between(file, 0)
+        return {
+            json.loads(head[1]): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
+            for head, line in _lines(data)
+        }
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Keep what sessions speak of by now."""
+        """Keep the terms of sessions as they are now."""
         if self._cache is None:
             self._rows |= {row[0]: row for row in rows}
         elif rows:
-            self._try(lambda spoken: spoken.put([(each, version_of(stamp), counts) for each, stamp, counts in rows]))
+            new = {session for session, _, _ in rows}
+            self._change(lambda session: session not in new, rows)
 
     def forget(self, sessions: Collection[str]) -> None:
         """Erase what is known of sessions, so that no byte of it is left."""
-        if self._cache is None:
-            for session in sessions:
-                self._rows.pop(session, None)
-        elif sessions and self._is_there():
-            self._try(lambda spoken: spoken.forget(lambda session: session in sessions))
+        if sessions:
+            self._forget(lambda session: session in sessions)
 
     def forget_others(self, sessions: Collection[str]) -> None:
         """Erase what is known of all sessions but these: they were deleted by hand, or elsewhere."""
-        if self._cache is None:
-            self.forget([session for session in self._rows if session not in sessions])
-        elif self._is_there():
-            self._try(lambda spoken: spoken.forget(lambda session: session not in sessions))
+        self._forget(lambda session: session not in sessions)
 
-    def _is_there(self) -> bool:
-        """Return whether anything was ever kept."""
-        return self._cache is not None and (self._cache.folder / NAME).exists()
+    def _forget(self, is_gone: Callable[[str], bool]) -> None:
+        self._rows = {session: row for session, row in self._rows.items() if not is_gone(session)}
+        if self._cache is not None and stamp(self._cache.folder) is not None:
+            self._change(lambda session: not is_gone(session))
 
-    def _try(self, work: Callable[[SpokenTerms], T]) -> T | None:
-        """The outcome of the work; None where there can be no cache."""
+    def _change(self, is_kept: Callable[[str], bool], new: Sequence[Row] = ()) -> None:
+        """Replace the file by the lines that are kept and new ones. A failure is logged, as it costs only time."""
+        assert self._cache is not None  # noqa: S101 - checked by the callers
         try:
-            with self._lock:
-                return work(self._opened())
-        except MissingFolder:
-            return None  # nothing was kept yet, or another process removes it
+            with locked(self._cache.prepare(), name=_LOCK_NAME) as folder:
+                old = folder.read(NAME) if NAME in folder.names() else b""
+                lines = [line + b"\n" for head, line in _lines(old) if is_kept(json.loads(head[1]))]
+                lines += [
+                    encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
+                    for session, stamp, counts in new
+                ]
+                data = b"".join([_head(), *lines])
+                has_draft = any(name.startswith(f".{NAME}.") for name in folder.names())  # of a killed process
+                if has_draft or (data != old and (old or lines)):
+                    folder.replace(NAME, data, durable=not new)
         except (StoreError, OSError) as error:
-            logger.warning("what sessions speak of could not be kept: %s", error)
-            return None
+            logger.warning("the terms of sessions could not be kept: %s", error)
 
-    def _opened(self) -> SpokenTerms:
-        from chatbot.stores.observations.folder_shelf import FolderShelf
-        from chatbot.stores.observations.spoken import SpokenTerms
 
-        assert self._cache is not None  # noqa: S101 - who has none does not ask
-        if self._spoken is None:
-            self._spoken = SpokenTerms(FolderShelf.of(self._cache, NAME))
-        return self._spoken
+def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
+    """Yield the sound lines, each with the match of its beginning."""
+    first, *lines = data.split(b"\n")
+    if first + b"\n" == _head():
+        yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
+
+
+def _head() -> bytes:
+    """Return the first line of the file."""
+    from chatbot.stores.text.analysis import VERSION  # takes 2 ms, which a start is better off without
+
+    return encode({"format": f"sessions 5.{VERSION}"})
+
+
+def _count(line: bytes, key: bytes, begin: int) -> int:
+    at = line.find(key, begin)
+    number = _NUMBER.match(line, at + len(key)) if at >= 0 else None
+    return int(number[0]) if number else 0
 
 
 def version_of(stamp: str) -> int:

@@ -58,7 +58,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make room. Raises a `StoreError` where nothing can be kept."""
+        """Create the shelf. Raises a `StoreError` if nothing can be stored."""
 
     @abstractmethod
     def stamp(self) -> Hashable | None:
@@ -66,7 +66,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def listed(self) -> Any:
-        """Return the list, a JSON value; None where there is none, or none that was published by us."""
+        """Return the list, a JSON value; None if there is none of ours."""
 
     @abstractmethod
     def names(self) -> Collection[str]:
@@ -74,11 +74,11 @@ class Shelf(ABC):
 
     @abstractmethod
     def opened(self, name: str) -> AbstractContextManager[Piece]:
-        """Open a piece. Raises `OSError` where it is missing or not ours."""
+        """Open a piece. Raises `OSError` if it is missing or not ours."""
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[Hands]:
-        """Be the only one who changes names, for a moment. Raises `StoreBusy`."""
+        """Lock the shelf while names are changed. Raises `StoreBusy`."""
 
     @abstractmethod
     def making(self, *, wait: bool) -> ExitStack | None:

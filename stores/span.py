@@ -26,7 +26,7 @@ class Span:
         """Mark the work as failed, or only as stopped where `is_fault` is false."""
 
     def end(self) -> None:
-        """End the work. Only for work that no `with` block can hold, such as that of a generator."""
+        """End the work. Only for work that no `with` block can hold, as in a generator."""
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ def count(what: str, amount: float = 1, **labels: Any) -> None:
 
 
 def present_observer() -> Observer | None:
-    """Return the observer of the present code, for work that goes on where it is not set."""
+    """Return the current observer, for work that continues where it is not set."""
     return _observer.get()
 
 

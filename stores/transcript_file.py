@@ -74,7 +74,7 @@ class TranscriptFile:
         return self._look(max(0, n), _FIRST_TAIL_BYTES, may_wait=False)
 
     def read_last(self, n: int) -> list[TranscriptEntry]:
-        """The last `n` entries, oldest first, read from the end of the file and, where it has fewer, the archive."""
+        """Return the last `n` entries, oldest first, from the end of the file and, if it has fewer, the archive."""
         n = max(0, n)
         reach = _FIRST_TAIL_BYTES
         while (entries := self._look(n, reach, may_wait=True)) is None:
@@ -105,7 +105,7 @@ class TranscriptFile:
         return dropped
 
     def _look(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
-        """The last `n` entries, or None where they reach further back, or where we would have to wait for a lock."""
+        """Return the last `n` entries; None if they reach further back, or if that needs a lock."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
             if before is None or n == 0:

@@ -1,7 +1,7 @@
-"""Vectors of meaning, and how alike they are: an exact scan. NumPy is loaded with the first one.
+"""Vectors of meaning, and their similarity: an exact scan. NumPy is loaded with the first one.
 
-Vectors are kept at length 1, so that a cosine is a sum of products. Cosines are rounded to six decimals, for what is
-behind those depends on who computed them.
+Vectors are kept at length 1, so that a cosine is a sum of products. Cosines are rounded to six decimals: further digits
+depend on the machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def unit(values: Sequence[float]) -> Vector:
 
 
 def one_dimension(vectors: Iterable[Sequence[float]]) -> int:
-    """The length of all of them, 0 where there are none. Raises `InvalidValue` where they differ or are empty."""
+    """Return the length of all of them, 0 if there are none. Raises `InvalidValue` if they differ or are empty."""
     lengths = {len(each) for each in vectors}
     if len(lengths) > 1 or 0 in lengths:
         raise InvalidValue(f"vectors of one model have one length, not {sorted(lengths)}")
@@ -51,7 +51,7 @@ def one_dimension(vectors: Iterable[Sequence[float]]) -> int:
 
 
 def check_model(kept: tuple[str, int], model: str, dimension: int = 0) -> None:
-    """Raise `OtherEmbedder` where what is kept is of another model, or of another dimension where one is given."""
+    """Raise `OtherEmbedder` if the stored vectors are of another model, or of another dimension if one is given."""
     if kept[0] and (kept[0] != model or dimension not in {0, kept[1]}):
         asked = f"{model} with {dimension}" if dimension else model
         raise OtherEmbedder(
@@ -111,7 +111,7 @@ def likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
 
 
 def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
-    """The exact cosines of a few rows, from 0 to 1; 0 for those that are not alike, and for invalid ones."""
+    """Return the exact cosines of a few rows, from 0 to 1; 0 for dissimilar and for invalid ones."""
     import numpy as np
 
     asked, rows = _used_columns(query, rows)

@@ -25,8 +25,7 @@ from chatbot.memory import MemorySystem
 from chatbot.models import litellm_import
 from chatbot.models.provider import Provider
 from chatbot.stores.errors import UnknownStore
-from chatbot.stores.plugin_point import settings_of
-from chatbot.stores.plugins import STORES, load
+from chatbot.stores.plugins import STORES, load, settings_of
 from tests import process
 from tests.command import ok, project, run
 from tests.patience import PATIENCE_S

@@ -293,7 +293,7 @@ ONE_THING = {
     "a list by parts, in the stores and over HTTP": {"Page"},
     "an exchange, and as the page shows it": {"Exchange"},
     "a contract, and its engines": {
-        "backend.py", "embedding.py", "examination.py", "hints.py", "log.py", "place.py", "sessions.py", "shelf.py",
+        "backend.py", "embedding.py", "log.py", "place.py", "sessions.py", "shelf.py",
     },
     "a part of the core, and the doors' files about it": {
         "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "models.py",
@@ -302,7 +302,7 @@ ONE_THING = {
     "a part of memory, and the hook that feeds it": {"episode.py", "facts.py", "memorability.py", "summaries.py"},
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py", "results.py"},
-    "errors of a layer, and a library's errors as those": {"errors.py", "failures.py"},
+    "errors of a layer": {"errors.py"},
     "plug-ins of one kind": {"plugins.py"},
 }  # fmt: skip
 """Names of classes and files that are used more than once, for one thing each."""

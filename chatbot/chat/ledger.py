@@ -23,11 +23,10 @@ from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.memory.record import utc_now
 from chatbot.models.model import Price
-from chatbot.stores.backend import Mark, Place
+from chatbot.stores.backend import Flaw, Mark, Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count

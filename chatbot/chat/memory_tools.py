@@ -473,7 +473,6 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
             "at": format_time(event.at),
             "who": event.who,
             "why": event.why,
-            "times": event.times if event.times > 1 else None,
             "changed": {
                 name: {"old": shortened(str(old), _LONGEST_OLD), "new": shortened(str(new), _LONGEST_OLD)}
                 for name, (old, new) in changed.items()

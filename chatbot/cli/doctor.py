@@ -42,12 +42,11 @@ from chatbot.models.model import Model
 from chatbot.redaction import without_secrets
 from chatbot.runtime import Options, Setup
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.backend import Examination
+from chatbot.stores.backend import Examination, Flaw
 from chatbot.stores.backends import open_backend, open_place
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_store

@@ -33,7 +33,7 @@ from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home
-from chatbot.stores.plugin_point import PluginPoint, checked_settings, settings_of, told
+from chatbot.stores.plugins import PluginPoint, checked_settings, settings_of, told
 
 Result = TypeVar("Result")
 State = TypeVar("State")

@@ -37,7 +37,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.moment import nothing_waits
-from chatbot.stores.plugin_point import told
+from chatbot.stores.plugins import told
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span
 

@@ -13,8 +13,8 @@ from datetime import datetime
 
 from chatbot.memory.notices import ChangeNotice, Notices
 from chatbot.memory.scope import Scope, Sensitivities
+from chatbot.stores.backend import Hint
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.hints import Hint
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_changes import Change, ChangeCursor, Position
 

@@ -32,12 +32,11 @@ from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilt
 from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, least_clearance
-from chatbot.stores.backend import Backend
+from chatbot.stores.backend import MEMORIES, Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import LONGEST_LINE, one_line
-from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugins import open_store

@@ -15,9 +15,8 @@ from typing import Literal
 from uuid import uuid4
 
 from chatbot.memory.record import utc_now
-from chatbot.stores.backend import Backend, Lease, Mark
+from chatbot.stores.backend import Backend, Hint, Lease, Mark
 from chatbot.stores.errors import StoreError
-from chatbot.stores.hints import Hint
 from chatbot.stores.records import format_time
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.stores.errors import StoreError
-from chatbot.stores.plugin_point import PluginPoint, told
+from chatbot.stores.plugins import PluginPoint, told
 from chatbot.tools.toolbox import Tool
 
 TOOLS = PluginPoint(

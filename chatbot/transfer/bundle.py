@@ -25,8 +25,9 @@ from typing import Any, BinaryIO
 
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory.record import decode_record, is_session_id
-from chatbot.stores import key_value_file, transcript
+from chatbot.stores import transcript
 from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
+from chatbot.stores.basic_session import parse_key_values, render_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat
 from chatbot.stores.observation import parse_observation, parse_triple
 from chatbot.stores.records import format_time
@@ -133,7 +134,7 @@ def read_session(archive: ZipFile, session: str) -> SessionExport:
 
     try:
         record = decode_record(part("session.json"), session)
-        key_values = tuple(key_value_file.parse(part("kv.json"))) if part("kv.json") else ()
+        key_values = tuple(parse_key_values(part("kv.json"))) if part("kv.json") else ()
     except LaterFormat:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -160,7 +161,7 @@ def _files_of(exported: SessionExport) -> Iterator[tuple[str, bytes]]:
     yield "session.json", _rendered(record.as_json())
     yield "transcript.md", transcript.render(entries)
     values = list(exported.key_values)
-    yield "kv.json", key_value_file.render(len(values), values) if values else b""
+    yield "kv.json", render_key_values(len(values), values) if values else b""
     yield "receipts.jsonl", json_lines(exported.receipts).encode()
     yield "observations.jsonl", json_lines(row.as_json() for row in exported.remembered.observations).encode()
     yield "facts.jsonl", json_lines(fact.as_json() for fact in exported.remembered.facts).encode()

@@ -82,7 +82,7 @@ class Arrays:
             raise self._translated(error) from error
 
     def buffer(self, name: str) -> memoryview:
-        """The array, of which only what `load` was asked for is there yet."""
+        """Return the array, of which only the loaded parts are in memory."""
         start, size = self._places.get(name, (0, 0))
         return memoryview(self._body)[start : start + size]
 
@@ -173,7 +173,7 @@ class Arrays:
 
 
 def joined(texts: Iterable[bytes]) -> tuple[bytes, list[int]]:
-    """Texts one behind the other, and where each begins, the end of the last one included."""
+    """Return the texts joined, and where each begins, followed by the end of the last one."""
     listed = list(texts)
     return b"".join(listed), list(accumulate(map(len, listed), initial=0))
 

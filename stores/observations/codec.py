@@ -184,7 +184,7 @@ class _New(base.Segment):  # type: ignore[misc]
     """A segment while Whoosh writes it."""
 
     def set_doc_count(self, count: int) -> None:
-        """Nobody asks for it."""
+        """Do nothing: the count is not used."""
 
     def should_assemble(self) -> bool:
         """Never: there are no files."""
@@ -249,7 +249,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self.add_documents(segment, np.where(inside & free & (segment.texts != UNKNOWN), rows, -1))
 
     def add_documents(self, segment: Segment, places: Ints) -> None:
-        """Add documents of a segment at these places, one for each of its documents, where they are not negative."""
+        """Add documents of a segment at these places, one for each of its documents, unless negative."""
         segment.check()
         taken = np.flatnonzero(places >= 0)
         self._texts[places[taken]] = segment.texts[taken]

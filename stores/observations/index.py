@@ -20,14 +20,23 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observations import manifest as manifests
 from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import DamagedArrays
-from chatbot.stores.observations.manifest import Manifest
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
-from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Ints, Segment, SegmentEntry
-from chatbot.stores.observations.visible import Visible
+from chatbot.stores.observations.segments import (
+    MAX_ROWS,
+    DamagedSegment,
+    Ints,
+    Manifest,
+    Segment,
+    SegmentEntry,
+    read_manifest,
+    sweep,
+    try_sweep,
+    write_manifest,
+)
 from chatbot.stores.query import Corpus
 from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.text.bm25 import Document, average_length
@@ -105,7 +114,7 @@ class TextIndex:
         try:
             self._kept.prepare()
             self._load()
-            manifests.try_sweep(self._kept, self._manifest)
+            try_sweep(self._kept, self._manifest)
         except (StoreError, OSError) as error:
             raise IndexUnusable(f"no text index can be kept in {self._kept.name}: {error}") from error
 
@@ -134,7 +143,7 @@ class TextIndex:
         return [row for row in rows if self._overlay.version(row) != versions[row]]
 
     def put(self, row: int, version: int, document: Document) -> None:
-        """From now on the row is found by this text and by no other."""
+        """Find the row by this text and by no other from now on."""
         self._overlay.put(row, Text.of(version, document))
         self._log.append(row)
         if len(self._log) > _LOG_ROWS:
@@ -143,16 +152,12 @@ class TextIndex:
     def ranked(
         self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
     ) -> RankedRows:
-        """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given.
+        """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given.
 
         Raises `DamagedSegment`, as `holders` does: `drop` it, put the rows that are `uncovered` then, and ask again.
         """
         totals = self._totals_of(visible)
         return ranking.ranked(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
-
-    def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
-        """The scores of all visible rows that have any of the terms, in no particular order."""
-        return self.ranked(query, visible).scores_by_row()
 
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""
@@ -199,11 +204,11 @@ class TextIndex:
         is_current: Callable[[], bool] = lambda: True,
         pause: Callable[[], object] = lambda: None,
     ) -> UnpublishedSegment | None:
-        """Make the segment of the plan on the disk, in any thread; None if it is not wanted any more, or not now.
+        """Write the segment of the plan, in any thread; None if it is outdated or another process is writing.
 
-        `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that nobody gives
-        stays uncovered. Nothing is written once `is_current` denies that they are still to be had: whoever makes that
-        so and then calls `erase` can be sure. `pause` is called between rows.
+        `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that is not given
+        stays uncovered. Nothing is written once `is_current` returns false, so a caller that erases rows makes it false
+        first and then calls `erase`. `pause` is called between rows.
         """
         from chatbot.stores.observations.codec import build
 
@@ -213,31 +218,31 @@ class TextIndex:
         if right is None:
             return None
         with right:
-            if manifests.read(shelf).generation != plan.generation:
+            if read_manifest(shelf).generation != plan.generation:
                 return None
             draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
             with shelf.alone() as hands:
-                if manifests.read(shelf).generation != plan.generation or not is_current():
+                if read_manifest(shelf).generation != plan.generation or not is_current():
                     return None
                 segment = draft.save(shelf, hands)
             return UnpublishedSegment(segment, plan, right.pop_all())
 
     def publish(self, written: UnpublishedSegment) -> None:
-        """Publish the segment, here and for others, instead of those that it replaces. If too late, it is dropped."""
+        """Publish the segment, here and for others, in place of those that it replaces. A late one is dropped."""
         self.adopt(self.release(written))
 
     def release(self, written: UnpublishedSegment) -> PublishedSegment | None:
-        """Publish the segment for others; may run beside everything else, and `adopt` must follow."""
+        """Publish the segment for others; may run in parallel with everything else, and `adopt` must follow."""
         segment = written.segment
         with written.right, self._kept.alone() as hands:
-            disk = manifests.read(self._kept)
+            disk = read_manifest(self._kept)
             if disk.erasures != written.plan.erasures or segment.entry.name not in self._kept.names():
-                manifests.sweep(self._kept, hands, disk)
+                sweep(self._kept, hands, disk)
                 return None
             kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
             after = disk.replaced([*kept, segment.entry])
-            stamp = manifests.write(hands, after)
-            manifests.sweep(self._kept, hands, after)
+            stamp = write_manifest(hands, after)
+            sweep(self._kept, hands, after)
         return PublishedSegment(segment, after, stamp)
 
     def adopt(self, released: PublishedSegment | None) -> None:
@@ -248,8 +253,8 @@ class TextIndex:
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts.
 
-        Segments that held one are written again without it, or dropped where that cannot be: what was in them becomes
-        uncovered then. A segment that was written when nothing of them was searched any more stays.
+        Segments with such a text are written again without it, or dropped if that fails: their rows become uncovered
+        then. A segment that was written when these rows were not searched any more stays.
         """
         self._overlay.drop(rows)
         self._totals.clear()
@@ -259,19 +264,19 @@ class TextIndex:
         self._shelf.prepare()
         made: dict[SegmentEntry, Segment] = {}
         with self._shelf.alone() as hands:
-            disk = manifests.read(self._shelf)
+            disk = read_manifest(self._shelf)
             kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
             for entry in {*disk.entries} - {*kept}:
                 if rest := self._without(known.get(entry), rows, hands):
                     made[rest.entry] = rest
             after = disk.replaced([*kept, *made], erased=True)
-            stamp = manifests.write(hands, after)
-            manifests.sweep(self._shelf, hands, after)
+            stamp = write_manifest(hands, after)
+            sweep(self._shelf, hands, after)
             hands.sync()
         self._take(after, stamp, made)
 
     def _without(self, segment: Segment | None, rows: Collection[int], hands: Hands) -> Segment | None:
-        """The segment without anything of these rows, on the disk; None where that is not worth it, or not possible."""
+        """Write the segment again without these rows; None if that is not worth it, or not possible."""
         from chatbot.stores.observations.codec import build
 
         inside = [row for row in rows if segment is not None and segment.start <= row < segment.end]
@@ -292,7 +297,7 @@ class TextIndex:
 
     def _load(self) -> None:
         for _ in range(_ATTEMPTS):
-            stamp, found = self._kept.stamp(), manifests.read(self._kept)
+            stamp, found = self._kept.stamp(), read_manifest(self._kept)
             if self._take(found, stamp, {}) or self._kept.stamp() == stamp:
                 break
         if len(self._segments) < len(self._manifest.entries):
@@ -308,10 +313,10 @@ class TextIndex:
         good = {segment.entry for segment in self._segments}
         bad = {entry for entry in self._manifest.entries if entry not in good}
         with self._kept.alone() as hands:
-            disk = manifests.read(self._kept)
+            disk = read_manifest(self._kept)
             gone = [entry for entry in disk.entries if entry in bad]
             after = disk.replaced(entry for entry in disk.entries if entry not in gone)
-            stamp = manifests.write(hands, after)
+            stamp = write_manifest(hands, after)
             hands.remove([entry.name for entry in gone])
         self._take(after, stamp, {})
 

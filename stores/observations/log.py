@@ -1,7 +1,7 @@
 """`observations.jsonl`: the events of an identity's memory, one a line, only ever added to. The truth. Blocking.
 
-Another process may add lines at any time; `read_new` tells what was added since. Compaction and erasing replace the
-file, which readers notice by its inode; until then they read on in the old one, which they hold open.
+Another process may add lines at any time; `read_new` reads them. Compaction and erasing replace the file, which readers
+notice by its inode; until then they read on in the old one, which they hold open.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CHECKED_BYTES = 4096
 
 
 class FileLog(Log):
-    """The file, and how far it was read."""
+    """A journal file, and how far it was read."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / NAME
@@ -52,7 +52,6 @@ class FileLog(Log):
 
     @property
     def position(self) -> int:
-        """Number of bytes of the file that were read or written."""
         return self._position
 
     def mark(self) -> Mark:
@@ -70,7 +69,6 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        """Return whether the file was replaced or became shorter."""
         if self._resting is not None:
             return not self._resumed(self._resting)
         if self._file is None:
@@ -79,12 +77,10 @@ class FileLog(Log):
         return now is None or now.inode != self._inode or now.size < self._position
 
     def start_again(self) -> None:
-        """Close the file and return to its beginning."""
         self._forget_file()
         self._position = 0
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """Read the whole lines after the position."""
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
@@ -109,13 +105,12 @@ class FileLog(Log):
             yield FileWriting(self, folder, opened)
 
     def event_at(self, place: Place) -> Event:
-        """Read and decode one line of the file."""
         file = self._opened()
         line = b"" if file is None else read_between(file, place[0], sum(place))
         return parse_event(record_of(line))
 
     def _tail_digest(self) -> str:
-        """A digest of what stands at the start and just before the position: it tells one journal from another."""
+        """Return a digest of the file's start and of the bytes before the position: it distinguishes journals."""
         file = self._opened()
         if not self._position or file is None:
             return ""
@@ -124,7 +119,6 @@ class FileLog(Log):
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def close(self) -> None:
-        """Close the file and all folders."""
         self._folders.close_all()
         self._forget_file()
 
@@ -148,10 +142,10 @@ class FileLog(Log):
         self._inode = 0
 
     def _opened(self) -> int | None:
-        """The file, or None where there is none.
+        """Return the file; None if there is none.
 
-        It is held open from its first line to its last, so that what is read is one file all through, whoever replaces
-        it meanwhile; and no other one can be taken for it, for its inode is not free.
+        It is held open from its first line to its last, so that all reads are from one file, even if it is replaced
+        meanwhile; and no other file can have its inode.
         """
         if self._file is None and stamp(self.path) is not None:
             with translated(self._home):
@@ -163,13 +157,13 @@ class FileLog(Log):
         return 0 if self._file is None else os.fstat(self._file).st_size
 
     def grow(self, size: int) -> Place:
-        """A line of that many bytes was added behind what was read; where it stands."""
+        """Count a line that was added by this process as read; return its place."""
         place = (self._position, size - 1)
         self._position += size
         return place
 
     def take_as_read(self, size: int) -> None:
-        """So many bytes of the file that is there now are ours. Needs the lock, so that it cannot be replaced."""
+        """Count that many bytes of the present file as read. Needs the lock, so that it cannot be replaced."""
         self._opened()
         self._position = size
 
@@ -193,17 +187,14 @@ class FileWriting:
         self._appender()
 
     def append(self, event: Event) -> Place:
-        """Write the line of the event and return its place."""
         line = encode(event.as_json())
         self._appender().write(line)
         return self._log.grow(len(line))
 
     def release(self) -> None:
-        """Unlock the folder; others may write."""
         self._folder.unlock()
 
     def sync(self) -> None:
-        """Flush the file to disk."""
         if self._file is not None:
             self._file.sync()
 
@@ -223,7 +214,7 @@ class FileWriting:
 
 
 def event_of(line: bytes, name: str) -> Event | None:
-    """The event in a line, or None, with a warning, where it cannot be understood. Raises `LaterFormat`."""
+    """Return the event in a line; None, with a warning, if it cannot be understood. Raises `LaterFormat`."""
     if is_blank(line):
         return None
     try:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
 
 FLUSH_ROWS = 512
-"""So many rows that are in memory only are worth a segment."""
+"""Number of rows in memory only that are worth a segment."""
 ROW, FIELD, COUNT = 32, 28, 8
 """Where in a packed posting the row, the field and the count begin; the lowest byte is that of the field's length."""
 REPEATED = 1 << 27
@@ -42,9 +42,9 @@ class Text(NamedTuple):
 
 
 class Overlay:
-    """From a term to its postings, packed as numbers; a row is replaced as a whole, and dropped without a trace.
+    """Postings of each term, packed as numbers; a row is replaced as a whole, and dropped without a trace.
 
-    Postings are listed when a term is first asked for: what goes to a segment before that costs nothing here.
+    Postings are listed when a term is first asked for: a row that goes to a segment before that costs nothing here.
     """
 
     def __init__(self) -> None:
@@ -68,14 +68,14 @@ class Overlay:
         return None if text is None else text.version
 
     def put(self, row: int, text: Text) -> None:
-        """Hold this text of the row, in place of any other."""
+        """Hold this text of the row and no other."""
         if row in self.texts:
             self.drop((row,))
         self.texts[row] = text
         self._unlisted.add(row)
 
     def drop(self, rows: Collection[int]) -> None:
-        """Forget these rows, where they are here."""
+        """Drop these rows, if they are here."""
         there = {row: self.texts.pop(row) for row in rows if row in self.texts}
         gone = {row: text for row, text in there.items() if row not in self._unlisted}
         self._unlisted.difference_update(there)

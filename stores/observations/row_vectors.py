@@ -10,24 +10,28 @@ A writer holds the journal's lock; a reader needs none.
 
 from __future__ import annotations
 
+import logging
+import secrets
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
-from functools import cached_property
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.observations.parts import PackedPart, Part, Parts
-from chatbot.stores.shelf import Shelf
+from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.vectors import Vector, check_model, cosines, likely, rough_cosines
 
+logger = logging.getLogger(__name__)
+
 NAME = "meaning"
+_ATTEMPTS = 3
 _LAYOUT = "vectors 2"
 _MOST_ROWS = 1 << 12
 _MOST_DIMENSIONS = 1 << 16
@@ -38,11 +42,13 @@ Rows = tuple[Ints, Ints, Ints]
 """Numbers, digests, and a table of vectors."""
 
 
-class VectorPart(Part):
-    """Vectors of one model. Methods raise `DamagedArrays`."""
+class VectorPart:
+    """Vectors of one model, of which only what is asked for is read. Methods raise `DamagedArrays`."""
 
     def __init__(self, name: str, digest: str, arrays: Arrays) -> None:
-        super().__init__(name, digest, arrays)
+        self.name = name
+        self.digest = digest
+        self.arrays = arrays
         self.model = str(arrays.about["model"])
         self.dimension = int(arrays.about["dimension"])
         self.columns = slice(*arrays.about.get("columns", (0, self.dimension)))
@@ -71,12 +77,121 @@ class VectorPart(Part):
         return self.numbers[wanted], self.digests[wanted], values
 
 
-class Vectors:
-    """Guarded by its owner's lock. Empty where nothing is kept, or nothing that can be used."""
+class PackedPart(NamedTuple):
+    """A part that is not on the shelf yet: what `packed` returned."""
+
+    data: bytes
+    digest: str
+
+
+class Parts:
+    """The parts that count, as they were when `refresh` was last called. Guarded by its owner's lock.
+
+    Little is written at a time, so new rows take in the last parts while these are no more than twice as large: there
+    are few parts, and each row is written again a few times only. A damaged part is left out.
+    """
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._parts = Parts(shelf, _LAYOUT, VectorPart, _MOST_ROWS)
+        self._stamp: Hashable | None = None
+        self.all: Sequence[VectorPart] = ()
+
+    def refresh(self) -> bool:
+        """Take over what was published; returns whether anything was. One call to the system if not."""
+        if self._shelf.stamp() == self._stamp:
+            return False
+        for _ in range(_ATTEMPTS):
+            stamp, listed = self._shelf.stamp(), self._listed()
+            self._adopt(stamp, listed)
+            if len(self.all) == len(listed) or self._shelf.stamp() == stamp:
+                break
+        return True
+
+    def is_all_there_is(self) -> bool:
+        """False if the shelf holds something else: a damaged part, or one that a killed process left."""
+        try:
+            return {*self._shelf.names()} == {part.name for part in self.all}
+        except MissingFolder:
+            return not self.all
+
+    def drop(self, part: VectorPart, why: Exception) -> None:
+        """Do without a part that turned out to be damaged, unless another list was published meanwhile."""
+        if not self.refresh():
+            logger.warning("a part of %s is made again: %s", self._shelf.name, why)
+            self.all = [each for each in self.all if each is not part]
+
+    @contextmanager
+    def changing(self, *, make: bool = True) -> Iterator[Hands]:
+        """Lock the parts for changes, with `all` up to date. Raises `MissingFolder` if not to `make` a shelf."""
+        if make:
+            self._shelf.prepare()
+        with self._shelf.alone() as hands:
+            self.refresh()
+            yield hands
+
+    def split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
+        """Return the parts to keep when this many rows are added, and those to merge with them.
+
+        `used` says how many rows of each part still count: one that is mostly unused is merged.
+        """
+        count, total = len(self.all), added
+        while count and len(self.all[count - 1]) <= 2 * total and total + len(self.all[count - 1]) <= _MOST_ROWS:
+            count -= 1
+            total += len(self.all[count])
+        kept, taken = [], [*self.all[count:]]
+        for part in self.all[:count]:
+            if 2 * used[part] <= len(part) and total + used[part] <= _MOST_ROWS:
+                total += used[part]
+                taken.append(part)
+            else:
+                kept.append(part)
+        return kept, taken
+
+    def publish(self, hands: Hands, parts: Sequence[VectorPart | PackedPart]) -> None:
+        """Publish exactly these parts, in this order. No byte of the others is left on return."""
+        if [*parts] == [*self.all] and self.is_all_there_is():
+            return
+        listed = []
+        for part in parts:
+            name = f"part-{secrets.token_hex(8)}" if isinstance(part, PackedPart) else part.name
+            if isinstance(part, PackedPart):
+                hands.put(name, part.data, durable=True)
+            listed.append((name, part.digest))
+        stamp = hands.publish({"format": _LAYOUT, "parts": listed})
+        hands.remove({*self._shelf.names()} - {name for name, _ in listed})
+        hands.sync()
+        self._adopt(stamp, listed)
+
+    def _listed(self) -> list[tuple[str, str]]:
+        value = self._shelf.listed()
+        try:
+            if value["format"] == _LAYOUT:
+                return [(str(name), str(digest)) for name, digest in value["parts"]]
+        except (TypeError, KeyError, ValueError):
+            pass
+        return []
+
+    def _adopt(self, stamp: Hashable | None, listed: Sequence[tuple[str, str]]) -> None:
+        known = {(part.name, part.digest): part for part in self.all}
+        found = (known.get(each) or self._opened(*each) for each in listed)
+        self.all = [part for part in found if part is not None]
+        self._stamp = stamp
+
+    def _opened(self, name: str, digest: str) -> VectorPart | None:
+        try:
+            arrays = Arrays(partial(self._shelf.opened, name), name, digest, whole=self._shelf.is_remote)
+            return VectorPart(name, digest, arrays)
+        except (DamagedArrays, ValueError, KeyError, TypeError) as error:
+            logger.warning("a part of %s is made again: %s", self._shelf.name, error)
+            return None
+
+
+class Vectors:
+    """Guarded by its owner's lock. Empty if nothing is kept, or nothing that can be used."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._parts = Parts(shelf)
         self._known: Sequence[VectorPart] = ()
         self._gather()
 
@@ -87,7 +202,7 @@ class Vectors:
 
     @property
     def dimension(self) -> int:
-        """The length of each; 0 where there are none."""
+        """The length of each; 0 if there are none."""
         return self._known[0].dimension if self._known else 0
 
     def catch_up(self) -> None:
@@ -113,7 +228,7 @@ class Vectors:
         return found
 
     def add(self, model: str, dimension: int, given: Iterable[tuple[int, int, Vector]], digests: array[int]) -> None:
-        """Keep vectors of length 1 with the numbers and digests of their rows, and none of other texts any longer.
+        """Keep vectors of length 1 with the numbers and digests of their rows; drop those of other texts.
 
         `digests` are those of all texts, by number of the row. Needs the journal's lock.
         """
@@ -137,9 +252,9 @@ class Vectors:
         self.catch_up()
 
     def nearest(self, query: Vector, digests: array[int], wanted: Ints, limit: int) -> tuple[Ints, Ints]:
-        """Numbers and cosines of the wanted rows that are most alike, the most alike first, of equals the last row.
+        """Return numbers and cosines of the closest wanted rows, the closest first, of equals the last row.
 
-        `wanted` is a flag for each row, and `query` of length 1. One of another dimension is like none.
+        `wanted` is a flag for each row, and `query` of length 1. One of another dimension matches none.
         """
         self._read_all()
         used = self._used(digests, wanted)
@@ -148,7 +263,7 @@ class Vectors:
     def later_alike(
         self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
     ) -> dict[int, tuple[Ints, Ints]]:
-        """For each of these rows that has a vector, what `nearest` finds for it among the wanted rows after it."""
+        """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
         self._read_all()
         used = self._used(digests, wanted)
         own = [number for number in numbers if digests[number] and self.has(number, digests[number])]
@@ -254,7 +369,7 @@ def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
 
 
 def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
-    """The wanted vectors; None where there are none, or they are damaged and have to be made again."""
+    """Return the wanted vectors; None if there are none, or if they are damaged and have to be made again."""
     with suppress(DamagedArrays):
         return part.rows(wanted) if wanted.any() else None
     return None

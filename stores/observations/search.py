@@ -1,7 +1,7 @@
-"""Rows by their words: over the index in the cache, or in memory where there can be none.
+"""Search of rows by words: over the index in the cache, or in memory if there can be none.
 
-What was remembered is in memory before it is in the index, so each search sees each write before it. The index catches
-up in the background, a batch at a time, while searches go on. NumPy is loaded with the first search.
+A row is in memory before it is in the index, so each search sees each write before it. The index catches up in the
+background, a batch at a time, while searches go on. NumPy is loaded with the first search.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 from chatbot.stores.documents import document_of
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS
-from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus, Progress
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.text.bm25 import Document
@@ -42,7 +42,7 @@ _AT_ONCE = 128
 _PUT_AT_MOST = 4 * FLUSH_ROWS
 """More missing rows than this are written into the index before they are searched."""
 _MOST_HELD = 1 << 13
-"""Rows that are kept until they are put; what comes while so many wait is read again."""
+"""Rows that are held until they are indexed; of more, the later ones are read again."""
 _PAUSE_S = 0.0001
 """Between two rows of a batch, so that a search need not wait until Python takes the interpreter from us."""
 
@@ -68,14 +68,14 @@ class TextSearch:
         self._is_replaced = is_replaced
         self._index: TextIndex | None = None
         self._stale: dict[int, Observation | None] = {}
-        """The rows to be put; of some the row itself, which need not be read then."""
+        """Rows to be indexed; of some the row itself, which need not be read then."""
         self._is_whole = False
         self._is_steady = self._is_fresh = False
         self.progress: Progress | None = None
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """Look only once for what other processes have published: one answer may take several questions."""
+        """Check only once for what other processes have published: one answer may take several questions."""
         self._is_steady, self._is_fresh = True, False
         try:
             yield
@@ -83,12 +83,12 @@ class TextSearch:
             self._is_steady = False
 
     def note(self, number: int, row: Observation | None = None) -> None:
-        """The row is new, or its text changed. `row` is as it is now, where it is at hand."""
+        """Note that the row is new, or that its text changed. `row` is the row as it is now, if the caller has it."""
         if self._index is not None:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> RankedRows:
-        """The best of the visible rows that hold any of the terms, of those that are `wanted` where that is given."""
+        """Return the best of the visible rows that hold any of the terms, only `wanted` ones if that is given."""
         return self._answered(lambda index: index.ranked(terms, visible, limit=limit, wanted=wanted))
 
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
@@ -131,7 +131,7 @@ class TextSearch:
         return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
-        """Write one batch of at least so many rows, beside everything else; whether there may be another one."""
+        """Write one batch of at least this many rows, beside other work; return whether there may be another."""
         from chatbot.stores.observations.segments import DamagedSegment
 
         index = self._index
@@ -248,7 +248,7 @@ class TextSearch:
         return index.write(plan, self._documents(plan), lambda: self._is_current(index))
 
     def _is_current(self, index: TextIndex) -> bool:
-        """False once rows were erased: what was read may be among them, for that was without the journal's lock."""
+        """Return False once rows were erased: the texts were read without the journal's lock and may be among them."""
         return not self._is_replaced() and self._index is index
 
     def _put(self, index: TextIndex, number: int, row: Observation | None = None) -> None:

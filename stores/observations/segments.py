@@ -1,5 +1,7 @@
 """Segments: the postings of up to 16,384 neighbouring rows in one file of flat arrays, which never changes.
 
+A manifest lists the segments that count, in the order of their rows; what it does not list is removed.
+
 Document `d` of a segment is row `start + d`. Terms are in the order of their bytes; each has one entry for every field
 that holds it, and each entry one run of postings:
 
@@ -19,15 +21,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from chatbot.stores.errors import StoreError
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.text.analysis import VERSION
@@ -36,12 +40,12 @@ from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 FORMAT = f"4.{VERSION}"
 """Of the files and of the terms in them: an index of another is built again."""
 MAX_ROWS = 1 << 14
-"""More would fit, but a segment is made anew as a whole: the more rows, the longer the interpreter is taken."""
+"""More would fit, but a segment is written again as a whole, and that takes the interpreter for longer."""
 UNKNOWN = -1
 """The text version of a row whose text the segment does not hold."""
 KEY_BYTES = 8
 REPEATED = 128
-"""Set where an earlier field of the row has the term too: such a posting does not count for how many rows have it."""
+"""Set if an earlier field of the row has the term too: then the posting is not counted as another row."""
 MANY = 127
 _KEPT_TERMS = 4_096
 _NAME = re.compile(r"seg-[0-9a-f]{16}")
@@ -128,13 +132,13 @@ class TermRun(NamedTuple):
 
 
 class Segment:
-    """A segment on the disk, of which only what is asked for is read; it never changes.
+    """A segment on the disk, which never changes, and of which only the needed parts are read.
 
-    What reads may raise `DamagedSegment`, which is the end of the segment: its rows have to be indexed again.
+    Reading may raise `DamagedSegment`: then the rows of the segment have to be indexed again.
     """
 
     def __init__(self, arrays: Arrays, entry: SegmentEntry) -> None:
-        """The segment in these arrays. Raises `DamagedArrays` where they are not those that the entry is of."""
+        """Open the segment in these arrays. Raises `DamagedArrays` if they are not those of the entry."""
         self.entry = entry
         self.start, self.end = entry.start, entry.end
         self._arrays = arrays
@@ -146,7 +150,7 @@ class Segment:
 
     @classmethod
     def opened(cls, shelf: Shelf, entry: SegmentEntry) -> Segment:
-        """The segment on a shelf. Raises `DamagedArrays` where it is not the one that the entry is of."""
+        """Open the segment on a shelf. Raises `DamagedArrays` if it is not the one of the entry."""
         source, name = partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}"
         return cls(Arrays(source, name, entry.digest, whole=shelf.is_remote), entry)
 
@@ -156,7 +160,7 @@ class Segment:
     @cached_property
     def texts(self) -> Ints:
         """For each row, the version of the text that was indexed, or `UNKNOWN`."""
-        return self._whole("texts", "<i8")
+        return self.whole("texts", "<i8")
 
     @cached_property
     def codes(self) -> Ints:
@@ -164,7 +168,7 @@ class Segment:
         found = np.zeros((len(FIELDS), len(self)), "u1")
         for number, total in enumerate(self.entry.totals):
             if total:
-                found[number] = self._whole(f"codes{number}", "u1")
+                found[number] = self.whole(f"codes{number}", "u1")
         return found
 
     def covers(self, row: int) -> bool:
@@ -184,7 +188,7 @@ class Segment:
         return [(number, run) for number, term in enumerate(terms) for run in self._known[term]]
 
     def find(self, terms: Sequence[str]) -> None:
-        """Look up the terms that were not asked for before, and read their postings."""
+        """Look up the terms that are new, and read their postings."""
         new = [term for term in terms if term not in self._known]
         if not new:
             return
@@ -199,23 +203,19 @@ class Segment:
 
     def many(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """The postings from `begin` to `end` of more than 126 occurrences: their places, and how many."""
-        packed_ = self._whole("many", "<u8")
+        packed_ = self.whole("many", "<u8")
         first, last = np.searchsorted(packed_ >> np.uint64(16), [begin, end]).tolist()
         for each in packed_[first:last].tolist():
             yield each >> 16, each & 0xFFFF
 
     def terms(self) -> list[bytes]:
         """Return all terms, in order."""
-        rest, rests = bytes(self._arrays.whole("rest")), self._whole("rests", "<u4").tolist()
-        keys = self._whole("keys", ">u8").tobytes()
+        rest, rests = bytes(self._arrays.whole("rest")), self.whole("rests", "<u4").tolist()
+        keys = self.whole("keys", ">u8").tobytes()
         return [
             _text(keys[KEY_BYTES * at : KEY_BYTES * (at + 1)], rest[rests[at] : rests[at + 1]])
             for at in range(len(rests) - 1)
         ]
-
-    def whole(self, name: str, kind: str) -> Ints:
-        """A whole array, checked; for who goes over all of it."""
-        return self._whole(name, kind)
 
     def check(self) -> None:
         """Read everything. Raises `DamagedSegment`."""
@@ -247,25 +247,26 @@ class Segment:
 
     @cached_property
     def _keys(self) -> Ints:
-        return self._whole("keys", ">u8").astype("u8")
+        return self.whole("keys", ">u8").astype("u8")
 
     @cached_property
     def _rests(self) -> Ints:
-        return self._whole("rests", "<u4")
+        return self.whole("rests", "<u4")
 
     @cached_property
     def _firsts(self) -> Ints:
-        return self._whole("firsts", "<u4")
+        return self.whole("firsts", "<u4")
 
     @cached_property
     def _fields(self) -> Ints:
-        return self._whole("fields", "u1")
+        return self.whole("fields", "u1")
 
     @cached_property
     def _offsets(self) -> Ints:
-        return self._whole("runs", "<u4")
+        return self.whole("runs", "<u4")
 
-    def _whole(self, name: str, kind: str) -> Ints:
+    def whole(self, name: str, kind: str) -> Ints:
+        """Return a whole array, checked."""
         with _naming(self.entry):
             self._arrays.load(name)
         return self._view(name, kind)
@@ -294,3 +295,62 @@ def _total(codes: Ints | None) -> int:
 
 def _text(key: bytes, rest: bytes) -> bytes:
     return key + rest if rest else key.rstrip(b"\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The segments in the order of their rows; `erasures` counts how often texts were purged."""
+
+    generation: int = 0
+    erasures: int = 0
+    entries: tuple[SegmentEntry, ...] = ()
+
+    def replaced(self, entries: Iterable[SegmentEntry], *, erased: bool = False) -> Manifest:
+        """The next manifest."""
+        ordered = tuple(sorted(entries, key=lambda entry: entry.start))
+        return Manifest(self.generation + 1, self.erasures + erased, ordered)
+
+
+def read_manifest(shelf: Shelf) -> Manifest:
+    """Return the manifest; an empty one if there is none, or none of this format."""
+    value = shelf.listed()
+    try:
+        entries = tuple(map(SegmentEntry.parse, value["segments"]))
+        ordered = all(a.end <= b.start for a, b in pairwise(entries))
+        if value["format"] == FORMAT and ordered:
+            return Manifest(int(value["generation"]), int(value["erasures"]), entries)
+    except (ValueError, TypeError, KeyError):
+        pass
+    return Manifest()
+
+
+def write_manifest(hands: Hands, manifest: Manifest) -> Hashable:
+    """Publish the manifest; returns the stamp of the shelf now."""
+    return hands.publish(
+        {
+            "format": FORMAT,
+            "generation": manifest.generation,
+            "erasures": manifest.erasures,
+            "segments": [entry.to_json() for entry in manifest.entries],
+        }
+    )
+
+
+def sweep(shelf: Shelf, hands: Hands, manifest: Manifest) -> None:
+    """Remove whatever the manifest does not list."""
+    hands.remove(_unlisted(shelf, manifest))
+
+
+def try_sweep(shelf: Shelf, known: Manifest) -> None:
+    """Remove unlisted pieces, if any are not `known`, unless another process is writing."""
+    try:
+        if _unlisted(shelf, known) and (right := shelf.making(wait=False)):
+            with right, shelf.alone() as hands:
+                sweep(shelf, hands, read_manifest(shelf))
+    except StoreError:
+        return
+
+
+def _unlisted(shelf: Shelf, manifest: Manifest) -> Collection[str]:
+    listed = {entry.name for entry in manifest.entries}
+    return [name for name in shelf.names() if name not in listed]

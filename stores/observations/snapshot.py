@@ -1,20 +1,18 @@
-"""The table as one file of arrays, so that opening a long journal costs its last lines only.
+"""The table as one file of arrays, so that opening a long journal only reads its last lines.
 
-It says how far it had read which journal. One that does not fit the journal at hand, or that is damaged, is thrown
-away and the journal read from its start.
+It records which journal it was made of, and up to where. One that does not match the journal, or that is damaged, is
+removed, and the journal is read from its start.
 """
 
 from __future__ import annotations
 
 import secrets
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
-from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Mark
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.observations.folder_shelf import file_piece
 from chatbot.stores.observations.table import Table
 from chatbot.stores.shelf import Shelf
 
@@ -51,76 +49,29 @@ def parse(arrays: Arrays) -> tuple[Table, Mark]:
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
 
 
-class Snapshots(Protocol):
-    """Place of the one snapshot of a journal. Not safe between threads, except where its holder locks."""
-
-    is_shared: ClassVar[bool]
-    """True if other machines read it too, so that it is worth writing while this one runs."""
-
-    def load(self) -> tuple[Table, Mark] | None:
-        """Return the snapshot; None if there is none. Raises `BadSnapshot`."""
-
-    def write(self, made: Dump) -> None:
-        """Replace the snapshot. Needs the journal's lock."""
-
-    def remove(self) -> None:
-        """Erase the snapshot, which tells what is remembered. Raises a `StoreError`."""
-
-
-class CachedSnapshots:
-    """A file in the cache of this machine. See `Snapshots`."""
-
-    is_shared: ClassVar[bool] = False
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-
-    def load(self) -> tuple[Table, Mark] | None:
-        """Read the file."""
-        path = self._cache.folder / NAME
-        try:
-            self._cache.check()
-            if not path.exists():
-                return None
-        except (OSError, StoreError):
-            return None
-        try:
-            return parse(Arrays(partial(file_piece, path), str(path)))
-        except (DamagedArrays, OSError, StoreError) as error:
-            raise BadSnapshot(str(error)) from error
-
-    def write(self, made: Dump) -> None:
-        """Replace the file."""
-        self._cache.write(NAME, made.data)
-
-    def remove(self) -> None:
-        """Delete the file permanently."""
-        self._cache.remove(NAME)
-
-
-class SharedSnapshots:
-    """A piece on a shelf that other machines read too. See `Snapshots`."""
-
-    is_shared: ClassVar[bool] = True
+class Snapshots:
+    """The one snapshot of a log, on a shelf. Not safe between threads, except where its user locks."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
+        self.is_shared = shelf.is_remote
+        """True if other machines read it too, so that it is worth writing while this one runs."""
 
     def load(self) -> tuple[Table, Mark] | None:
-        """Read the piece that is listed; again where another took its place meanwhile."""
+        """Return the snapshot; None if there is none. Raises `BadSnapshot`."""
         for _ in range(_ATTEMPTS):
             listed = self._shelf.listed()
             if listed is None:
                 return None
             try:
                 return parse(self._opened(listed))
-            except (BadSnapshot, DamagedArrays) as error:
-                if self._shelf.listed() == listed:
+            except (BadSnapshot, DamagedArrays, StoreError) as error:
+                if self._shelf.listed() == listed:  # else another one was written meanwhile
                     raise BadSnapshot(str(error)) from error
         return None
 
     def write(self, made: Dump) -> None:
-        """Put the piece on the shelf, and take away the one before."""
+        """Replace the snapshot. Needs the log's lock."""
         self._shelf.prepare()
         name = f"table-{secrets.token_hex(8)}"
         with self._shelf.alone() as hands:
@@ -129,7 +80,7 @@ class SharedSnapshots:
             hands.remove({*self._shelf.names()} - {name})
 
     def remove(self) -> None:
-        """Clear the shelf."""
+        """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
         self._shelf.clear()
 
     def _opened(self, listed: object) -> Arrays:

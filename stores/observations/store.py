@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import cache, wraps
+from inspect import unwrap
+from itertools import compress, islice
+from operator import and_
 from pathlib import Path
 from shlex import quote
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
-from chatbot.stores.access import View
+from chatbot.stores.access import View, may_see
+from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.cache import Cache
-from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.errors import StoreError, UnsafePath
-from chatbot.stores.fields import how_many
-from chatbot.stores.flaws import Flaw
+from chatbot.stores.cache import Cache, FolderShelf
+from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
+from chatbot.stores.errors import StoreError, UnknownObservation, UnsafePath
+from chatbot.stores.fields import fold, how_many
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.moment import Moment, may_wait, present_moment, present_moments
-from chatbot.stores.observation import Observation, Triple
-from chatbot.stores.observations import log, search
-from chatbot.stores.observations.folder_shelf import FolderShelf
-from chatbot.stores.observations.keeper import Keeper, Request
+from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
+from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.log import FileLog
-from chatbot.stores.observations.snapshot import CachedSnapshots, Snapshots
+from chatbot.stores.observations.log_changes import LogChanges
+from chatbot.stores.observations.replica import Replica
+from chatbot.stores.observations.search import TextSearch
+from chatbot.stores.observations.table import Table
+from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.query import (
     Corpus,
@@ -45,18 +52,50 @@ from chatbot.stores.query import (
     Stats,
     VectorStats,
     Version,
+    check_limit,
+    fact_fits,
+    page_limit,
+    values_of,
 )
-from chatbot.stores.row_changes import ChangeCursor, Changes, Position
-from chatbot.stores.row_events import Event, Outcome, parse_event
-from chatbot.stores.row_state import RowState
+from chatbot.stores.records import moment
+from chatbot.stores.row_changes import ChangeCursor, Changes, Position, changes_behind, version
+from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
 from chatbot.stores.shelf import Shelf
+from chatbot.stores.vectors import unit
+
+Engine = TypeVar("Engine", bound="LoggedObservations")
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+Blocking = Callable[Concatenate[Engine, Given], Answer]
+Operation = Callable[Concatenate[Engine, Given], Coroutine[Any, Any, Answer]]
+
+
+def in_thread(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, Given, Answer]:
+    """Make a blocking method an operation of the contract, which runs in a thread."""
+
+    @wraps(operation)
+    async def hop(self: Engine, /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        return await asyncio.to_thread(operation, self, *args, **named)
+
+    return hop
+
+
+def reading(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, Given, Answer]:
+    """Make a blocking method an operation that reads: in a thread, with the lock held and all lines read."""
+
+    @wraps(operation)
+    def locked(self: Engine, /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        with self._replica.reading():
+            return operation(self, *args, **named)
+
+    return in_thread(locked)
 
 
 class LoggedObservations(ObservationStore):
     """Keeps observations in the log that `open_log` opens, found through an index in the cache folder.
 
-    `cache` is where caches are kept, the user's cache folder where it is empty: they belong to this machine, and can be
-    deleted. `max_observations` and `ttl_days` are explained at `ObservationStore`.
+    `cache` is the folder for caches, the user's cache folder if empty: they belong to this machine, and can be deleted.
+    `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
     saves_trips: ClassVar[bool] = False
@@ -66,16 +105,11 @@ class LoggedObservations(ObservationStore):
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
         self._cache = Cache(home, root)
-        self._keeper = Keeper(
-            self.open_log(home),
-            self._cache,
-            self.open_snapshots(),
-            self.open_shelf,
-            max_observations=max_observations,
-            ttl_days=ttl_days,
-        )
-        self._commits: GroupCommit[Request] = GroupCommit(self._keeper.commit, self._keeper.compact)
-        self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._keeper.index())
+        self._replica = Replica(self.open_log(home), self.open_shelf)
+        self._writer = Writer(self._replica, max_observations=max_observations, ttl_days=ttl_days)
+        self._feed = LogChanges(self._replica)
+        self._commits: GroupCommit[Request] = GroupCommit(self._writer.commit, self._writer.compact)
+        self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._replica.index())
 
     @abstractmethod
     def open_log(self, home: Any) -> Log:
@@ -84,10 +118,6 @@ class LoggedObservations(ObservationStore):
     def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
-
-    def open_snapshots(self) -> Snapshots:
-        """Return where snapshots of the table are kept: in the cache of this machine."""
-        return CachedSnapshots(self._cache)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """Append the events to the log; changes that arrive together are committed as a group."""
@@ -120,16 +150,17 @@ class LoggedObservations(ObservationStore):
         uses = [use for moment in present_moments() for use in moment.waiting((self, ""))]
         try:
             if uses:
-                self._keeper.commit([use for use, _ in uses])
+                self._writer.commit([use for use, _ in uses])
         except StoreError as error:
             for _, failed in uses:
                 failed(error)
 
-    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """Read rows by their ids, in a thread."""
-        return await asyncio.to_thread(self._keeper.get, view, ids)
+    @reading
+    def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
+        return self._replica.rows(self._seen_among(view, ids, ("active",) if current else STATUSES), view)
 
-    async def find(
+    @reading
+    def find(
         self,
         view: View,
         wanted: Filter,
@@ -139,121 +170,273 @@ class LoggedObservations(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> Page:
-        """Read one page of rows, in a thread."""
-        return await asyncio.to_thread(
-            self._keeper.find, view, wanted, order=order, ascending=ascending, limit=limit, after=after
-        )
+        limit = page_limit(limit)
+        found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
+        rows = tuple(self._replica.rows(found[:limit], view))
+        return Page(rows, rows[-1].id if rows and len(found) > limit else None)
 
-    async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        """Read the states of rows, in a thread."""
-        return await asyncio.to_thread(self._keeper.states, view, wanted, limit=limit, after=after)
+    @reading
+    def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
+        found = self._found(view, wanted, "created", limit=check_limit(limit), ascending=True, after=after)
+        return list(map(self._table.state, found))
 
-    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """Search the text index, in a thread."""
-        self._keeper.search.progress = self.progress
-        return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
+    @reading
+    def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
+        table, limit = self._table, check_limit(limit)
+        if "active" not in wanted.statuses or not terms:
+            return []
+        from chatbot.stores.observations.ranking import wanted_rows
 
-    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """Gather all candidates for recall in one thread, in which nothing changes."""
-        self._keeper.search.progress = self.progress
-        return await asyncio.to_thread(self._keeper.candidates, view, question, wanted)
+        found = self._search.ranked(terms, table.visible(view), limit, wanted_rows(table, wanted))
+        return table.matches(found.rows.tolist(), found.scores.tolist())
 
-    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """Count the rows that hold each term, in a thread."""
-        return await asyncio.to_thread(self._keeper.frequencies, view, terms)
+    @reading
+    def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+        """Gather all candidates for recall in one thread, under one lock, checking files once."""
+        with self._search.steady():
+            return without_waiting(gathered(cast("Any", _AtOnce(self)), view, question, wanted))
 
-    async def corpus(self, view: View) -> Corpus:
-        """Measure the visible rows, in a thread."""
-        return await asyncio.to_thread(self._keeper.corpus, view)
+    @reading
+    def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        terms = list(dict.fromkeys(terms))
+        found = self._search.holders(terms, self._table.visible(view))
+        return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
 
-    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score the sessions that hold the terms, in a thread."""
-        return await asyncio.to_thread(self._keeper.sessions_about, view, terms)
+    @reading
+    def corpus(self, view: View) -> Corpus:
+        return self._search.corpus(self._table.visible(view))
 
-    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """Find the rows next to these in their session, in a thread."""
-        return await asyncio.to_thread(self._keeper.neighbours, view, ids, reach=reach)
+    @reading
+    def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        from chatbot.stores.observations.ranking import sessions_about
 
-    async def nearest(
+        held = self._search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
+        return sessions_about(self._table, held)
+
+    @reading
+    def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
+        table = self._table
+        visible = table.visible(view)
+        return {
+            table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
+            for number in self._seen_among(view, dict.fromkeys(ids))
+            if (beside := table.beside(number, visible, reach)) is not None
+        }
+
+    @reading
+    def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        """Search the vectors of the cache folder, in a thread."""
-        return await asyncio.to_thread(self._keeper.nearest, view, vector, wanted, model=model, limit=limit)
+        vectors, table, limit = self._replica.vectors(), self._table, check_limit(limit)
+        vectors.check(model)
+        if "active" not in wanted.statuses:
+            return []
+        from chatbot.stores.observations.ranking import wanted_and_seen
 
-    async def later_alike(
+        mask = wanted_and_seen(table, wanted, table.visible(view))
+        numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
+        return table.matches(numbers.tolist(), cosines.tolist())
+
+    @reading
+    def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[Match]]:
-        """Compare the vectors of these rows with those of later ones, in a thread."""
-        return await asyncio.to_thread(self._keeper.later_alike, view, ids, wanted, model=model, limit=limit)
+        vectors, table, limit = self._replica.vectors(), self._table, check_limit(limit)
+        vectors.check(model)
+        if "active" not in wanted.statuses:
+            return {}
+        from chatbot.stores.observations.ranking import wanted_and_seen
 
-    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """Find rows without a vector, in a thread."""
-        return await asyncio.to_thread(self._keeper.missing_vectors, view, model=model, limit=limit)
+        mask = wanted_and_seen(table, wanted, table.visible(view))
+        found = vectors.later_alike(self._seen_among(view, dict.fromkeys(ids)), table.texts, mask, limit)
+        return {
+            table.ids[number]: table.matches(rows.tolist(), cosines.tolist())
+            for number, (rows, cosines) in found.items()
+        }
 
-    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """Write vectors to the cache folder, in a thread."""
-        return await asyncio.to_thread(self._keeper.put_vectors, model, vectors)
+    @reading
+    def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
+        vectors, flags, limit = self._replica.vectors(), self._table.visible(view).flags, check_limit(limit)
+        vectors.check(model)
+        present = vectors.present(self._table.texts).tobytes()
+        missing = (number for number in range(len(flags) - 1, -1, -1) if flags[number] and not present[number])
+        return [self._replica.row(number) for number in islice(missing, limit)]
 
-    async def forget_vectors(self) -> None:
-        """Delete all vectors from the cache folder, in a thread."""
-        await asyncio.to_thread(self._keeper.forget_vectors)
+    @in_thread
+    def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
+        return self._writer.put_vectors(model, vectors)
 
-    async def vector_stats(self, view: View) -> VectorStats:
-        """Count the rows with and without a vector, in a thread."""
-        return await asyncio.to_thread(self._keeper.vector_stats, view)
+    @in_thread
+    def forget_vectors(self) -> None:
+        self._writer.forget_vectors()
 
-    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """Return unscored matches for these rows, in a thread."""
-        return await asyncio.to_thread(self._keeper.outline, view, ids, wanted)
+    @reading
+    def vector_stats(self, view: View) -> VectorStats:
+        flags, vectors = self._table.visible(view).flags, self._replica.vectors()
+        embedded = sum(map(and_, flags, vectors.present(self._table.texts).tobytes()))
+        return VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
 
-    async def history(self, view: View, observation_id: str) -> list[Version]:
-        """Replay the versions of a row from the log, in a thread."""
-        return await asyncio.to_thread(self._keeper.history, view, observation_id)
+    @reading
+    def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
+        table = self._table
+        if "active" not in wanted.statuses:
+            return []
+        fitting = filters.fitting(table, wanted)
+        numbers = filter(filters.predicate(table, wanted), self._seen_among(view, ids))
+        chosen = [number for number in numbers if fitting is None or number in fitting]
+        return table.matches(chosen, [0.0] * len(chosen))
 
-    async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
-        """Find the changes in the log, in a thread."""
-        return await asyncio.to_thread(self._keeper.changes, view, after, limit=limit)
+    @reading
+    def history(self, view: View, observation_id: str) -> list[Version]:
+        replica, table = self._replica, self._table
 
-    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
-        """Count the rows by a label, in a thread."""
-        return await asyncio.to_thread(self._keeper.facets, view, name, limit=limit)
+        def is_seen(each: str) -> bool:
+            return table.number_seen(each, view) is not None
 
-    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """Read the facts that fit, in a thread."""
-        return await asyncio.to_thread(self._keeper.facts, view, wanted, limit=limit)
+        def before(each: str) -> list[str]:
+            return sorted(table.before.get(each, ()), key=table.numbers.__getitem__)
 
-    async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
-        """Find ids by their prefix, in a thread."""
-        return await asyncio.to_thread(self._keeper.resolve, view, prefix, limit=limit)
+        line = [table.numbers[each] for each in line_of(observation_id, table.after.get, before, is_seen)]
+        sees = replica.naming(view)
+        return [version(replica.row(number), replica.events(number), view, sees) for number in line]
 
-    async def purge(
-        self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False
-    ) -> list[str]:
-        """Erase rows from the log and all caches, in a thread."""
-        return await asyncio.to_thread(self._keeper.purge, view, ids, who=who, why=why, alone=alone)
+    @reading
+    def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
+        return changes_behind(self._feed, view, after, limit=page_limit(limit))
 
-    async def stats(self, view: View) -> Stats:
-        """Count rows and facts, in a thread."""
-        return await asyncio.to_thread(self._keeper.stats, view)
+    @reading
+    def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+        created, flags = self._table.created_at, self._table.visible(view).flags
+        found = sorted(
+            ((-len(numbers), value, numbers) for value, numbers in filters.holders(self._table, name, flags)),
+            key=lambda each: each[:2],
+        )
+        facets = []
+        for _, value, numbers in found[: check_limit(limit)]:
+            newest = max(numbers, key=lambda number: (created[number], number))
+            spelled = next(each for each in values_of(self._replica.row(newest), name) if fold(each) == fold(value))
+            facets.append(Facet(spelled, len(numbers), moment(created[newest])))
+        return facets
 
-    async def reindex(self, progress: Progress | None = None) -> int:
-        """Rebuild the text index and return the number of rows, in a thread."""
-        return await asyncio.to_thread(self._keeper.reindex, progress)
+    @reading
+    def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+        return self._facts(view, wanted)[::-1][: check_limit(limit)]
+
+    @reading
+    def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
+        found = sorted(each for each in self._table.numbers if each.startswith(prefix))
+        return [each for each in found if self._table.number_seen(each, view) is not None][: check_limit(limit)]
+
+    @in_thread
+    def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
+        return self._writer.purge(view, ids, who=who, why=why, alone=alone)
+
+    @reading
+    def stats(self, view: View) -> Stats:
+        table = self._table
+        by_status: Counter[str] = Counter()
+        by_type: Counter[str] = Counter()
+        by_visibility: Counter[str] = Counter()
+        for number in table.numbers.values():
+            status, guard = table.guard(number)
+            if not may_see(guard, view):
+                continue
+            if status == "active" and not table.is_current(number, view.now):
+                status = "expired"
+            by_status[status] += 1
+            if status == "active":
+                by_type[table.type_of(number)] += 1
+                by_visibility[guard.visibility] += 1
+        return Stats(
+            by_status=by_status,
+            by_type=by_type,
+            by_visibility=by_visibility,
+            facts=len(self._facts(view, FactFilter())),
+            journal_bytes=self._replica.log.position if view.is_owners else None,
+            cache_bytes=self._cache.size() if view.is_owners else None,
+        )
+
+    @in_thread
+    def reindex(self, progress: Progress | None = None) -> int:
+        return self._replica.reindex(progress)
 
     async def aclose(self) -> None:
         """Wait for commits and indexing under way, then close the log."""
         await self._commits.finish()
         await self._indexing.finish()
-        await asyncio.to_thread(self._keeper.close)
-
-    def reindex_all(self) -> int:
-        """Build every cache again; how many rows there are. Blocking."""
-        return self._keeper.reindex()
+        await asyncio.to_thread(self._replica.close)
 
     def _index_soon(self) -> None:
         """Index in the background, one batch at a time, while searches go on."""
-        if self._indexing.idle and self._keeper.has_batch():
+        if self._indexing.idle and self._replica.has_batch():
             self._indexing.post(None)
+
+    @property
+    def _table(self) -> Table:
+        return self._replica.table
+
+    @property
+    def _search(self) -> TextSearch:
+        self._replica.search.progress = self.progress
+        return self._replica.search
+
+    def _seen_among(self, view: View, ids: Iterable[str], statuses: Sequence[Status] = ("active",)) -> list[int]:
+        """Return the numbers of the visible rows with these ids."""
+        flags, number_of = self._table.visible(view, statuses).flags, self._table.ids.number
+        return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
+
+    def _found(
+        self, view: View, wanted: Filter, order: Order, *, limit: int, ascending: bool, after: str | None
+    ) -> list[int]:
+        """Return the first rows that match, by time."""
+        table = self._table
+        flags = table.visible(view, wanted.statuses).flags
+        if after is not None and table.number_seen(after, view.asking_all()) is None:
+            raise UnknownObservation(f"no memory has the id {after}")
+        numbers, fits = filters.fitting(table, wanted), filters.predicate(table, wanted)
+        if numbers is None and filters.is_few(flags.count(1), len(flags)):
+            numbers = set(compress(range(len(flags)), flags))
+        elif numbers is not None and fits is not filters.always:
+            numbers = set(filter(fits, filter(flags.__getitem__, numbers)))  # fewer to be put in order
+        rows = filters.in_order(table, order, numbers, ascending=ascending, after=after)
+        return list(islice(filter(fits, filter(flags.__getitem__, rows)), limit))
+
+    def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
+        table = self._table
+        flags = table.visible(view, STATUSES if view.erasing else ("active",)).flags
+        found = []
+        facts = (
+            [each for key, each in table.triples.items() if key in wanted.ids] if wanted.ids else table.triples.values()
+        )
+        for fact in facts:
+            source = table.numbers.get(fact.source or "")
+            is_there = (view.erasing or fact.source is None) if source is None else flags[source]
+            is_stated = view.erasing or fact.id not in table.retracted
+            if is_there and is_stated and may_see(fact, view) and fact_fits(fact, wanted):
+                found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
+        return found
+
+
+class _AtOnce:
+    """The operations of a store for a thread that holds its lock already."""
+
+    def __init__(self, store: LoggedObservations) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        operation = _blocking(type(self._store), name)
+
+        async def answer(*args: Any, **named: Any) -> Any:
+            return operation(self._store, *args, **named)
+
+        return answer
+
+
+@cache
+def _blocking(engine: type[LoggedObservations], name: str) -> Callable[..., Any]:
+    """Return an operation without the hop into a thread, the lock and the reading of lines."""
+    operation: Callable[..., Any] = unwrap(getattr(engine, name))
+    return operation
 
 
 class ObservationFileStore(LoggedObservations):
@@ -266,8 +449,7 @@ class ObservationFileStore(LoggedObservations):
         return FileLog(home)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
-        """Check the journal and the index for damage."""
-        return await asyncio.to_thread(examine, self.home, self._cache, self.reindex_all, verify=verify)
+        return await asyncio.to_thread(examine, self.home, self._cache, self._replica.reindex, verify=verify)
 
 
 _BEHIND = 4096
@@ -306,9 +488,9 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {quote(str(cache.folder))} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if is_there else None)
-    from chatbot.stores.observations import manifest  # it loads NumPy
+    from chatbot.stores.observations.segments import read_manifest  # it loads NumPy
 
-    known = manifest.read(FolderShelf.of(cache, search.NAME)).entries
+    known = read_manifest(FolderShelf.of(cache, search.NAME)).entries
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"

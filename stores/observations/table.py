@@ -1,7 +1,7 @@
 """Table of all rows without their texts: columns for order and limits, labels for filters, masks for the gate.
 
-Rows are numbered in the order in which the journal adds them, and keep their number for life; an erased row leaves its
-number behind. The table is as small as it can be: a hundred thousand rows take some thirty megabytes.
+Rows are numbered in the order in which the journal adds them, and keep their number for life; the number of an erased
+row stays taken. A hundred thousand rows take some thirty megabytes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import json
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
-from weakref import WeakKeyDictionary
 
 from chatbot.stores.access import OWNER, Guard, View, may_see
 from chatbot.stores.caps import CapFields
-from chatbot.stores.conditions import passes, takes_missing, tests_of, written
 from chatbot.stores.consolidation import LASTING_TYPES, settled
 from chatbot.stores.documents import SEARCHED
 from chatbot.stores.fields import Field, Form, InTable
@@ -32,6 +30,7 @@ from chatbot.stores.observation import (
     NEVER,
     TYPES,
     Observation,
+    RowState,
     Status,
     Triple,
     Type,
@@ -39,13 +38,10 @@ from chatbot.stores.observation import (
     parse_triple,
     rank,
 )
-from chatbot.stores.observations.ids import Ids
-from chatbot.stores.observations.labels import Labels, LabelTexts
-from chatbot.stores.observations.visible import Visible, VisibleRows
-from chatbot.stores.query import EMPTY, FILTERED, LABELS, Filter, Labelled, Match, Order, key_of
+from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, Visible, label_of, labels_of
+from chatbot.stores.query import Match, Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
-from chatbot.stores.row_state import RowState
 
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
@@ -60,7 +56,7 @@ class Column(NamedTuple):
     code: str
     """Its type code in an `array`."""
     of: Callable[[Observation], float] | None = None
-    """From a row to its number, when it is added or changed; None where the table sets it by other means."""
+    """From a row to its number, when it is added or changed; None if the table sets it by other means."""
     blank: float = 0
     """The number of a row that was erased before it was read."""
     value: Callable[[Any], Any] | None = None
@@ -99,9 +95,9 @@ _NO_BYTES = b""
 
 
 class Table:
-    """Columns of the table. Not safe between threads; its holder locks.
+    """Columns of the table. Not safe between threads; its user locks.
 
-    `left` are the parts of a snapshot that few callers want: each is read when it is first asked for.
+    `left` are the parts of a snapshot that are seldom needed: each is parsed when it is first used.
     """
 
     class_of: array[int]
@@ -109,19 +105,19 @@ class Table:
     lengths: array[int]
     session_of: array[int]
     texts: array[int]
-    """Of each row, a digest of what is searched: 0 where that is nothing, for it is not active."""
+    """Digest of the searched text of each row; 0 for a row that is not active."""
     created_at: array[int]
     updated_at: array[int]
     expires_at: array[int]
     last_used_at: array[int]
     quiet: array[int]
-    """When something last happened to each row."""
+    """Time of the last change or use of each row."""
     use_count: array[int]
     mention_count: array[int]
     confirmed_count: array[int]
     importance: array[float]
     strength: array[float]
-    """Importance as time and use have changed it, or below 0 where they have not."""
+    """Importance after consolidation; below 0 before the first one."""
     consolidated_at: array[int]
     consolidated_touches: array[int]
     type: array[int]
@@ -139,16 +135,14 @@ class Table:
         self.use_lines = 0
         """Number of lines that only count uses."""
         self.retracted: set[str] = set()
-        """The ids of the facts that were taken back."""
-        self._awaited: dict[int, str] = {}
+        """Ids of retracted facts."""
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
-        self._lines: WeakKeyDictionary[Visible, VisibleRows] = WeakKeyDictionary()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
-        """The lines of what happened to a row after it was added, uses aside."""
+        """Lines of changes of each row after it was added, uses aside."""
         return {number: [(start, size) for start, size in places] for number, places in self._read("later", [])}
 
     @cached_property
@@ -159,18 +153,18 @@ class Table:
 
     @cached_property
     def after(self) -> dict[str, str]:
-        """From the id of a row to that of the one that took its place."""
+        """Id of the successor of each replaced row."""
         found: dict[str, str] = self._read("after", {})
         return found
 
     @cached_property
     def triples(self) -> dict[str, Triple]:
-        """The facts, by id, those that were taken back too: erasure has to find them."""
+        """All facts by id, retracted ones too: erasure has to find them."""
         return {fact.id: fact for fact in map(parse_triple, self._read("triples", []))}
 
     @cached_property
     def sessions(self) -> list[str | None]:
-        """The ids of sessions by the numbers in `session_of`; the first stands for none."""
+        """Ids of sessions by the numbers in `session_of`; the first is None."""
         found: list[str | None] = self._read("sessions", [None])
         return found
 
@@ -183,9 +177,8 @@ class Table:
         labels = self.labels.written()
         return {
             **{name: little(getattr(self, name)).tobytes() for name in COLUMNS},
-            "ids": self.ids.text().encode(),
+            "ids": "".join(self.ids).encode(),
             "gone": little(array("I", sorted(self.ids.gone))).tobytes(),
-            "order": little(array("I", self.ids.order())).tobytes(),
             "twin_keys": bytes(self.twin_keys),
             "expiring": little(array("I", [number for _, number in self.expiring])).tobytes(),
             "labels": labels.texts.encode(),
@@ -202,20 +195,20 @@ class Table:
     def about(self) -> dict[str, Any]:
         """Description of the table in a snapshot."""
         classes = [[status, *guard] for status, guard in self.classes]
-        return {"columns": columns_told(), "classes": classes, "lines": [self.lines, self.use_lines]}
+        return {"columns": column_names(), "classes": classes, "lines": [self.lines, self.use_lines]}
 
     @classmethod
     def of(cls, about: Mapping[str, Any], parts: Mapping[str, memoryview]) -> Table:
-        """The table that gave these. Raises `KeyError`, `TypeError` or `ValueError` where another release did."""
-        if about["columns"] != columns_told():
+        """Return the table of a snapshot. Raises `KeyError`, `TypeError` or `ValueError` for one of another release."""
+        if about["columns"] != column_names():
             raise ValueError("it has other columns")
         table = cls(parts)
-        table.ids = Ids(parts["ids"], _numbers("I", parts["gone"]), _numbers("I", parts["order"]))
+        table.ids = Ids(str(parts["ids"], "ascii"), _numbers("I", parts["gone"]))
         table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
         table.lines, table.use_lines = about["lines"]
         table.retracted = set(json.loads(bytes(parts["retracted"])))
         ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
-        table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
+        table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends).all())
         return table
 
     def __len__(self) -> int:
@@ -228,14 +221,14 @@ class Table:
 
     @cached_property
     def before(self) -> dict[str, list[str]]:
-        """From the id of a row to those of the rows that it took the place of."""
+        """Ids of the rows that each row replaced."""
         found: dict[str, list[str]] = {}
         for earlier, later in self.after.items():
             found.setdefault(later, []).append(earlier)
         return found
 
     def add(self, row: Observation, place: Place) -> int:
-        """A new row at the end; its number."""
+        """Add a row at the end and return its number."""
         number = self.ids.add(row.id)
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session(row.session_id))
         for name, value in zip(COLUMNS, fixed, strict=False):
@@ -247,31 +240,20 @@ class Table:
             self.labels.add(label, number)
         self._link(row.id, row.superseded_by)
         self._note_added(number)
-        self._take_awaited()
         return number
 
-    def add_erased(self, ids: Sequence[str], gaps: Sequence[int] = ()) -> None:
-        """Numbers whose rows are gone: the next ones, or, by `gaps`, some that come when others were added."""
-        first = len(self.ids)
-        self.ids.erased.update(ids)
-        for gap, each in zip(gaps or range(len(ids)), ids, strict=True):
-            self._awaited[first + gap] = each
-        self._take_awaited()
-
-    def _take_awaited(self) -> None:
-        while (each := self._awaited.pop(len(self.ids), None)) is not None:
-            self._append_erased(each)
-
-    def _append_erased(self, observation_id: str) -> None:
-        number = self.ids.add_erased(observation_id)
-        for name, column in COLUMNS.items():
-            blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
-            getattr(self, name).append(blank)
-        self.twin_keys += bytes(16)
-        self._note_added(number)
+    def add_erased(self, ids: Sequence[str]) -> None:
+        """Add rows that are gone already, so that those after them keep their numbers."""
+        for each in ids:
+            self.ids.add_erased(each)
+            for name, column in COLUMNS.items():
+                blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
+                getattr(self, name).append(blank)
+            self.twin_keys += bytes(16)
+            self._note_added(len(self.ids) - 1)
 
     def change(self, before: Observation, after: Observation) -> None:
-        """A row became another one, still of the same id."""
+        """Replace the content of a row; its id stays."""
         number = self.numbers[after.id]
         self._move(number, "updated", micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
@@ -285,7 +267,7 @@ class Table:
         self._show(number)
 
     def restate(self, number: int, event: Event) -> None:
-        """A row has another status, or stands behind another row; what it says is as it was."""
+        """Set the status of a row, and its successor if it has one; its text is unchanged."""
         self._set_class(number, STATUS_AFTER[event.kind], self.guard(number)[1])
         self.texts[number] = 0
         if event.kind in {"supersede", "compress", "delete"}:
@@ -296,7 +278,7 @@ class Table:
         self._show(number)
 
     def use(self, number: int, at: datetime) -> None:
-        """A row was handed out."""
+        """Count a use of the row."""
         self.use_count[number] += 1
         self.last_used_at[number] = micros(at)
         self.quiet[number] = max(self.quiet[number], self.last_used_at[number])
@@ -330,11 +312,11 @@ class Table:
         return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
 
     def note_line(self, number: int, place: Place) -> None:
-        """Something happened to the row, as the line at `place` tells."""
+        """Add the place of a line about the row."""
         self.later.setdefault(number, []).append(place)
 
     def counted(self, row: Observation, number: int) -> Observation:
-        """The row with the uses and the strength that only the table knows."""
+        """Return the row with the uses and the strength that only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
             return row  # which no count changes alone
@@ -342,7 +324,7 @@ class Table:
         return counted(row, used, self._consolidation(number))
 
     def consolidate(self, number: int, strength: float, at: datetime, touches: int) -> None:
-        """Time and use have changed how important a row is."""
+        """Set the strength of a row after consolidation."""
         self.strength[number] = strength
         self.consolidated_at[number] = micros(at)
         self.consolidated_touches[number] = max(0, touches)
@@ -376,7 +358,7 @@ class Table:
         )
 
     def number_seen(self, observation_id: str, view: View) -> int | None:
-        """The number of a row that the caller may see, whatever its status."""
+        """Return the number of a row that the caller may see, whatever its status."""
         number = self.ids.number(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
@@ -393,77 +375,6 @@ class Table:
             self._masks.popitem(last=False)
         return mask.visible
 
-    def fitting(self, wanted: Filter) -> set[int] | None:
-        """The rows that carry the labels that `wanted` names, or None where it names none."""
-        groups = [
-            [_label(name, value) for value in _values(getattr(wanted, asked))]
-            for asked, name in FILTERED.items()
-            if getattr(wanted, asked) not in {None, ()}
-        ]
-        exact = {key: value for key, value in wanted.metadata.items() if key[:1] != "$" and tests_of(value) is None}
-        groups += [[_label(f"metadata.{key}", written(value))] for key, value in exact.items()]
-        compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
-        found = self._meeting(compared) if compared else None
-        for group in sorted(groups, key=lambda labels: sum(len(self.labels.of(label)) for label in labels)):
-            rows: set[int] = set()
-            for label in group:
-                rows.update(self._without_any(label) if label in _EMPTY else self.labels.of(label))
-            found = rows if found is None else found & rows
-        return found
-
-    def _meeting(self, conditions: Mapping[str, Any]) -> set[int]:
-        """The rows of whose metadata all conditions hold, by their labels."""
-        return set.intersection(set(range(len(self))), *(self._holding(*each) for each in conditions.items()))
-
-    def _holding(self, name: str, asked: Any) -> set[int]:
-        if name == "$and":
-            return set.intersection(set(range(len(self))), *map(self._meeting, asked))
-        if name == "$or":
-            return set().union(*map(self._meeting, asked))
-        if name == "$not":
-            return set(range(len(self))) - self._meeting(asked)
-        if (tests := tests_of(asked)) is None:
-            return set(self.labels.of(_label(f"metadata.{name}", written(asked))))
-        start = _label(f"metadata.{name}", "")
-        held = {label[len(start) :]: numbers for label, numbers in self.labels.items() if label.startswith(start)}
-        found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))
-        return found | set(range(len(self))).difference(*held.values()) if takes_missing(tests) else found
-
-    def _without_any(self, empty: str) -> set[int]:
-        """The rows that have nothing in the field whose label with an empty value is `empty`."""
-        others = (numbers for label, numbers in self.labels.items() if label.startswith(empty))
-        return set(range(len(self))).difference(*others)
-
-    def test(self, wanted: Filter, *, without_ranges: bool = False) -> Callable[[int], bool]:
-        """Return a test for the parts of `wanted` that are neither label nor status; `always` if there are none.
-
-        `without_ranges` leaves out what can be told of a whole column at once.
-        """
-        checks = [*(() if without_ranges else self._ranges(wanted)), *self._checks(wanted)]
-        if len(checks) < 2:
-            return checks[0] if checks else always
-        return lambda number: all(check(number) for check in checks)
-
-    def _ranges(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
-        if wanted.after is not None:
-            begin = micros(wanted.after)
-            yield lambda number: self.created_at[number] >= begin
-        if wanted.before is not None:
-            end = micros(wanted.before)
-            yield lambda number: self.created_at[number] < end
-        if wanted.min_importance > 0:
-            yield lambda number: self.importance[number] >= wanted.min_importance
-
-    def _checks(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
-        if wanted.visibilities:
-            yield lambda number: self.guard(number)[1].visibility in wanted.visibilities
-        if wanted.quiet_since is not None:
-            last = micros(wanted.quiet_since)
-            yield lambda number: self.quiet[number] <= last
-        if wanted.fading is not None:
-            at, per_day = micros(wanted.fading.at), wanted.fading.per_day
-            yield lambda number: self.settled(number, at, per_day) is not None
-
     def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
         """Return the row's strength as `consolidation.consolidated` does, and its touches, without reading the row."""
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
@@ -478,24 +389,8 @@ class Table:
         )
         return None if strength is None else (strength, touches)
 
-    def in_order(self, order: Order, numbers: set[int] | None, *, ascending: bool, after: str | None) -> Iterator[int]:
-        """Rows by time, all of them or those in `numbers`, beginning behind the row `after`."""
-        times = self.created_at if order == "created" else self.updated_at
-        few = numbers is not None and is_few(len(numbers), len(self))
-        keys = sorted(times[number] << 32 | number for number in numbers or ()) if few else self._sorted(order)
-        begin = None if after is None else times[self.numbers[after]] << 32 | self.numbers[after]
-        if ascending:
-            chosen: Iterable[int] = keys[bisect.bisect_right(keys, begin) if begin is not None else 0 :]
-        else:
-            end = bisect.bisect_left(keys, begin) if begin is not None else len(keys)
-            chosen = (keys[at] for at in range(end - 1, -1, -1))
-        for key in chosen:
-            number = key & 0xFFFFFFFF
-            if few or numbers is None or number in numbers:
-                yield number
-
     def matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
-        """The rows as something found, each with its score."""
+        """Return the rows as matches, each with its score."""
         known = [self._values(name, numbers) for name in Match._fields[2:]]
         return list(map(Match, map(self.ids.__getitem__, numbers), scores, *known))
 
@@ -513,22 +408,13 @@ class Table:
         session = self.sessions[self.session_of[number]]
         if session is None:
             return None
-        line = self._lines.setdefault(visible, VisibleRows(visible)).of(
-            session, self.labels.of(_label("session_id", session))
-        )
+        line = visible.of_session(session, self.labels.of(label_of("session_id", session)))
         at = bisect.bisect_left(line, number)
         begin = max(0, at - reach)
         return {other: begin + step - at for step, other in enumerate(line[begin : at + reach + 1]) if other != number}
 
-    def holders(self, name: Labelled, flags: bytearray) -> Iterator[tuple[str, list[int]]]:
-        """The values of a field, folded, each with the visible rows that hold it."""
-        start = _label(name, "")
-        for label, numbers in self.labels.items():
-            if label.startswith(start) and (seen := [number for number in numbers if flags[number]]):
-                yield label[len(start) :], seen
-
     def twins(self, row: Observation) -> list[int]:
-        """Rows of the same agent, namespace, visibility and principal that say the same, whatever their status."""
+        """Return the rows with the same content, agent, namespace, visibility and principal, whatever their status."""
         if self._twins is None:
             self._twins = {}
             for number in self.numbers.values():
@@ -550,12 +436,12 @@ class Table:
 
     def derived_from(self, observation_id: str) -> list[int]:
         """The rows that were made from that one."""
-        return list(self.labels.of(_label("derived_from", observation_id)))
+        return list(self.labels.of(label_of("derived_from", observation_id)))
 
     def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
-        """The lines that say how often each row was used and how strong it is; those of `besides` are left out.
+        """Return the events that restore how often each row was used and how strong it is, without the rows `besides`.
 
-        Rows that were used as often, and last at once, have one line together; so have those of one consolidation.
+        Rows with the same count and time share one event, and so do rows of the same consolidation.
         """
         strong: defaultdict[int, dict[str, Any]] = defaultdict(dict)
         counted: defaultdict[tuple[int, tuple[tuple[str, Any], ...]], list[str]] = defaultdict(list)
@@ -591,7 +477,7 @@ class Table:
             getattr(self, name)[number] = _OF_A_ROW[name](row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
-        """The lines of the journal stand elsewhere now; what stands nowhere any more is forgotten."""
+        """Set the new places of the lines; lines without one are gone."""
         for number, start in enumerate(self.starts):
             self.starts[number], self.lengths[number] = moved.get(start, (0, 0))
         self.later = {
@@ -608,7 +494,7 @@ class Table:
         return self.guard(number)[0] == "active" and self.expires_at[number] > micros(now)
 
     def fold_triples(self, event: Event) -> None:
-        """A fact was stated or taken back."""
+        """Add or retract a fact."""
         fact = event.triple
         if fact is not None and (fact.id not in self.triples or fact.id in self.retracted):
             self.triples[fact.id] = fact
@@ -672,7 +558,8 @@ class Table:
             bisect.insort(keys, new << 32 | number)
         times[number] = new
 
-    def _sorted(self, order: Order) -> list[int]:
+    def sorted_by(self, order: Order) -> list[int]:
+        """Return the keys `time << 32 | number` of all rows, sorted."""
         keys = self._orders.get(order)
         if keys is None:
             times = self.created_at if order == "created" else self.updated_at
@@ -744,13 +631,13 @@ class _Mask:
         self.visible.flags.append(self._is_visible(number))
 
     def refresh(self, number: int) -> None:
-        """A row became another one."""
+        """Update the flag of a row that changed."""
         if self.visible.flags[number] != (seen := self._is_visible(number)):
             self.visible.flags[number] = seen
             self.visible.version += 1
 
     def expire_until(self, now: int) -> None:
-        """Time has passed."""
+        """Update the flags of rows that expired since."""
         if now == self.now:
             return
         expiring = self._table.expiring
@@ -772,18 +659,8 @@ class _Mask:
             self._allowed.append(status in self._statuses and may_see(guard, self._view))
 
 
-def always(_: int) -> bool:
-    """Return True: every row fits."""
-    return True
-
-
-def is_few(some: int, rows: int) -> bool:
-    """Return whether sorting some rows costs less than passing over all rows."""
-    return some * 4 < rows
-
-
 def twin_key(row: Observation) -> bytes:
-    """16 bytes that are the same for rows that say the same, of one agent, namespace, visibility and principal."""
+    """Return 16 bytes that are equal for rows with the same content, agent, namespace, visibility and principal."""
     what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
     if row.principal != OWNER:  # rows of the owner keep the keys of snapshots made before there were others
         what += f"\0{row.principal}"
@@ -791,39 +668,11 @@ def twin_key(row: Observation) -> bytes:
 
 
 def text_digest(row: Observation) -> int:
-    """A number that changes when what is searched does; never 0, which stands for nothing."""
+    """Return a number that changes with the searched text; never 0, which means no text."""
     parts = (getattr(row, name) for name in SEARCHED)
     said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
     said += f"\0{row.created_at.date()}"
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
-
-
-def labels_of(row: Observation) -> list[str]:
-    """Return the labels by which a row can be found, each once."""
-    labels = [
-        _label(name, value)
-        for name, held in zip(_LABEL_NAMES, _labelled(row), strict=True)
-        if held
-        for value in ((held,) if isinstance(held, str) else held)
-    ]
-    labels += [_label(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
-    return list(dict.fromkeys(labels))
-
-
-_LABEL_NAMES = tuple(name for name, held in LABELS.items() for _ in held)
-_labelled = attrgetter(*(each.name for held in LABELS.values() for each in held))
-
-
-def _label(name: str, value: str) -> str:
-    return f"{name}\0{value if name.startswith('metadata.') else key_of(name, value)}"
-
-
-_EMPTY = frozenset(_label(name, "") for name in EMPTY)
-"""Filter value for rows without a value."""
-
-
-def _values(asked: object) -> Sequence[str]:
-    return asked if isinstance(asked, tuple) else (str(asked),)
 
 
 def little(numbers: array[Any]) -> array[Any]:
@@ -844,6 +693,6 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def columns_told() -> list[list[str]]:
-    """The columns as a snapshot tells them, so that another release's is not taken for ours."""
+def column_names() -> list[list[str]]:
+    """Return the columns as a snapshot names them, to detect one of another release."""
     return [[name, column.code] for name, column in COLUMNS.items()]

@@ -1,6 +1,6 @@
-"""Examination of files: who may read them, what a crash left, which lines and records are damaged. Blocking.
+"""Examination of files: their permissions, remains of crashes, damaged lines and records. Blocking.
 
-Looking changes nothing. Mending destroys nothing: what is damaged is set aside first, whole, beside the file.
+Examining changes nothing. Repairs destroy nothing: damaged data is set aside first, whole, next to the file.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from shlex import quote
 from uuid import UUID
 
-from chatbot.stores import key_value_file, transcript, transcript_file
-from chatbot.stores.backend import ATTACHMENTS, Examination, blob_name, is_blob_name
+from chatbot.stores import transcript, transcript_file
+from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name
+from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
@@ -45,7 +45,7 @@ _Found = Mapping[Path, os.stat_result]
 
 
 def examine(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
-    """Look at everything below `home`, an identity's memory."""
+    """Examine everything below `home`, an identity's memory."""
     yield from _folders(home)
     yield from _sessions(home, sessions, wish)
     for name, (subject, understand) in wish.subjects.items():
@@ -53,7 +53,7 @@ def examine(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator
 
 
 def exposed(paths: Iterable[Path]) -> Iterator[Flaw]:
-    """Look at who may read these files and folders, and whose they are; those that are not there are passed over."""
+    """Examine permissions and owners of these files and folders; missing ones are skipped."""
     yield from _modes(dict(_there(paths)))
 
 
@@ -72,7 +72,7 @@ def unwritable(path: Path) -> OSError | None:
 def bad_lines(
     subject: str, path: Path, understand: Understand = record_of, *, lock: str = LOCK_NAME, verify: bool = False
 ) -> Iterator[Flaw]:
-    """Look for damaged lines, and for a torn last one; nothing where there is no such file.
+    """Find damaged lines, and a torn last one; nothing if there is no such file.
 
     With `verify` each line is compared with its checksum: one that was edited by hand, and can be read, is kept.
     """
@@ -146,7 +146,7 @@ def _is_good(line: bytes, understand: Understand) -> bool:
 
 
 def _folders(home: Path) -> Iterator[Flaw]:
-    """Look at every file and folder below `home`."""
+    """Examine every file and folder below `home`."""
     found = dict(_there([home, *sorted(below(home))]))
     open_ones = list(_modes(found))
     whole = how_many(len(found), "file or folder", "files and folders")
@@ -214,7 +214,7 @@ def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
 
 
 def _sessions(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
-    """Look at every session."""
+    """Examine every session."""
     root = home / "sessions"
     if not root.is_dir():
         yield Flaw("sessions", "ok", "no sessions yet")
@@ -276,7 +276,7 @@ def _record(path: Path, recover: Callable[[], str]) -> Iterator[Flaw]:
 
 
 def _key_values(path: Path) -> Iterator[Flaw]:
-    name = key_value_file.NAME
+    name = KEY_VALUES_NAME
 
     def set_aside() -> str:
         with locked(path) as folder:
@@ -284,7 +284,7 @@ def _key_values(path: Path) -> Iterator[Flaw]:
 
     try:
         with opened(path) as folder:
-            key_value_file.parse(folder.read(name))
+            parse_key_values(folder.read(name))
     except FileNotFoundError:
         return
     except (KeyError, TypeError, ValueError, RecursionError) as error:

@@ -20,6 +20,7 @@ from chatbot.stores.backend import (
     Blobs,
     Document,
     Examination,
+    Flaw,
     Lease,
     Lines,
     Mark,
@@ -34,7 +35,6 @@ from chatbot.stores.backend import (
 )
 from chatbot.stores.errors import InvalidValue, StoreBusy, UnsafePath
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, below, contained, locked, make_folder, opened, stamp
-from chatbot.stores.flaws import Flaw
 from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
@@ -45,7 +45,7 @@ _AT_A_TIME = 4 * 1024 * 1024
 
 
 class FilePlace(Place):
-    """A folder. It is made when something is first written, where `makes_folder` says so."""
+    """A folder. It is made when something is first written, if `makes_folder`."""
 
     def __init__(self, folder: Path, folders: OpenFolders | None = None, *, makes_folder: bool = True) -> None:
         self.folder = folder
@@ -54,19 +54,15 @@ class FilePlace(Place):
         self.makes_folder = makes_folder
 
     def lines(self, name: str) -> FileLines:
-        """Return the lines of the file `NAME.jsonl`."""
         return FileLines(self, f"{_checked(name)}.jsonl")
 
     def document(self, name: str) -> FileDocument:
-        """Return the document of the file of that name."""
         return FileDocument(self, _checked(name))
 
     def lease(self, name: str) -> FileLease:
-        """Return a lease on the lock file of that name."""
         return FileLease(self, f".{_checked(name)}.lock")
 
     def blobs(self, name: str) -> FileBlobs:
-        """Return the blobs in the subfolder of that name."""
         return FileBlobs(self, _checked(name))
 
     def exposed(self) -> Iterator[Flaw]:
@@ -80,7 +76,7 @@ class FilePlace(Place):
         self._folders.close_all()
 
     def prepare(self) -> None:
-        """Make the folder, where that is for us to do."""
+        """Make the folder, if this place makes it."""
         if self.makes_folder:
             make_folder(self.folder)
 
@@ -106,7 +102,6 @@ class FileLines(Lines):
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
-        """Lock the folder while these lines are changed."""
         with self._place.alone() as folder:
             yield _FilePen(folder, self._name)
 
@@ -115,13 +110,11 @@ class FileLines(Lines):
         self._place.append(self._name, b"".join(map(json_lines.encode, records)))
 
     def newest_first(self) -> Iterator[Record]:
-        """Read the file backwards, line by line."""
         with self._reading() as folder:
             if folder is not None:
                 yield from json_lines.read_backwards(folder, self._name)
 
     def all(self) -> list[Record]:
-        """Read the whole file, oldest line first."""
         with self._reading() as folder:
             return json_lines.read(folder, self._name) if folder else []
 
@@ -151,7 +144,7 @@ class FileLines(Lines):
 
     @contextmanager
     def _reading(self) -> Iterator[Folder | None]:
-        """The folder; None where it was not made yet."""
+        """Open the folder; yields None if it was not made yet."""
         if self._place.makes_folder and not self._place.folder.is_dir():
             yield None
             return
@@ -167,7 +160,6 @@ class _FilePen:
         self._name = name
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Add lines at the end of the file."""
         self._folder.append(self._name, b"".join(map(json_lines.encode, records)))
 
     def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
@@ -210,7 +202,6 @@ class FileDocument(Document):
             return data
 
     def set_aside(self) -> str:
-        """Rename the file and return its new name; empty if there is none."""
         with self._place.alone() as folder:
             return folder.set_aside(self._name) if folder.stamp(self._name) else ""
 
@@ -231,7 +222,6 @@ class FileLease(Lease):
         self._held = ExitStack()
 
     def take(self) -> bool:
-        """Lock the file without waiting; return whether it is held."""
         self._place.prepare()
         with ExitStack() as stack:
             try:
@@ -242,7 +232,6 @@ class FileLease(Lease):
         return True
 
     def release(self) -> None:
-        """Unlock the file, if it is held."""
         self._held.close()
 
 
@@ -264,7 +253,6 @@ class FileBlobs(Blobs):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Read the file; None if it is missing. Raises `DamagedFile` for changed content."""
         checked_blob_name(name)
         try:
             with opened(self._folder) as folder:
@@ -283,7 +271,6 @@ class FileBlobs(Blobs):
         return {name: each.size for name, each in stamps.items() if each is not None}
 
     def drop(self, name: str) -> None:
-        """Delete the file; a missing one is no error."""
         checked_blob_name(name)
         try:
             with self._place.alone(), opened(self._folder) as folder:
@@ -323,7 +310,6 @@ class FileBackend(FilePlace, Backend):
         self._session_folders = OpenFolders()
 
     def place_of(self, session: SessionRef) -> FilePlace:
-        """Return the folder of the session as a place."""
         return FilePlace(session.folder, self._session_folders, makes_folder=False)
 
     def private_file(self, name: str) -> Path:
@@ -334,17 +320,14 @@ class FileBackend(FilePlace, Backend):
         return path
 
     def is_there(self) -> bool:
-        """Return whether the folder exists."""
         return self.folder.is_dir()
 
     def refusal(self) -> OSError | None:
-        """Return the error that keeps the folder from being written; None if there is none."""
         from chatbot.stores.on_disk.examination import unwritable
 
         return unwritable(self.folder)
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:
-        """Check all files of the identity for damage."""
         from chatbot.stores.on_disk.examination import examine
 
         return examine(self.folder, self.sessions, wish)
@@ -355,6 +338,5 @@ class FileBackend(FilePlace, Backend):
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}
 
     def close(self) -> None:
-        """Close all folders."""
         super().close()
         self._session_folders.close_all(for_good=True)

@@ -29,7 +29,7 @@ from typing import Any
 
 from chatbot.stores import json_lines
 from chatbot.stores.errors import InvalidValue, LaterFormat
-from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
+from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.session_record import VERSION, SessionRecord, decode_record, is_session_id, parse_record
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,6 @@ _PAUSE_S = 0.001
 _SMALLEST_FOLD = 4 * 1024
 _LARGEST_FOLD_AT_CLOSE = 256 * 1024
 
-_State = tuple[str, Stamp | None, Stamp | None]
-"""State of the folder of sessions, of the index and of its journal."""
-
 
 class SessionIndex:
     """Finds sessions without opening them. `home` is an identity's memory folder, `sessions` the folder in it."""
@@ -54,19 +51,16 @@ class SessionIndex:
         self._home = home
         self._sessions = sessions
         self._is_damaged = False
-        self._from_folders: tuple[_State, list[SessionRecord]] | None = None
 
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`.
+        """Return the wanted sessions, the one used last first; reads no further than needed to find `limit`.
 
-        Only those that come behind the session `behind`, where one is named. Takes no lock and writes nothing: where
-        the index is of no use the folders are read, which takes longer.
+        Only those after the session `behind`, if one is named. Takes no lock and writes nothing: if the index is
+        unusable the folders are read, which takes longer.
         """
         for attempt in range(_ATTEMPTS):
-            if (records := self._known_from_folders()) is not None:
-                return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
             found = self._glance(wanted, limit, behind)
             if found is not None:
                 return found
@@ -113,7 +107,7 @@ class SessionIndex:
         self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders()})
 
     def fold_if_small(self) -> None:
-        """Bring `sessions.json` up to date where that costs next to nothing: for people's eyes, when we close."""
+        """Bring `sessions.json` up to date for people who read it, if that is cheap; called on closing."""
         with locked(self._home) as folder:
             journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
@@ -122,8 +116,8 @@ class SessionIndex:
     def fold(self, folder: Folder, *, durable: bool = False) -> None:
         """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`.
 
-        Where it is `durable`, what it said before is not there either after a power cut: an index that cannot be
-        written then goes, and is built again when there is room.
+        If `durable`, its former content does not come back after a power cut either: an index that cannot be written is
+        removed then, and built again when there is room.
         """
         try:
             records = list(_records_backwards(folder))
@@ -149,26 +143,13 @@ class SessionIndex:
         except (_DamagedIndexError, FileNotFoundError):
             return None
 
-    def _known_from_folders(self) -> list[SessionRecord] | None:
-        """Return the records read from the folders if they are still current."""
-        if self._from_folders is None or self._from_folders[0] != self._state():
-            return None
-        return self._from_folders[1]
-
     def _read_folders(self) -> list[SessionRecord]:
         """Read every session, the one used last at the end, whatever the index says."""
-        state = self._state()
         with opened(self._home) as folder:
             if damage := _damage(folder) if folder.stamp(NAME) else "":
                 logger.warning("%s is damaged (%s): the folders are read instead", self._home / NAME, damage)
             self._is_damaged = bool(damage)
-            records = self._built(folder)
-        if self._state() == state:
-            self._from_folders = (state, records)
-        return records
-
-    def _state(self) -> _State:
-        return self._folders(), stamp(self._home / NAME), stamp(self._home / JOURNAL_NAME)
+            return self._built(folder)
 
     def _folders(self) -> str:
         """Return the state of the folder of sessions: its time and, as clocks can be coarse, its number of links."""
@@ -256,7 +237,7 @@ def _check_sum(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _head(folder: Folder) -> dict[str, Any]:
-    """The first line of the index; empty where there is none."""
+    """Return the first line of the index; empty if there is none."""
     try:
         head = json.loads(folder.read(NAME, 0, _HEAD_BYTES).partition(b"\n")[0] + b"]}")
     except (FileNotFoundError, ValueError):

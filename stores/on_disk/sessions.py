@@ -46,7 +46,7 @@ class FolderSessions(Sessions):
     """Sessions as folders under `home`, an identity's memory folder. Safe between processes."""
 
     def __init__(self, home: Path) -> None:
-        """Raises `UnsafePath` where one of its folders is a link: such a link could point anywhere."""
+        """Raises `UnsafePath` if one of its folders is a link: such a link could point anywhere."""
         self._home = home
         self._sessions = home / "sessions"
         self._drafts = home / ".drafts"
@@ -81,12 +81,10 @@ class FolderSessions(Sessions):
         sync_folder(self._sessions)
 
     def abandon(self, session_id: str) -> None:
-        """Delete the draft folder."""
         if (draft := self._begun.pop(session_id, None)) is not None:
             shutil.rmtree(draft, ignore_errors=True)
 
     def ref(self, session_id: str) -> SessionRef:
-        """Return a reference to the folder of the session."""
         return SessionRef(session_id, self._folder(session_id))
 
     def glance(self, session_id: str) -> SessionRecord | None:
@@ -98,7 +96,7 @@ class FolderSessions(Sessions):
             return None
 
     def get(self, session_id: str) -> SessionRecord:
-        """Read `session.json`, or the index where that file is damaged."""
+        """Read `session.json`, or the index if that file is damaged."""
         try:
             return self._read(session_id)
         except MissingFolder as error:
@@ -111,7 +109,6 @@ class FolderSessions(Sessions):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Search the index of sessions, the one used last first."""
         return self.index.find(wanted, limit, behind=behind) if self._sessions.is_dir() else []
 
     def ids(self) -> list[str]:
@@ -201,7 +198,6 @@ class FolderSessions(Sessions):
             logger.warning("the index of sessions stays as it is: %s", error)
 
     def files(self, session: SessionRef) -> list[SessionFile]:
-        """List the regular, visible files of the session's folder."""
         with translated(session.folder):
             found = [
                 SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
@@ -270,7 +266,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _backdate(draft: Path, moment: datetime) -> None:
-    """Let the files of a session from elsewhere be as old as it is: when the index is built anew, it goes by that."""
+    """Set the times of an imported session's files to its own: a rebuilt index goes by them."""
     for path in draft.iterdir():
         os.utime(path, (moment.timestamp(), moment.timestamp()))
 

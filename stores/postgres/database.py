@@ -24,20 +24,23 @@ from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.moment import Failed, Moment, may_wait, present_moment, present_moments
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.clock_watch import ClockWatch
 from chatbot.stores.postgres.database_connection import (
+    ClockWatch,
     PatientConnection,
     Row,
     check,
     check_clock,
     configure,
+    explained,
     fetched,
+    is_broken,
+    is_passing,
     is_read_only,
     prepared,
     settings_of,
     skew_of,
+    unknown_end,
 )
-from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
 from chatbot.stores.postgres.hints import Hints
 from chatbot.stores.postgres.schema import check_version
 from chatbot.stores.span import count

@@ -1,4 +1,4 @@
-"""A connection to the database that waits for no answer for ever, and notices what became of its server. Blocking.
+"""Connections to the database with limits on every wait, the errors of a server in our words, and its clock. Blocking.
 
 Neither a server that is stuck, nor a network that loses everything, nor a commit that waits for a synchronous standby
 which is gone ends by itself.
@@ -6,15 +6,19 @@ which is gone ends by itself.
 
 from __future__ import annotations
 
+import logging
 import select
-from collections.abc import Generator
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors
 
-from chatbot.stores.errors import StoreFailed
+from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
 from chatbot.stores.postgres import statements
 
 LONGEST_S = 60.0
@@ -26,7 +30,7 @@ With more, messages of one session that two servers write have times in the wron
 choose them.
 """
 _INTERVAL_S = 0.1
-"""Between two looks for Ctrl-C, as with psycopg."""
+"""Seconds between two checks for Ctrl-C, as with psycopg."""
 _NETWORK = {
     "connect_timeout": 10,
     "keepalives_idle": 15,
@@ -47,7 +51,7 @@ class PatientConnection(psycopg.Connection[Row]):
     """A connection that breaks when the server gives no answer for too long."""
 
     def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
-        """Wait for an answer. Raises `OperationalError` where none comes."""
+        """Wait for an answer. Raises `OperationalError` if none comes."""
         try:
             return super().wait(gen, interval, timeout or LONGEST_S)
         except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - it has no public name
@@ -77,7 +81,7 @@ def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
 
 
 def settings_of(url: str) -> dict[str, Any]:
-    """Return how to connect, beside what the URL says."""
+    """Return settings of a connection besides those in the URL."""
     network = {name: value for name, value in _NETWORK.items() if name not in url}
     return {"autocommit": True, "prepare_threshold": None, **network}
 
@@ -91,13 +95,13 @@ def check(connection: psycopg.Connection[Row]) -> None:
 
 
 def is_read_only(connection: psycopg.Connection[Row]) -> bool:
-    """Return whether the server has become a standby, as it tells on its own with any answer."""
+    """Return whether the server has become a standby, which it reports with any answer."""
     names = (b"in_hot_standby", b"default_transaction_read_only")
     return any(connection.pgconn.parameter_status(name) == b"on" for name in names)
 
 
 def is_direct(connection: psycopg.Connection[Row]) -> bool:
-    """Return False where a pooler such as PgBouncer is in between: it tells a process id of its own."""
+    """Return False if there is a pooler such as PgBouncer in between: it reports a process id of its own."""
     [(process,)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
     return bool(process == connection.info.backend_pid)
 
@@ -122,3 +126,160 @@ def fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
 def prepared(statement: str) -> bytes:
     """Return the statement, one of our constants, as it is sent."""
     return statement.encode()
+
+
+CREATE = "chatbot storage create"
+_PASSING = (errors.SerializationFailure, errors.DeadlockDetected)
+_TOO_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.TooManyConnections)
+_OF_CONNECTIONS = "08"
+"""Class of the errors of connections, by which PgBouncer too says that it reaches no server."""
+_NO_ROOM = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Return True for a conflict between transactions, after which nothing was done and all may be tried again."""
+    return isinstance(error, _PASSING)
+
+
+def is_broken(error: psycopg.Error) -> bool:
+    """Return True if the connection ended: the server stopped, restarts, or the network broke."""
+    ended = (
+        errors.AdminShutdown,
+        errors.CrashShutdown,
+        errors.CannotConnectNow,
+        errors.IdleInTransactionSessionTimeout,
+    )
+    state = error.sqlstate or _OF_CONNECTIONS
+    return isinstance(error, ended) or (isinstance(error, psycopg.OperationalError) and state[:2] == _OF_CONNECTIONS)
+
+
+def unknown_end(error: psycopg.Error, where: str) -> StoreError:
+    """Return the error for a write with an unknown outcome."""
+    return UnknownOutcome(
+        f"{where}: the connection broke while something was written, and it is not known whether it was kept: "
+        f"look before you repeat it ({_short(error)})"
+    )
+
+
+def explained(error: psycopg.Error, where: str) -> StoreError:
+    """Return the error that says what happened at `where`, a URL without its password, and what to do."""
+    if isinstance(error, _TOO_BUSY) or is_passing(error):
+        return StoreBusy(f"{where}: the database is busy, try again ({_short(error)})")
+    if isinstance(error, _NO_ROOM):
+        return StoreFailed(f"{where}: the database has no room, nothing was written ({_short(error)})")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return ReadOnlyFolder(
+            f"{where} may only be read: name the primary server, or add target_session_attrs=read-write"
+        )
+    if fault := _fault(error):
+        return StoreFailed(f"{where}{fault}")
+    if is_broken(error):
+        return StoreAway(f"{where}: {_found(_ABSENCES, error) or _short(error)}")
+    return StoreFailed(f"{where}: {_short(error)}")
+
+
+_FAULTS = {
+    "password authentication failed": "the password is wrong: correct url in [storage]",
+    "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
+    "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
+}
+"""Errors of a connection that stay until somebody mends them."""
+_NO_PRIMARY = "none of its servers may be written to: wait until one is promoted, or promote one (pg_ctl promote)"
+_NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
+_NO_HOST = "host not found: correct url in [storage]"
+_FULL = "the database has no connection left: raise max_connections, or put PgBouncer before it"
+_ABSENCES = {
+    "session is read-only": _NO_PRIMARY,
+    "server is in hot standby mode": _NO_PRIMARY,
+    "could not translate host name": _NO_HOST,
+    "failed to resolve host": _NO_HOST,
+    "Name or service not known": _NO_HOST,
+    "Connection refused": _NOBODY,
+    "No such file or directory": _NOBODY,
+    "timeout expired": _NOBODY,
+    "too many clients": _FULL,
+    "too many connections": _FULL,
+    "remaining connection slots": _FULL,
+    "is starting up": "the database is starting: try again",
+    "not yet accepting connections": "the database is starting: try again",
+    "recovery mode": "the database is starting: try again",
+    "shutting down": "the database is stopping: try again",
+}
+"""Errors of a connection that may pass by themselves."""
+
+
+def _fault(error: psycopg.Error) -> str:
+    """Return what has to be fixed; empty for an error that may pass by itself, or an unknown one."""
+    if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
+        return f" has no tables of chatbot: run `{CREATE}`"
+    if isinstance(error, errors.InsufficientPrivilege):
+        whole = "for database" in str(error)
+        remedy = "--url` with the owner of the database" if whole else "--role NAME` as the owner of the tables"
+        return f": {_short(error)}: run `{CREATE} {remedy}"
+    hint = _hint(error)
+    return hint and f": {hint}"
+
+
+def _hint(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # it quotes what it could not read
+        return "the address cannot be read: correct url in [storage], and write % in a password as %25"
+    text = str(error)
+    if "database" in text and "does not exist" in text:
+        return "the database does not exist: create it with createdb, or correct url in [storage]"
+    if "role" in text and "does not exist" in text:
+        return "the role does not exist: create it with createuser, or correct url in [storage]"
+    return _found(_FAULTS, error)
+
+
+def _found(hints: Mapping[str, str], error: psycopg.Error) -> str:
+    return next((hint for part, hint in hints.items() if part in str(error)), "")
+
+
+def _short(error: psycopg.Error) -> str:
+    if str(error) == "the connection is closed" and isinstance(error.__context__, psycopg.Error):
+        return _short(error.__context__)  # why it was
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+
+
+class ClockWatch:
+    """The watch over one database. `refuse` is called, in a thread of its own, where the clocks differ too much."""
+
+    def __init__(self, url: str, shown: str, refuse: Callable[[], None]) -> None:
+        self._url = url
+        self._shown = shown
+        self._refuse = refuse
+        self._compared_at = time.monotonic()
+        self._offset = _offset()
+        self._comparing = threading.Lock()
+
+    def look(self) -> None:
+        """Compare in the background, where a minute has passed or the clock here was set. Returns at once."""
+        if self._is_due() and self._comparing.acquire(blocking=False):
+            self._compared_at, self._offset = time.monotonic(), _offset()
+            threading.Thread(target=self._compare, name="comparing clocks", daemon=True).start()
+
+    def _is_due(self) -> bool:
+        was_set = abs(_offset() - self._offset) > MOST_SKEW_S / 2
+        return was_set or time.monotonic() >= self._compared_at + EVERY_S
+
+    def _compare(self) -> None:
+        try:
+            with PatientConnection.connect(self._url, **settings_of(self._url)) as connection:
+                check_clock(connection, self._shown)
+        except StoreError as error:
+            logger.warning("%s; nothing is read or written until then", error)
+            self._refuse()
+        except psycopg.Error as error:
+            logger.debug("the clock of %s could not be read: %s", self._shown, error)
+        finally:
+            self._comparing.release()
+
+
+def _offset() -> float:
+    """Return a number that changes when the clock of this machine is set."""
+    return time.time() - time.monotonic()

@@ -1,8 +1,8 @@
-"""Hints between the servers of a database: NOTIFY, heard on one connection of a process. What is true is in the tables.
+"""Hints between the servers of a database: NOTIFY, heard on one connection of a process. The truth is in the tables.
 
-They are sent beside the work, a few together, in transactions that wait for no disk: NOTIFY takes a lock that all
-databases of a server share, which nobody shall hold while he writes. Through a pooler such as PgBouncer nothing can be
-heard, so who waits looks as often as without hints.
+Hints are sent apart from the work, a few together, in transactions that wait for no disk: NOTIFY takes a lock that all
+databases of a server share, and no writer should hold it. No hint gets through a pooler such as PgBouncer: then waits
+poll as often as without hints.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from chatbot.stores.backend import Hint
 from chatbot.stores.errors import StoreError
-from chatbot.stores.hints import Hint
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import PatientConnection, is_direct, settings_of
 
@@ -122,7 +122,7 @@ class Hints:
                     logger.debug("other servers get no hint, and will look by themselves: %s", error)
 
     def _next(self) -> set[tuple[str, str]]:
-        """Return the hints to send, after a moment in which others may come; none where there are none for a while."""
+        """Return the hints to send, after a moment in which others may join; none if there are none for a while."""
         with self._changed:
             self._changed.wait_for(lambda: self._untold or self._ending.is_set(), _IDLE_S)
         self._ending.wait(_TOGETHER_S)
@@ -173,7 +173,7 @@ class Hints:
             each.come()
 
     def _listens(self, *, now: bool) -> None:
-        """Note whether we listen, and have everyone look who may have missed a hint."""
+        """Note whether this process listens, and wake everyone who may have missed a hint."""
         with self._changed:
             self.is_listening = now
             waiting = list(self._waiting)

@@ -54,7 +54,7 @@ class Leases:
                 self._thread.start()
 
     def drop(self, identity: str, holder: str) -> bool:
-        """Renew it no more; False where it was not held."""
+        """Stop renewing it; return False if it was not held."""
         with self._changed:
             held = self._held.get(identity, set())
             was_held = holder in held

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
+from chatbot.stores.backend import MEMORIES
 from chatbot.stores.errors import StoreBusy, StoreError
-from chatbot.stores.hints import MEMORIES
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers

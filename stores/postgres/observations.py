@@ -6,12 +6,12 @@ import asyncio
 import weakref
 from collections.abc import Sequence
 
-from chatbot.stores.flaws import Flaw
+from chatbot.stores.backend import Flaw
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log
 from chatbot.stores.observations.snapshot import NAME as SNAPSHOTS
-from chatbot.stores.observations.snapshot import SharedSnapshots, Snapshots
 from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.postgres.backend import examine_events
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.place import PostgresPlace
@@ -45,10 +45,6 @@ class PostgresObservations(LoggedObservations):
         """Open a shelf in the database: servers share what is derived from the log."""
         return self._shelves.setdefault(name, PostgresShelf(self._place, name))
 
-    def open_snapshots(self) -> Snapshots:
-        """Keep snapshots of the table in the database: a server that begins reads one, not the whole log."""
-        return SharedSnapshots(self.open_shelf(SNAPSHOTS))
-
     async def aclose(self) -> None:
         """Close the store and leave the connection pool."""
         await super().aclose()
@@ -56,7 +52,6 @@ class PostgresObservations(LoggedObservations):
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
         """Check every line of the log for damage."""
-        from chatbot.stores.postgres.examination import examine_events
 
         def look() -> list[Flaw]:
             log = PostgresLog(self._address)

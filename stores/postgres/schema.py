@@ -1,7 +1,7 @@
 """The tables: one SQL file, run whole or not at all. Blocking.
 
-Only `create` makes tables, with a role that owns them. Everyone else looks at the version, and refuses to work with
-tables of another one.
+Only `create` makes tables, with a role that owns them. Everyone else checks the version, and refuses tables of another
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from psycopg import errors, sql
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreFailed
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.failures import CREATE, explained
+from chatbot.stores.postgres.database_connection import CREATE, explained
 
 VERSION = 1
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")

@@ -16,8 +16,8 @@ from uuid import UUID
 
 import pytest
 
-from chatbot.stores.json_lines import record_of
-from chatbot.stores.log import ErasedLine, Log, Place
+from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.log import Log, Place
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_rows import NOW
@@ -150,10 +150,10 @@ class LogContract:
         log = self.open(folder)
         words = "the combination is 4711"
         places = write(log, event(1), event(2, words), event(3))
-        purge = Event(kind="purge", at=NOW)
+        purge = encode(Event(kind="purge", at=NOW, ids=(row_id(2),)).as_json()).rstrip()
 
-        def change(line: bytes, begin: int) -> bytes | ErasedLine:
-            return ErasedLine(1, row_id(2), purge) if begin == places[1][0] else line
+        def change(line: bytes, begin: int) -> bytes:
+            return purge if begin == places[1][0] else line
 
         with log.locked() as writing:
             writing.mend()

@@ -24,12 +24,11 @@ import pytest
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.consolidation import Decay, consolidated
-from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
-from chatbot.stores.observation import STATUSES, Observation, Status, Triple, version_of
+from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
+from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.row_changes import Change, Position
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.row_state import RowState
 from chatbot.stores.testing.observation_rows import (
     COSINE_OFF,
     EVERY_SENSITIVITY,
@@ -41,26 +40,25 @@ from chatbot.stores.testing.observation_rows import (
     adding,
     changes_after,
     keeps_vectors,
+    needs_changes,
+    needs_vectors,
     observation,
     tells_changes,
 )
+from chatbot.stores.testing.processes import StoreTests
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import packed, unit
 
 Result = TypeVar("Result")
 
 
-class ObservationStoreContract:
+class ObservationStoreContract(StoreTests):
     """Tests of the contract of an `ObservationStore`."""
 
     nearest: ClassVar[Nearest] = "exact"
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
-    def open_store(self, home: Path) -> ObservationStore:
-        """The store under test, keeping its files below `home`. Called again to see what survived."""
-        raise NotImplementedError
-
-    def test_what_was_added_comes_back_as_it_was(self, tmp_path: Path) -> None:
+    async def test_what_was_added_comes_back_as_it_was(self, store: ObservationStore) -> None:
         row = observation(
             1,
             type="decision",
@@ -81,33 +79,25 @@ class ObservationStoreContract:
             user_text="tea?",
             assistant_text="green",
         )
+        assert await store.commit(OWNER, adding(row)) == [Outcome("added", row.id)]
+        assert await store.get(OWNER, [row.id]) == [row]
 
-        async def check(store: ObservationStore) -> None:
-            assert await store.commit(OWNER, adding(row)) == [Outcome("added", row.id)]
-            assert await store.get(OWNER, [row.id]) == [row]
+    async def test_getting_keeps_the_order_and_leaves_out_what_is_missing(self, store: ObservationStore) -> None:
+        await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
+        await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[2],))])
+        found = await store.get(OWNER, [IDS[3], IDS[9], IDS[2], IDS[1]])
+        assert [row.id for row in found] == [IDS[3], IDS[1]]
+        every = await store.get(OWNER, [IDS[3], IDS[9], IDS[2]], current=False)
+        assert [(row.id, row.status) for row in every] == [(IDS[3], "active"), (IDS[2], "deleted")]
 
-        self.run(tmp_path, check)
-
-    def test_getting_keeps_the_order_and_leaves_out_what_is_missing(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
-            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[2],))])
-            found = await store.get(OWNER, [IDS[3], IDS[9], IDS[2], IDS[1]])
-            assert [row.id for row in found] == [IDS[3], IDS[1]]
-
-        self.run(tmp_path, check)
-
-    def test_the_same_said_again_is_a_mention(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(1, title="Tea is  GREEN", tags=("a",))))
-            again = observation(2, title="tea is green", tags=("b",), sensitivity="private")
-            [outcome] = await store.commit(OWNER, adding(again))
-            assert (outcome.kind, outcome.id) == ("exact_dup", IDS[1])
-            [row] = await store.get(OWNER.asking_all(), [IDS[1]])
-            assert (row.mention_count, row.tags, row.sensitivity) == (1, ("a", "b"), "private")
-            assert await store.get(OWNER.asking_all(), [IDS[2]]) == []
-
-        self.run(tmp_path, check)
+    async def test_the_same_said_again_is_a_mention(self, store: ObservationStore) -> None:
+        await store.commit(OWNER, adding(observation(1, title="Tea is  GREEN", tags=("a",))))
+        again = observation(2, title="tea is green", tags=("b",), sensitivity="private")
+        [outcome] = await store.commit(OWNER, adding(again))
+        assert (outcome.kind, outcome.id) == ("exact_dup", IDS[1])
+        [row] = await store.get(OWNER.asking_all(), [IDS[1]])
+        assert (row.mention_count, row.tags, row.sensitivity) == (1, ("a", "b"), "private")
+        assert await store.get(OWNER.asking_all(), [IDS[2]]) == []
 
     def test_each_principal_has_rows_of_their_own_and_changes_no_others(self, tmp_path: Path) -> None:
         guest = replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
@@ -141,44 +131,37 @@ class ObservationStoreContract:
         if self.run(tmp_path, check):
             self.run(tmp_path, check_again)
 
-    def test_another_agent_or_visibility_makes_it_another_memory(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [
-                observation(1, title="tea"),
-                observation(2, title="tea", agent_id="other"),
-                observation(3, title="tea", visibility="shared"),
-            ]
-            assert [outcome.kind for outcome in await store.commit(OWNER, adding(*rows))] == ["added"] * 3
+    async def test_another_agent_or_visibility_makes_it_another_memory(self, store: ObservationStore) -> None:
+        rows = [
+            observation(1, title="tea"),
+            observation(2, title="tea", agent_id="other"),
+            observation(3, title="tea", visibility="shared"),
+        ]
+        assert [outcome.kind for outcome in await store.commit(OWNER, adding(*rows))] == ["added"] * 3
 
-        self.run(tmp_path, check)
+    async def test_what_is_past_its_time_is_not_found_and_no_twin(self, store: ObservationStore) -> None:
+        row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
+        await store.commit(OWNER, adding(row))
+        later = replace(OWNER, now=NOW + timedelta(hours=2))
+        assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [row.id]
+        assert await store.match(later, ["tea"], Filter()) == []
+        assert await store.get(later, [row.id]) == []
+        again = Event(kind="add", at=later.now, row=observation(2, title="tea"))
+        assert [outcome.kind for outcome in await store.commit(later, [again])] == ["added"]
 
-    def test_what_is_past_its_time_is_not_found_and_no_twin(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
-            await store.commit(OWNER, adding(row))
-            later = replace(OWNER, now=NOW + timedelta(hours=2))
-            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [row.id]
-            assert await store.match(later, ["tea"], Filter()) == []
-            assert await store.get(later, [row.id]) == []
-            again = Event(kind="add", at=later.now, row=observation(2, title="tea"))
-            assert [outcome.kind for outcome in await store.commit(later, [again])] == ["added"]
+    async def test_a_superseded_row_leaves_the_search_and_stays_in_the_history(self, store: ObservationStore) -> None:
+        await store.commit(OWNER, adding(observation(1, title="tea is black")))
+        new = Event(kind="add", at=NOW, row=observation(2, title="tea is green"), supersedes=IDS[1])
+        await store.commit(OWNER, [new])
+        assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [IDS[2]]
+        for each in IDS[1:3]:
+            line = await store.history(OWNER, each)
+            assert [version.observation.id for version in line] == IDS[1:3]
+            assert [event.kind for event in line[0].events] == ["add", "supersede"]
 
-        self.run(tmp_path, check)
-
-    def test_a_superseded_row_leaves_the_search_and_stays_in_the_history(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(1, title="tea is black")))
-            new = Event(kind="add", at=NOW, row=observation(2, title="tea is green"), supersedes=IDS[1])
-            await store.commit(OWNER, [new])
-            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [IDS[2]]
-            for each in IDS[1:3]:
-                line = await store.history(OWNER, each)
-                assert [version.observation.id for version in line] == IDS[1:3]
-                assert [event.kind for event in line[0].events] == ["add", "supersede"]
-
-        self.run(tmp_path, check)
-
-    def test_a_change_tells_the_version_that_it_made_not_that_of_a_later_one(self, tmp_path: Path) -> None:
+    async def test_a_change_tells_the_version_that_it_made_not_that_of_a_later_one(
+        self, store: ObservationStore
+    ) -> None:
         tea, mate = ({"title": title} for title in ("tea", "mate"))
 
         def changing(number: int) -> list[Event]:
@@ -186,40 +169,34 @@ class ObservationStoreContract:
             changes = [Event(kind="update", at=NOW, ids=ids, fields=fields) for fields in (tea, tea, mate)]
             return [*changes, *(Event(kind=kind, at=NOW, ids=ids) for kind in ("delete", "restore", "confirm"))]
 
-        async def check(store: ObservationStore) -> None:
-            told = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
-            left = [(outcome.row.title, outcome.row.status) for outcome in told if outcome.row]
-            mates = [("mate", status) for status in ("active", "deleted", "active", "active")]
-            assert left == [("milk", "active"), ("tea", "active"), ("tea", "active"), *mates]
-            assert len({outcome.version for outcome in told}) == 4
-            await store.commit(OWNER, adding(observation(2, title="milk")))
-            for event in changing(2):
-                [outcome] = await store.commit(OWNER, [event])
-                [version] = await store.history(OWNER, IDS[2])
-                assert outcome.version == version_of(version.observation)
+        told = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
+        left = [(outcome.row.title, outcome.row.status) for outcome in told if outcome.row]
+        mates = [("mate", status) for status in ("active", "deleted", "active", "active")]
+        assert left == [("milk", "active"), ("tea", "active"), ("tea", "active"), *mates]
+        assert len({outcome.version for outcome in told}) == 4
+        await store.commit(OWNER, adding(observation(2, title="milk")))
+        for event in changing(2):
+            [outcome] = await store.commit(OWNER, [event])
+            [version] = await store.history(OWNER, IDS[2])
+            assert outcome.version == version_of(version.observation)
 
-        self.run(tmp_path, check)
-
-    def test_a_summary_and_what_it_stands_for_change_places_in_one_step(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [observation(number, agent_id="chat") for number in range(1, 4)]
-            await store.commit(OWNER, adding(*rows))
-            [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *IDS[1:4])])
-            assert outcome == Outcome("added", IDS[5])
-            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[5]]
-            compressed = await store.find(OWNER, Filter(statuses=("compressed",)), order="created", ascending=True)
-            assert [(row.id, row.superseded_by) for row in compressed.rows] == [(each, IDS[5]) for each in IDS[1:4]]
-            line = await store.history(OWNER, IDS[5])
-            assert {version.observation.id for version in line} == {*IDS[1:4], IDS[5]}
-            old, new = await store.history(OWNER, IDS[2])
-            assert (old.observation.id, new.observation.id) == (IDS[2], IDS[5])
-            [last] = old.events[1:]
-            assert (last.kind, last.by, last.who, last.why) == ("compress", IDS[5], "maintenance", "alike")
-            made_from = await store.find(OWNER, Filter(derived_from=(IDS[2], IDS[9])))
-            assert [row.id for row in made_from.rows] == [IDS[5]]
-            assert (await store.find(OWNER, Filter(derived_from=(IDS[5],)))).rows == ()
-
-        self.run(tmp_path, check)
+    async def test_a_summary_and_what_it_stands_for_change_places_in_one_step(self, store: ObservationStore) -> None:
+        rows = [observation(number, agent_id="chat") for number in range(1, 4)]
+        await store.commit(OWNER, adding(*rows))
+        [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *IDS[1:4])])
+        assert outcome == Outcome("added", IDS[5])
+        assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[5]]
+        compressed = await store.find(OWNER, Filter(statuses=("compressed",)), order="created", ascending=True)
+        assert [(row.id, row.superseded_by) for row in compressed.rows] == [(each, IDS[5]) for each in IDS[1:4]]
+        line = await store.history(OWNER, IDS[5])
+        assert {version.observation.id for version in line} == {*IDS[1:4], IDS[5]}
+        old, new = await store.history(OWNER, IDS[2])
+        assert (old.observation.id, new.observation.id) == (IDS[2], IDS[5])
+        [last] = old.events[1:]
+        assert (last.kind, last.by, last.who, last.why) == ("compress", IDS[5], "maintenance", "alike")
+        made_from = await store.find(OWNER, Filter(derived_from=(IDS[2], IDS[9])))
+        assert [row.id for row in made_from.rows] == [IDS[5]]
+        assert (await store.find(OWNER, Filter(derived_from=(IDS[5],)))).rows == ()
 
     def test_what_a_summary_or_a_newer_row_stood_for_does_not_come_back_when_that_is_erased(
         self, tmp_path: Path
@@ -242,57 +219,55 @@ class ObservationStoreContract:
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
 
-    def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            everything = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
-            others: list[dict[str, Any]] = [
-                {"agent_id": "other"},
-                {"visibility": "shared"},
-                {"sensitivity": "private"},
-                {"min_clearance": "inner"},
-                {"namespace": "work"},
-            ]
-            rows = [observation(number, **fields) for number, fields in enumerate(others, 2)]
-            await store.commit(everything, adding(observation(0), observation(1), *rows, observation(8)))
-            await store.commit(everything, [Event(kind="archive", at=NOW, ids=(IDS[8],))])
-            for other in (*(row.id for row in rows), IDS[8], IDS[20]):
-                [outcome] = await store.commit(everything, [_compressing(observation(9), IDS[0], IDS[1], other)])
-                assert outcome.kind == "skipped", other
-                assert outcome.error is not None
-            active = await store.find(everything, Filter(), order="created", ascending=True)
-            assert [row.id for row in active.rows] == IDS[:7]
+    async def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(
+        self, store: ObservationStore
+    ) -> None:
+        everything = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+        others: list[dict[str, Any]] = [
+            {"agent_id": "other"},
+            {"visibility": "shared"},
+            {"sensitivity": "private"},
+            {"min_clearance": "inner"},
+            {"namespace": "work"},
+        ]
+        rows = [observation(number, **fields) for number, fields in enumerate(others, 2)]
+        await store.commit(everything, adding(observation(0), observation(1), *rows, observation(8)))
+        await store.commit(everything, [Event(kind="archive", at=NOW, ids=(IDS[8],))])
+        for other in (*(row.id for row in rows), IDS[8], IDS[20]):
+            [outcome] = await store.commit(everything, [_compressing(observation(9), IDS[0], IDS[1], other)])
+            assert outcome.kind == "skipped", other
+            assert outcome.error is not None
+        active = await store.find(everything, Filter(), order="created", ascending=True)
+        assert [row.id for row in active.rows] == IDS[:7]
 
-        self.run(tmp_path, check)
-
-    def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
-            await store.commit(OWNER, adding(*rows))
-            later = replace(OWNER, now=NOW + timedelta(days=4))
-            await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
-            [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
-            assert outcome.kind == "updated"
-            used, unused = await store.get(later, IDS[:2])
-            assert (used.strength, unused.strength) == (0.5693, 0.4)
-            assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
-            [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
-            assert outcome.kind == "skipped"
-            back = replace(later, now=NOW)
-            [outcome] = await store.commit(back, [_consolidating(back, *IDS[:2])])
-            assert outcome.kind == "skipped"
-            assert await store.get(later, IDS[:2]) == [used, unused]
-            assert [each.importance for each in await store.outline(later, IDS[:2], Filter())] == [0.5693, 0.4]
-            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
-            [unused] = await store.get(later, [IDS[1]])
-            assert unused.standing == 0.9
-            hidden = replace(later, clearance="familiar")
-            [outcome] = await store.commit(hidden, [_consolidating(hidden, IDS[2])])
-            assert isinstance(outcome.error, UnknownObservation)
-            for rate in (-1, float("nan"), float("inf"), True, "x"):
-                [outcome] = await store.commit(later, [_consolidating(later, IDS[0], rate=rate)])
-                assert isinstance(outcome.error, InvalidValue)
-
-        self.run(tmp_path, check)
+    async def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(
+        self, store: ObservationStore
+    ) -> None:
+        rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
+        await store.commit(OWNER, adding(*rows))
+        later = replace(OWNER, now=NOW + timedelta(days=4))
+        await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
+        [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
+        assert outcome.kind == "updated"
+        used, unused = await store.get(later, IDS[:2])
+        assert (used.strength, unused.strength) == (0.5693, 0.4)
+        assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
+        [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
+        assert outcome.kind == "skipped"
+        back = replace(later, now=NOW)
+        [outcome] = await store.commit(back, [_consolidating(back, *IDS[:2])])
+        assert outcome.kind == "skipped"
+        assert await store.get(later, IDS[:2]) == [used, unused]
+        assert [each.importance for each in await store.outline(later, IDS[:2], Filter())] == [0.5693, 0.4]
+        await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
+        [unused] = await store.get(later, [IDS[1]])
+        assert unused.standing == 0.9
+        hidden = replace(later, clearance="familiar")
+        [outcome] = await store.commit(hidden, [_consolidating(hidden, IDS[2])])
+        assert isinstance(outcome.error, UnknownObservation)
+        for rate in (-1, float("nan"), float("inf"), True, "x"):
+            [outcome] = await store.commit(later, [_consolidating(later, IDS[0], rate=rate)])
+            assert isinstance(outcome.error, InvalidValue)
 
     def test_strength_survives_closing(self, tmp_path: Path) -> None:
         later = replace(OWNER, now=NOW + timedelta(days=4))
@@ -310,37 +285,31 @@ class ObservationStoreContract:
         assert self.run(tmp_path, read) == ([0.3, 0.3] if keeps_files else [])
 
     @pytest.mark.parametrize("limit", [-1, -(2**70)])
-    def test_a_negative_limit_is_an_error(self, tmp_path: Path, limit: int) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(1)))
-            for reading in (
-                store.find(OWNER, Filter(), limit=limit),
-                store.match(OWNER, ["title"], Filter(), limit=limit),
-                store.facts(OWNER, FactFilter(), limit=limit),
-                store.facets(OWNER, "tags", limit=limit),
-            ):
-                with pytest.raises(InvalidValue, match="negative"):
-                    await reading
+    async def test_a_negative_limit_is_an_error(self, store: ObservationStore, limit: int) -> None:
+        await store.commit(OWNER, adding(observation(1)))
+        for reading in (
+            store.find(OWNER, Filter(), limit=limit),
+            store.match(OWNER, ["title"], Filter(), limit=limit),
+            store.facts(OWNER, FactFilter(), limit=limit),
+            store.facets(OWNER, "tags", limit=limit),
+        ):
+            with pytest.raises(InvalidValue, match="negative"):
+                await reading
 
-        self.run(tmp_path, check)
-
-    def test_pages_follow_each_other_without_gap_or_repetition(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
-            for ascending in (False, True):
-                seen: list[str] = []
-                after = None
-                while True:
-                    page = await store.find(OWNER, Filter(), order="created", ascending=ascending, limit=3, after=after)
-                    seen += [row.id for row in page.rows]
-                    after = page.after
-                    if after is None:
-                        break
-                assert seen == (IDS[:7] if ascending else IDS[6::-1])
-            with pytest.raises(UnknownObservation):
-                await store.find(OWNER, Filter(), after=IDS[39])
-
-        self.run(tmp_path, check)
+    async def test_pages_follow_each_other_without_gap_or_repetition(self, store: ObservationStore) -> None:
+        await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
+        for ascending in (False, True):
+            seen: list[str] = []
+            after = None
+            while True:
+                page = await store.find(OWNER, Filter(), order="created", ascending=ascending, limit=3, after=after)
+                seen += [row.id for row in page.rows]
+                after = page.after
+                if after is None:
+                    break
+            assert seen == (IDS[:7] if ascending else IDS[6::-1])
+        with pytest.raises(UnknownObservation):
+            await store.find(OWNER, Filter(), after=IDS[39])
 
     @pytest.mark.parametrize("clearance", CLEARANCES)
     @pytest.mark.parametrize("visibility", VISIBILITIES)
@@ -348,75 +317,67 @@ class ObservationStoreContract:
         ("sensitivity", "status"),
         [(each, status) for each in SENSITIVITIES for status in STATUSES if each != "unknown" or status == "active"],
     )
-    def test_no_way_of_reading_passes_the_gate(
-        self, tmp_path: Path, clearance: Any, visibility: Any, sensitivity: Any, status: Any
+    async def test_no_way_of_reading_passes_the_gate(
+        self, store: ObservationStore, clearance: Any, visibility: Any, sensitivity: Any, status: Any
     ) -> None:
         """Every read path there is, for one hidden or shown row beside one that everybody but `public` sees."""
         hidden = observation(
             1, title="zebra", visibility=visibility, sensitivity=sensitivity, people=("Zed",), tags=("z",)
         )
         open_row = observation(2, title="yak", visibility="social", people=("Yan",))
+        author = replace(OWNER, asked=EVERY_SENSITIVITY)
+        await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
+        fact = Triple(
+            id=IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=IDS[1],
+            visibility="social", sensitivity="public",
+        )  # fmt: skip
+        [stated] = await store.commit(author, [Event(kind="triple", at=NOW, triple=fact)])
+        if sensitivity != "unknown":
+            assert stated.kind == "added"
+            await store.commit(author, _bringing_about(status))
+        askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
+        for asked in askings:
+            view = replace(OWNER, clearance=clearance, asked=asked)
+            may = may_see(hidden, view)
+            found = await read_everything(store, view, hidden)
+            shown = {name for name, ids in found.items() if hidden.id in ids}
+            is_current = status == "active"
+            wanted = (
+                set(found)
+                if is_current
+                else found.keys() & {"get any", "history", "resolve", "changes", f"find {status}"}
+            )
+            if is_current:
+                wanted -= {f"find {other}" for other in STATUSES if other != "active"}
+            if sensitivity == "unknown":
+                wanted = set()
+            assert shown == (wanted if may else set())
 
-        async def check(store: ObservationStore) -> None:
-            author = replace(OWNER, asked=EVERY_SENSITIVITY)
-            await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
-            fact = Triple(
-                id=IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=IDS[1],
-                visibility="social", sensitivity="public",
-            )  # fmt: skip
-            [stated] = await store.commit(author, [Event(kind="triple", at=NOW, triple=fact)])
-            if sensitivity != "unknown":
-                assert stated.kind == "added"
-                await store.commit(author, _bringing_about(status))
-            askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
-            for asked in askings:
-                view = replace(OWNER, clearance=clearance, asked=asked)
-                may = may_see(hidden, view)
-                found = await read_everything(store, view, hidden)
-                shown = {name for name, ids in found.items() if hidden.id in ids}
-                is_current = status == "active"
-                wanted = (
-                    set(found) if is_current else found.keys() & {"history", "resolve", "changes", f"find {status}"}
-                )
-                if is_current:
-                    wanted -= {f"find {other}" for other in STATUSES if other != "active"}
-                if sensitivity == "unknown":
-                    wanted = set()
-                assert shown == (wanted if may else set())
+    async def test_nobody_writes_where_they_could_not_see_it(self, store: ObservationStore) -> None:
+        for clearance in CLEARANCES:
+            view = replace(OWNER, clearance=clearance)
+            for number, visibility in enumerate(VISIBILITIES):
+                row = observation(number, title=f"{clearance} {visibility}", visibility=visibility)
+                [outcome] = await store.commit(view, adding(row))
+                assert (outcome.kind == "added") == (visibility in view.visibilities)
+                assert (outcome.error is None) == (visibility in view.visibilities)
+                if outcome.kind == "added":
+                    await store.purge(view, [row.id])
 
-        self.run(tmp_path, check)
-
-    def test_nobody_writes_where_they_could_not_see_it(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            for clearance in CLEARANCES:
-                view = replace(OWNER, clearance=clearance)
-                for number, visibility in enumerate(VISIBILITIES):
-                    row = observation(number, title=f"{clearance} {visibility}", visibility=visibility)
-                    [outcome] = await store.commit(view, adding(row))
-                    assert (outcome.kind == "added") == (visibility in view.visibilities)
-                    assert (outcome.error is None) == (visibility in view.visibilities)
-                    if outcome.kind == "added":
-                        await store.purge(view, [row.id])
-
-        self.run(tmp_path, check)
-
-    def test_what_is_derived_inherits_the_strictest_gate(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            author = replace(OWNER, asked=EVERY_SENSITIVITY)
-            sources = [
-                observation(1, title="a", visibility="social", sensitivity="private"),
-                observation(2, title="b", visibility="private", min_clearance="inner"),
-            ]
-            summary = observation(3, title="a and b", visibility="social", derived_from=(IDS[1], IDS[2]))
-            await store.commit(author, adding(*sources, summary))
-            [row] = await store.get(author, [IDS[3]])
-            assert (row.visibility, row.sensitivity, row.min_clearance) == ("private", "private", "inner")
-            loosened = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"sensitivity": "public"})
-            await store.commit(author, [loosened])
-            [row] = await store.get(author, [IDS[3]])
-            assert row.sensitivity == "private"
-
-        self.run(tmp_path, check)
+    async def test_what_is_derived_inherits_the_strictest_gate(self, store: ObservationStore) -> None:
+        author = replace(OWNER, asked=EVERY_SENSITIVITY)
+        sources = [
+            observation(1, title="a", visibility="social", sensitivity="private"),
+            observation(2, title="b", visibility="private", min_clearance="inner"),
+        ]
+        summary = observation(3, title="a and b", visibility="social", derived_from=(IDS[1], IDS[2]))
+        await store.commit(author, adding(*sources, summary))
+        [row] = await store.get(author, [IDS[3]])
+        assert (row.visibility, row.sensitivity, row.min_clearance) == ("private", "private", "inner")
+        loosened = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"sensitivity": "public"})
+        await store.commit(author, [loosened])
+        [row] = await store.get(author, [IDS[3]])
+        assert row.sensitivity == "private"
 
     @pytest.mark.parametrize(
         ("stricter", "clearance"),
@@ -471,36 +432,35 @@ class ObservationStoreContract:
         if self.run(tmp_path, write):
             self.run(tmp_path, lambda store: check(store, [IDS[0]]))
 
-    def test_a_source_that_is_said_again_or_named_later_tightens_what_names_it(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            author = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
-            rows = [observation(number, title=f"t{number}", derived_from=(IDS[number + 4],)) for number in range(2)]
-            strict = observation(4, title="a", sensitivity="private")
-            other = observation(5, title="b")
-            again = replace(other, id=IDS[8], sensitivity="secret")
-            elsewhere = observation(9, title="t9", derived_from=(IDS[4],), namespace="work")
-            outcomes = await store.commit(author, adding(strict, other, *rows, elsewhere))
-            assert [outcome.kind for outcome in outcomes] == ["added"] * 4 + ["skipped"]
-            found = await store.get(author, [IDS[0], IDS[1], IDS[9]])
-            assert [row.sensitivity for row in found] == ["private", "public"]
-            [outcome] = await store.commit(author, adding(again))
-            assert outcome.kind == "exact_dup"
-            assert [row.sensitivity for row in await store.get(author, IDS[:2])] == ["private", "secret"]
-            naming = Event(kind="update", at=NOW, ids=(IDS[1],), fields={"derived_from": IDS[5:7]})
-            [outcome] = await store.commit(author, [naming])
-            assert isinstance(outcome.error, UnknownObservation)
-            await store.commit(author, adding(observation(6, title="c", visibility="private", min_clearance="inner")))
-            await store.commit(author, [naming])
-            [row] = await store.get(author, [IDS[1]])
-            assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
-            await store.commit(author, adding(observation(9, title="t9", namespace="work")))
-            far = Triple(id=IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=IDS[9])
-            [outcome] = await store.commit(author, [Event(kind="triple", at=NOW, triple=far)])
-            assert "another namespace" in outcome.reason
-            [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(IDS[1],))])
-            assert isinstance(outcome.error, InvalidValue)
-
-        self.run(tmp_path, check)
+    async def test_a_source_that_is_said_again_or_named_later_tightens_what_names_it(
+        self, store: ObservationStore
+    ) -> None:
+        author = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+        rows = [observation(number, title=f"t{number}", derived_from=(IDS[number + 4],)) for number in range(2)]
+        strict = observation(4, title="a", sensitivity="private")
+        other = observation(5, title="b")
+        again = replace(other, id=IDS[8], sensitivity="secret")
+        elsewhere = observation(9, title="t9", derived_from=(IDS[4],), namespace="work")
+        outcomes = await store.commit(author, adding(strict, other, *rows, elsewhere))
+        assert [outcome.kind for outcome in outcomes] == ["added"] * 4 + ["skipped"]
+        found = await store.get(author, [IDS[0], IDS[1], IDS[9]])
+        assert [row.sensitivity for row in found] == ["private", "public"]
+        [outcome] = await store.commit(author, adding(again))
+        assert outcome.kind == "exact_dup"
+        assert [row.sensitivity for row in await store.get(author, IDS[:2])] == ["private", "secret"]
+        naming = Event(kind="update", at=NOW, ids=(IDS[1],), fields={"derived_from": IDS[5:7]})
+        [outcome] = await store.commit(author, [naming])
+        assert isinstance(outcome.error, UnknownObservation)
+        await store.commit(author, adding(observation(6, title="c", visibility="private", min_clearance="inner")))
+        await store.commit(author, [naming])
+        [row] = await store.get(author, [IDS[1]])
+        assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
+        await store.commit(author, adding(observation(9, title="t9", namespace="work")))
+        far = Triple(id=IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=IDS[9])
+        [outcome] = await store.commit(author, [Event(kind="triple", at=NOW, triple=far)])
+        assert "another namespace" in outcome.reason
+        [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(IDS[1],))])
+        assert isinstance(outcome.error, InvalidValue)
 
     def test_a_row_and_the_one_that_is_forgotten_for_it_change_places_in_one_step(self, tmp_path: Path) -> None:
         async def write(store: ObservationStore) -> bool:
@@ -567,82 +527,80 @@ class ObservationStoreContract:
         self.run(tmp_path, check)
         self.check_erased(tmp_path, words.encode(), b"4711", packed(unit(vector)))
 
-    def test_changes_are_told_once_in_order_from_any_position(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(0), observation(1)))
-            late = replace(OWNER, now=NOW + timedelta(hours=1))
-            begun = await changes_after(store, late, None)
-            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[0],), fields={"title": "new"})])
-            await store.commit(OWNER, adding(observation(2, title="other")))
-            await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(IDS[1],), by=IDS[2])])
-            await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(IDS[0],))])
-            await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(IDS[2],))])
-            every = await changes_after(store, late, Position(0))
-            assert [(each.kind, each.row.id) for each in every.items] == [
-                ("add", IDS[0]),
-                ("add", IDS[1]),
-                ("update", IDS[0]),
-                ("add", IDS[2]),
-                ("supersede", IDS[1]),
-                ("delete", IDS[0]),
-            ]
-            assert {each.row.status for each in every.items if each.row.id == IDS[0]} == {"deleted"}
-            assert every.items[2:] == (await changes_after(store, late, begun.reached)).items
-            for number, each in enumerate(every.items):
-                assert (await changes_after(store, late, each.position)).items == every.items[number + 1 :]
-            paged = list[Change]()
-            page = await store.changes(late, Position(0), limit=1)
-            while page.items:
-                assert page.is_all == (page.items[-1] == every.items[-1])
-                paged += page.items
-                page = await store.changes(late, page.reached, limit=1)
-            assert paged == list(every.items)
-            assert (await store.changes(late, every.reached)).items == ()
+    async def test_changes_are_told_once_in_order_from_any_position(self, store: ObservationStore) -> None:
+        await needs_changes(store)
+        await store.commit(OWNER, adding(observation(0), observation(1)))
+        late = replace(OWNER, now=NOW + timedelta(hours=1))
+        begun = await changes_after(store, late, None)
+        await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[0],), fields={"title": "new"})])
+        await store.commit(OWNER, adding(observation(2, title="other")))
+        await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(IDS[1],), by=IDS[2])])
+        await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(IDS[0],))])
+        await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(IDS[2],))])
+        every = await changes_after(store, late, Position(0))
+        assert [(each.kind, each.row.id) for each in every.items] == [
+            ("add", IDS[0]),
+            ("add", IDS[1]),
+            ("update", IDS[0]),
+            ("add", IDS[2]),
+            ("supersede", IDS[1]),
+            ("delete", IDS[0]),
+        ]
+        assert {each.row.status for each in every.items if each.row.id == IDS[0]} == {"deleted"}
+        assert every.items[2:] == (await changes_after(store, late, begun.reached)).items
+        for number, each in enumerate(every.items):
+            assert (await changes_after(store, late, each.position)).items == every.items[number + 1 :]
+        paged = list[Change]()
+        page = await store.changes(late, Position(0), limit=1)
+        while page.items:
+            assert page.is_all == (page.items[-1] == every.items[-1])
+            paged += page.items
+            page = await store.changes(late, page.reached, limit=1)
+        assert paged == list(every.items)
+        assert (await store.changes(late, every.reached)).items == ()
 
-        self.run_where_changes_are_told(tmp_path, check)
+    async def test_changes_tell_nothing_of_what_is_hidden(self, store: ObservationStore) -> None:
+        await needs_changes(store)
+        guest = replace(OWNER, clearance="familiar", now=NOW + timedelta(hours=1))
+        await store.commit(OWNER, adding(observation(0, visibility="social"), observation(1, visibility="private")))
+        alone = await changes_after(store, guest, Position(0))
+        assert [each.row.id for each in alone.items] == [IDS[0]]
+        for title in ("one", "two"):
+            update = Event(kind="update", at=guest.now, ids=(IDS[1],), fields={"title": title})
+            await store.commit(OWNER, [update])
+        assert (await changes_after(store, guest, Position(0))).items == alone.items
+        hiding = [{"visibility": "private"}, {"title": "said in private"}, {"visibility": "social"}]
+        for minutes, fields in enumerate(hiding, start=1):
+            at = NOW + timedelta(minutes=minutes)
+            await store.commit(OWNER, [Event(kind="update", at=at, ids=(IDS[0],), fields=fields)])
+        told = await changes_after(store, guest, Position(0))
+        assert [(each.kind, each.position) for each in told.items] == [("add", alone.items[0].position)]
+        after_unknown = Position(alone.items[0].position.at, IDS[1])
+        after_missing = Position(alone.items[0].position.at, IDS[30])
+        answers = [(await changes_after(store, guest, each)).items for each in (after_unknown, after_missing)]
+        assert answers[0] == answers[1]
 
-    def test_changes_tell_nothing_of_what_is_hidden(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            guest = replace(OWNER, clearance="familiar", now=NOW + timedelta(hours=1))
-            await store.commit(OWNER, adding(observation(0, visibility="social"), observation(1, visibility="private")))
-            alone = await changes_after(store, guest, Position(0))
-            assert [each.row.id for each in alone.items] == [IDS[0]]
-            for title in ("one", "two"):
-                update = Event(kind="update", at=guest.now, ids=(IDS[1],), fields={"title": title})
-                await store.commit(OWNER, [update])
-            assert (await changes_after(store, guest, Position(0))).items == alone.items
-            hiding = [{"visibility": "private"}, {"title": "said in private"}, {"visibility": "social"}]
-            for minutes, fields in enumerate(hiding, start=1):
-                at = NOW + timedelta(minutes=minutes)
-                await store.commit(OWNER, [Event(kind="update", at=at, ids=(IDS[0],), fields=fields)])
-            told = await changes_after(store, guest, Position(0))
-            assert [(each.kind, each.position) for each in told.items] == [("add", alone.items[0].position)]
-            after_unknown = Position(alone.items[0].position.at, IDS[1])
-            after_missing = Position(alone.items[0].position.at, IDS[30])
-            answers = [(await changes_after(store, guest, each)).items for each in (after_unknown, after_missing)]
-            assert answers[0] == answers[1]
-
-        self.run_where_changes_are_told(tmp_path, check)
-
-    def test_what_was_purged_is_never_told_again_and_nothing_else_is_left_out(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(*map(observation, range(4))))
-            late = replace(OWNER, now=NOW + timedelta(hours=1))
-            held = await store.changes(late, Position(0), limit=3)
-            other = await store.changes(late, Position(0), limit=2)
-            await store.purge(OWNER, [IDS[2], IDS[0]])
-            await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[1],), fields={"title": "new"})])
-            for after in (held.reached, other.reached, held.items[-1].position, other.items[-1].position):
-                kinds = [(each.kind, each.row.id) for each in (await changes_after(store, late, after)).items]
-                assert kinds[-2:] == [("add", IDS[3]), ("update", IDS[1])]
-                assert not {IDS[0], IDS[2]} & {row for _, row in kinds}
-
-        self.run_where_changes_are_told(tmp_path, check)
+    async def test_what_was_purged_is_never_told_again_and_nothing_else_is_left_out(
+        self, store: ObservationStore
+    ) -> None:
+        await needs_changes(store)
+        await store.commit(OWNER, adding(*map(observation, range(4))))
+        late = replace(OWNER, now=NOW + timedelta(hours=1))
+        held = await store.changes(late, Position(0), limit=3)
+        other = await store.changes(late, Position(0), limit=2)
+        await store.purge(OWNER, [IDS[2], IDS[0]])
+        await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[1],), fields={"title": "new"})])
+        for after in (held.reached, other.reached, held.items[-1].position, other.items[-1].position):
+            kinds = [(each.kind, each.row.id) for each in (await changes_after(store, late, after)).items]
+            assert kinds[-2:] == [("add", IDS[3]), ("update", IDS[1])]
+            assert not {IDS[0], IDS[2]} & {row for _, row in kinds}
 
     def test_a_position_means_the_same_after_closing(self, tmp_path: Path) -> None:
-        async def begin(store: ObservationStore) -> None:
+        async def begin(store: ObservationStore) -> bool:
+            await needs_changes(store)
             await store.commit(OWNER, adding(*map(observation, range(3))))
             positions.extend(each.position for each in (await changes_after(store, late, Position(0))).items)
+            return store.keeps_files
 
         async def go_on(store: ObservationStore) -> None:
             await store.commit(OWNER, [Event(kind="confirm", at=late.now, ids=(IDS[0],))])
@@ -650,23 +608,8 @@ class ObservationStoreContract:
             assert [(each.kind, each.row.id) for each in found] == [("add", IDS[2]), ("confirm", IDS[0])]
 
         late, positions = replace(OWNER, now=NOW + timedelta(hours=1)), list[Position]()
-        if self.run_where_changes_are_told(tmp_path, begin) and self.open_store(tmp_path).keeps_files:
-            self.run_where_changes_are_told(tmp_path, go_on)
-
-    def run_where_changes_are_told(self, home: Path, check: Callable[[ObservationStore], Awaitable[None]]) -> bool:
-        """Run the check, and return True, unless the store does not report changes."""
-        tells: list[bool] = []
-
-        async def run(store: ObservationStore) -> None:
-            tells.append(tells_changes(store))
-            if tells[0]:
-                await check(store)
-            else:
-                with pytest.raises(UnsupportedOperation):
-                    await store.changes(OWNER, None)
-
-        self.run(home, run)
-        return tells[0]
+        if self.run(tmp_path, begin):
+            self.run(tmp_path, go_on)
 
     def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
         late = observation(5, title="made late", derived_from=IDS[1:3])
@@ -707,45 +650,38 @@ class ObservationStoreContract:
         if self.run(tmp_path, write):
             self.run(tmp_path, check)
 
-    def test_purging_takes_what_was_derived_along(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [
-                observation(1, title="source"),
-                observation(2, title="derived", derived_from=(IDS[1],)),
-                observation(3, title="twice derived", derived_from=(IDS[2],)),
-                observation(4, title="other"),
-            ]
-            await store.commit(OWNER, adding(*rows))
-            fact = Triple(
-                id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=IDS[1],
-                sensitivity="public",
-            )  # fmt: skip
-            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
-            assert len(await store.facts(OWNER, FactFilter())) == 1
-            assert await store.purge(OWNER, [IDS[1]]) == IDS[1:4]
-            assert await store.history(OWNER, IDS[2]) == []
-            assert await store.facts(OWNER, FactFilter()) == []
-            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[4]]
-            with pytest.raises(UnknownObservation):
-                await store.purge(OWNER, [IDS[1]])
+    async def test_purging_takes_what_was_derived_along(self, store: ObservationStore) -> None:
+        rows = [
+            observation(1, title="source"),
+            observation(2, title="derived", derived_from=(IDS[1],)),
+            observation(3, title="twice derived", derived_from=(IDS[2],)),
+            observation(4, title="other"),
+        ]
+        await store.commit(OWNER, adding(*rows))
+        fact = Triple(
+            id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=IDS[1],
+            sensitivity="public",
+        )  # fmt: skip
+        await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
+        assert len(await store.facts(OWNER, FactFilter())) == 1
+        assert await store.purge(OWNER, [IDS[1]]) == IDS[1:4]
+        assert await store.history(OWNER, IDS[2]) == []
+        assert await store.facts(OWNER, FactFilter()) == []
+        assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[4]]
+        with pytest.raises(UnknownObservation):
+            await store.purge(OWNER, [IDS[1]])
 
-        self.run(tmp_path, check)
-
-    def test_a_fact_that_was_taken_back_is_found_and_erased_by_who_erases(self, tmp_path: Path) -> None:
+    async def test_a_fact_that_was_taken_back_is_found_and_erased_by_who_erases(self, store: ObservationStore) -> None:
         fact = Triple(id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, sensitivity="public")
         erasing = replace(OWNER, erasing=True)
-
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
-            await store.commit(OWNER, [Event(kind="retract", at=NOW, ids=(fact.id,))])
-            assert await store.facts(OWNER, FactFilter()) == []
-            assert [each.id for each in await store.facts(erasing, FactFilter())] == [fact.id]
-            assert await store.purge(OWNER, [fact.id]) == [fact.id]
-            assert await store.facts(erasing, FactFilter()) == []
-            with pytest.raises(UnknownObservation):
-                await store.purge(OWNER, [fact.id])
-
-        self.run(tmp_path, check)
+        await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
+        await store.commit(OWNER, [Event(kind="retract", at=NOW, ids=(fact.id,))])
+        assert await store.facts(OWNER, FactFilter()) == []
+        assert [each.id for each in await store.facts(erasing, FactFilter())] == [fact.id]
+        assert await store.purge(OWNER, [fact.id]) == [fact.id]
+        assert await store.facts(erasing, FactFilter()) == []
+        with pytest.raises(UnknownObservation):
+            await store.purge(OWNER, [fact.id])
 
     def test_what_is_purged_alone_leaves_what_was_derived_as_strict_as_it_was(self, tmp_path: Path) -> None:
         source = observation(1, sensitivity="private")
@@ -819,168 +755,153 @@ class ObservationStoreContract:
         if self.run(tmp_path, both):
             self.run(tmp_path, look)
 
-    def test_facts_are_found_by_any_of_their_ids_or_sources(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
-            facts = [
-                Triple(
-                    id=IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
-                    sensitivity="public",
-                )
-                for number, source in enumerate([*IDS[:3], None])
-            ]  # fmt: skip
-            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
-            found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
-            assert {fact.source for fact in found} == {*IDS[1:3]}
-            found = await store.facts(OWNER, FactFilter(ids=frozenset({IDS[0], IDS[20], IDS[23]})))
-            assert [fact.id for fact in found] == [IDS[23], IDS[20]]
+    async def test_facts_are_found_by_any_of_their_ids_or_sources(self, store: ObservationStore) -> None:
+        await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
+        facts = [
+            Triple(
+                id=IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
+                sensitivity="public",
+            )
+            for number, source in enumerate([*IDS[:3], None])
+        ]  # fmt: skip
+        await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+        found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
+        assert {fact.source for fact in found} == {*IDS[1:3]}
+        found = await store.facts(OWNER, FactFilter(ids=frozenset({IDS[0], IDS[20], IDS[23]})))
+        assert [fact.id for fact in found] == [IDS[23], IDS[20]]
 
-        self.run(tmp_path, check)
-
-    def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [observation(number) for number in range(5)]
-            await store.commit(OWNER, adding(*rows))
-            given = [(1, 0), (3, 4), (0, 1), (-1, 0)]
-            await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
-            found = await store.later_alike(OWNER, [IDS[1], IDS[0], IDS[4]], Filter(), model="m")
-            if found:
-                off = COSINE_OFF if self.nearest == "approximate" else 0.0
-                assert {each: [match.id for match in later] for each, later in found.items()} == {
-                    IDS[0]: [IDS[1]],
-                    IDS[1]: [IDS[2]],
-                }
-                assert found[IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
-            few = await store.later_alike(OWNER, [IDS[0]], Filter(types=("decision",)), model="m", limit=1)
-            assert not any(few.values())
-
-        self.run_vectors(tmp_path, check)
-
-    def test_the_nearest_vectors_come_first_and_what_is_not_alike_not_at_all(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [observation(number) for number in range(6)]
-            await store.commit(OWNER, adding(*rows))
-            given = [(1, 0), (3, 4), (0, 1), (-1, 0), (0, 0), (2, 0)]
-            assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
-            found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
+    async def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(
+        self, store: ObservationStore
+    ) -> None:
+        needs_vectors(store)
+        rows = [observation(number) for number in range(5)]
+        await store.commit(OWNER, adding(*rows))
+        given = [(1, 0), (3, 4), (0, 1), (-1, 0)]
+        await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
+        found = await store.later_alike(OWNER, [IDS[1], IDS[0], IDS[4]], Filter(), model="m")
+        if found:
             off = COSINE_OFF if self.nearest == "approximate" else 0.0
-            assert [each.id for each in found] == [IDS[5], IDS[0], IDS[1]]
-            assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
-            assert found[1].created_at == rows[0].created_at
-            assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
-            for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
-                assert await store.nearest(OWNER, odd, Filter(), model="m") == []
+            assert {each: [match.id for match in later] for each, later in found.items()} == {
+                IDS[0]: [IDS[1]],
+                IDS[1]: [IDS[2]],
+            }
+            assert found[IDS[1]][0].score == pytest.approx(0.8, abs=off + 1e-6, rel=0)
+        few = await store.later_alike(OWNER, [IDS[0]], Filter(types=("decision",)), model="m", limit=1)
+        assert not any(few.values())
 
-        self.run_vectors(tmp_path, check)
+    async def test_the_nearest_vectors_come_first_and_what_is_not_alike_not_at_all(
+        self, store: ObservationStore
+    ) -> None:
+        needs_vectors(store)
+        rows = [observation(number) for number in range(6)]
+        await store.commit(OWNER, adding(*rows))
+        given = [(1, 0), (3, 4), (0, 1), (-1, 0), (0, 0), (2, 0)]
+        assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
+        found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
+        off = COSINE_OFF if self.nearest == "approximate" else 0.0
+        assert [each.id for each in found] == [IDS[5], IDS[0], IDS[1]]
+        assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
+        assert found[1].created_at == rows[0].created_at
+        assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
+        for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
+            assert await store.nearest(OWNER, odd, Filter(), model="m") == []
 
     @pytest.mark.parametrize("wanted", [Filter(), Filter(tags=("third",))])
-    def test_of_many_rows_the_nearest_are_found_as_surely_as_the_level_says(
-        self, tmp_path: Path, wanted: Filter
+    async def test_of_many_rows_the_nearest_are_found_as_surely_as_the_level_says(
+        self, store: ObservationStore, wanted: Filter
     ) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows, vectors, queries = _many(store.max_observations or 300)
-            await store.commit(OWNER, adding(*rows))
-            await store.put_vectors("m", list(zip(rows, vectors, strict=True)))
-            ids = {row.id: vector for row, vector in zip(rows, vectors, strict=True) if not wanted.tags or row.tags}
-            found = expected = 0
-            for query in queries:
-                nearest = sorted(ids, key=lambda each: -_cosine(ids[each], query))
-                nearest = [each for each in nearest[:10] if _cosine(ids[each], query) > 0]
-                expected += len(nearest)
-                answer = await store.nearest(OWNER, query, wanted, model="m", limit=10)
-                found += len({match.id for match in answer} & {*nearest})
-            assert expected
-            assert found / expected >= (RECALL if self.nearest == "approximate" else 1.0)
+        needs_vectors(store)
+        rows, vectors, queries = _many(store.max_observations or 300)
+        await store.commit(OWNER, adding(*rows))
+        await store.put_vectors("m", list(zip(rows, vectors, strict=True)))
+        ids = {row.id: vector for row, vector in zip(rows, vectors, strict=True) if not wanted.tags or row.tags}
+        found = expected = 0
+        for query in queries:
+            nearest = sorted(ids, key=lambda each: -_cosine(ids[each], query))
+            nearest = [each for each in nearest[:10] if _cosine(ids[each], query) > 0]
+            expected += len(nearest)
+            answer = await store.nearest(OWNER, query, wanted, model="m", limit=10)
+            found += len({match.id for match in answer} & {*nearest})
+        assert expected
+        assert found / expected >= (RECALL if self.nearest == "approximate" else 1.0)
 
-        self.run_vectors(tmp_path, check)
+    async def test_the_gate_is_passed_before_the_nearest_are_counted(self, store: ObservationStore) -> None:
+        needs_vectors(store)
+        secret = observation(1, visibility="private", sensitivity="secret")
+        far = observation(2, visibility="social", type="decision")
+        deleted = observation(3)
+        await store.commit(OWNER, adding(secret, far, deleted))
+        await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[3],))])
+        await store.put_vectors("m", [(secret, (1, 0)), (far, (1, 1)), (deleted, (1, 0))])
+        guest = replace(OWNER, clearance="public")
+        for view in (OWNER, replace(OWNER.asking_all(), clearance=guest.clearance)):
+            found = await store.nearest(view, (1, 0), Filter(), model="m", limit=1)
+            assert [each.id for each in found] in ([far.id], [])
+        found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(), model="m")
+        assert [each.id for each in found] == [secret.id, far.id]
+        found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(types=("decision",)), model="m", limit=1)
+        assert [each.id for each in found] == [far.id]
 
-    def test_the_gate_is_passed_before_the_nearest_are_counted(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            secret = observation(1, visibility="private", sensitivity="secret")
-            far = observation(2, visibility="social", type="decision")
-            deleted = observation(3)
-            await store.commit(OWNER, adding(secret, far, deleted))
-            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[3],))])
-            await store.put_vectors("m", [(secret, (1, 0)), (far, (1, 1)), (deleted, (1, 0))])
-            guest = replace(OWNER, clearance="public")
-            for view in (OWNER, replace(OWNER.asking_all(), clearance=guest.clearance)):
-                found = await store.nearest(view, (1, 0), Filter(), model="m", limit=1)
-                assert [each.id for each in found] in ([far.id], [])
-            found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(), model="m")
-            assert [each.id for each in found] == [secret.id, far.id]
-            found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(types=("decision",)), model="m", limit=1)
-            assert [each.id for each in found] == [far.id]
+    async def test_a_vector_is_missing_until_it_is_put_and_again_when_the_text_changes(
+        self, store: ObservationStore
+    ) -> None:
+        needs_vectors(store)
+        rows = [observation(number) for number in range(3)]
+        secret = observation(4, sensitivity="secret")
+        await store.commit(OWNER, adding(*rows, secret))
+        assert await store.missing_vectors(OWNER, model="m") == rows[::-1]
+        assert await store.missing_vectors(OWNER, model="m", limit=1) == rows[2:]
+        assert await store.put_vectors("m", [(row, (1, 2)) for row in rows]) == 3
+        assert await store.put_vectors("m", [(row, (2, 1)) for row in rows]) == 0
+        assert await store.vector_stats(OWNER) == VectorStats("m", 2, 3, 0)
+        await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "tea"})])
+        [changed] = await store.missing_vectors(OWNER, model="m")
+        assert (changed.id, changed.title) == (IDS[1], "tea")
+        assert await store.put_vectors("m", [(rows[1], (1, 0))]) == 0  # of the text that it had before
+        assert await store.put_vectors("m", [(changed, (1, 0))]) == 1
+        assert await store.missing_vectors(OWNER.asking_all(), model="m") == [secret]
 
-        self.run_vectors(tmp_path, check)
+    async def test_vectors_of_another_model_are_refused_and_never_mixed(self, store: ObservationStore) -> None:
+        needs_vectors(store)
+        rows = [observation(number) for number in range(2)]
+        await store.commit(OWNER, adding(*rows))
+        await store.put_vectors("m", [(rows[0], (1, 0))])
+        refused: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.put_vectors("other", [(rows[1], (1, 0))]),
+            lambda: store.put_vectors("m", [(rows[1], (1, 0, 0))]),
+            lambda: store.nearest(OWNER, (1, 0), Filter(), model="other"),
+            lambda: store.missing_vectors(OWNER, model="other"),
+        ]
+        for each in refused:
+            with pytest.raises(OtherEmbedder, match="chatbot memory reindex --embed"):
+                await each()
+        with pytest.raises(InvalidValue, match="one length"):
+            await store.put_vectors("m", [(rows[0], (1, 0)), (rows[1], (1,))])
+        await store.forget_vectors()
+        assert await store.vector_stats(OWNER) == VectorStats("", 0, 0, 2)
+        assert await store.put_vectors("other", [(rows[1], (1, 0, 0))]) == 1
 
-    def test_a_vector_is_missing_until_it_is_put_and_again_when_the_text_changes(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [observation(number) for number in range(3)]
-            secret = observation(4, sensitivity="secret")
-            await store.commit(OWNER, adding(*rows, secret))
-            assert await store.missing_vectors(OWNER, model="m") == rows[::-1]
-            assert await store.missing_vectors(OWNER, model="m", limit=1) == rows[2:]
-            assert await store.put_vectors("m", [(row, (1, 2)) for row in rows]) == 3
-            assert await store.put_vectors("m", [(row, (2, 1)) for row in rows]) == 0
-            assert await store.vector_stats(OWNER) == VectorStats("m", 2, 3, 0)
-            await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "tea"})])
-            [changed] = await store.missing_vectors(OWNER, model="m")
-            assert (changed.id, changed.title) == (IDS[1], "tea")
-            assert await store.put_vectors("m", [(rows[1], (1, 0))]) == 0  # of the text that it had before
-            assert await store.put_vectors("m", [(changed, (1, 0))]) == 1
-            assert await store.missing_vectors(OWNER.asking_all(), model="m") == [secret]
+    async def test_past_the_cap_what_matters_least_is_archived(self, store: ObservationStore) -> None:
+        if not store.max_observations:
+            pytest.skip("this store was opened without a cap")
+        cap = store.max_observations
+        rows = [
+            observation(number, importance=0.1 if number % 2 else 0.9, type="task" if number < 2 else "note")
+            for number in range(cap + cap // 10 + 1)
+        ]
+        await store.commit(OWNER, adding(*rows))
+        left = {row.id for row in (await store.find(OWNER, Filter(), limit=1000)).rows}
+        assert len(left) == cap
+        assert {rows[0].id, rows[1].id} <= left
+        gone = [row for row in rows if row.id not in left]
+        assert all(row.importance == 0.1 for row in gone)
 
-        self.run_vectors(tmp_path, check)
-
-    def test_vectors_of_another_model_are_refused_and_never_mixed(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            rows = [observation(number) for number in range(2)]
-            await store.commit(OWNER, adding(*rows))
-            await store.put_vectors("m", [(rows[0], (1, 0))])
-            refused: list[Callable[[], Awaitable[object]]] = [
-                lambda: store.put_vectors("other", [(rows[1], (1, 0))]),
-                lambda: store.put_vectors("m", [(rows[1], (1, 0, 0))]),
-                lambda: store.nearest(OWNER, (1, 0), Filter(), model="other"),
-                lambda: store.missing_vectors(OWNER, model="other"),
-            ]
-            for each in refused:
-                with pytest.raises(OtherEmbedder, match="chatbot memory reindex --embed"):
-                    await each()
-            with pytest.raises(InvalidValue, match="one length"):
-                await store.put_vectors("m", [(rows[0], (1, 0)), (rows[1], (1,))])
-            await store.forget_vectors()
-            assert await store.vector_stats(OWNER) == VectorStats("", 0, 0, 2)
-            assert await store.put_vectors("other", [(rows[1], (1, 0, 0))]) == 1
-
-        self.run_vectors(tmp_path, check)
-
-    def test_past_the_cap_what_matters_least_is_archived(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            if not store.max_observations:
-                pytest.skip("this store was opened without a cap")
-            cap = store.max_observations
-            rows = [
-                observation(number, importance=0.1 if number % 2 else 0.9, type="task" if number < 2 else "note")
-                for number in range(cap + cap // 10 + 1)
-            ]
-            await store.commit(OWNER, adding(*rows))
-            left = {row.id for row in (await store.find(OWNER, Filter(), limit=1000)).rows}
-            assert len(left) == cap
-            assert {rows[0].id, rows[1].id} <= left
-            gone = [row for row in rows if row.id not in left]
-            assert all(row.importance == 0.1 for row in gone)
-
-        self.run(tmp_path, check)
-
-    def test_writes_from_many_tasks_are_all_kept(self, tmp_path: Path) -> None:
-        async def check(store: ObservationStore) -> None:
-            async with asyncio.TaskGroup() as group:
-                for number in range(30):
-                    group.create_task(store.commit(OWNER, adding(observation(number))))
-            kept = {row.id for row in (await store.find(OWNER, Filter(statuses=STATUSES), limit=100)).rows}
-            assert kept == set(IDS[:30])
-
-        self.run(tmp_path, check)
+    async def test_writes_from_many_tasks_are_all_kept(self, store: ObservationStore) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(30):
+                group.create_task(store.commit(OWNER, adding(observation(number))))
+        kept = {row.id for row in (await store.find(OWNER, Filter(statuses=STATUSES), limit=100)).rows}
+        assert kept == set(IDS[:30])
 
     def test_what_is_kept_survives_closing(self, tmp_path: Path) -> None:
         row = observation(1, title="tea")
@@ -999,25 +920,6 @@ class ObservationStoreContract:
         """Check that none of this is in any file, where the level says so."""
         files = [path for path in home.rglob("*") if path.is_file() and self.erasure == "bytes"]
         assert [(path.name, each) for path in files for each in erased if each in path.read_bytes()] == []
-
-    def run_vectors(self, home: Path, check: Callable[[Any], Awaitable[None]]) -> None:
-        """`run`, for what a store need not keep."""
-
-        async def check_if_kept(store: ObservationStore) -> None:
-            if not keeps_vectors(store):
-                pytest.skip("this store keeps no vectors")
-            await check(store)
-
-        self.run(home, check_if_kept)
-
-    def run(self, home: Path, check: Callable[[Any], Awaitable[Result]]) -> Result:
-        """Open the store, run `check` on it, and close it."""
-
-        async def opened() -> Result:
-            async with self.open_store(home) as store:
-                return await check(store)
-
-        return asyncio.run(opened())
 
 
 def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[float]]]:
@@ -1045,6 +947,7 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
     word = terms(row.title)
     found = {
         "get": {each.id for each in await store.get(view, [row.id])},
+        "get any": {each.id for each in await store.get(view, [row.id], current=False)},
         "match": {each.id for each in await store.match(view, word, Filter())},
     }
     for status in STATUSES:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+import pytest
+
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event
@@ -41,10 +44,24 @@ async def changes_after(store: ObservationStore, view: View, after: Position | C
 
 
 def tells_changes(store: ObservationStore) -> bool:
-    """True if the store reports changes, which is optional."""
+    """Return whether the store reports changes, which is optional."""
     return getattr(type(store), "changes", None) is not ObservationStore.changes
+
+
+async def needs_changes(store: ObservationStore) -> None:
+    """Skip the test for a store that says that it reports no changes."""
+    if not tells_changes(store):
+        with pytest.raises(UnsupportedOperation):
+            await store.changes(OWNER, None)
+        pytest.skip("this store reports no changes")
 
 
 def keeps_vectors(store: ObservationStore) -> bool:
     """Return whether the store implements the part of the contract that is about vectors."""
     return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
+
+
+def needs_vectors(store: ObservationStore) -> None:
+    """Skip the test for a store that keeps no vectors."""
+    if not keeps_vectors(store):
+        pytest.skip("this store keeps no vectors")

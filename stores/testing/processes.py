@@ -1,4 +1,4 @@
-"""Processes of the contract kit: what is promised between processes is tried with real ones, some of which are killed.
+"""How the contract kit runs: async tests on an open store, and processes, some of which are killed.
 
 An engine is named as `package.module:function`, a function from a folder to what is tested, so that a process of its
 own can open it too.
@@ -6,12 +6,18 @@ own can open it too.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from inspect import Parameter, Signature, iscoroutinefunction, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
+
+Result = TypeVar("Result")
 
 PATIENCE_S = 200.0
 """How long to wait for what is sure to come; a busy machine fails no test."""
@@ -22,6 +28,57 @@ from chatbot.stores.testing.processes import opened
 import {module} as worker
 worker.{name}(opened(sys.argv[1], Path(sys.argv[2])), *sys.argv[3:])
 """
+
+
+class StoreTests:
+    """Tests of a store. An async test is given an open `store`, in an event loop of its own."""
+
+    folder: ClassVar[str] = "tmp_path"
+    """Name of the fixture of the folder in which stores are opened."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, test in [*vars(cls).items()]:
+            if name.startswith("test_") and iscoroutinefunction(test):
+                setattr(cls, name, _in_a_loop(test, cls.folder))
+
+    def open_store(self, home: Path) -> Any:
+        """The store under test, keeping its files below `home`. Called again to see what survived."""
+        raise NotImplementedError
+
+    def given(self, store: Any, home: Path) -> tuple[Any, ...]:  # noqa: ARG002 - for tests that are given more
+        """Return what tests are given, in the order of `_GIVEN`."""
+        return (store,)
+
+    def run(self, home: Path, check: Callable[..., Awaitable[Result]]) -> Result:
+        """Open the store, run `check` on it, and close it."""
+
+        async def opened() -> Result:
+            async with self.open_store(home) as store:
+                return await check(*self.given(store, home))
+
+        return asyncio.run(opened())
+
+
+_GIVEN = ("store", "session")
+
+
+def _in_a_loop(test: Callable[..., Awaitable[None]], folder: str) -> Callable[..., None]:
+    """Return an async test as one that pytest runs: its other parameters are fixtures."""
+    asked = signature(test).parameters
+    names = [name for name in asked if name not in _GIVEN]
+
+    @wraps(test)
+    def run(self: StoreTests, **fixtures: Any) -> None:
+        async def check(*given: Any) -> None:
+            own = {name: fixtures[name] for name in names[1:]}
+            await test(self, **own, **{name: each for name, each in zip(_GIVEN, given, strict=False) if name in asked})
+
+        self.run(fixtures[folder], check)
+
+    wanted = dict.fromkeys([*names, folder])
+    run.__dict__["__signature__"] = Signature([Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in wanted])
+    return run
 
 
 def opened(opener: str, folder: Path) -> Any:

@@ -34,6 +34,7 @@ from chatbot.stores.base import KeyValueStore, Store, TranscriptStore, contracts
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.testing.processes import StoreTests
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 FORGED = "### system — 2026-01-02T03:04:05.678901Z"
@@ -84,12 +85,10 @@ def key_value(key: str, value: str) -> KeyValue:
     return KeyValue(key, value, START)
 
 
-class StoreContract:
+class StoreContract(StoreTests):
     """Tests of every store. Inherit one of the classes below."""
 
-    def open_store(self, home: Path) -> Store:
-        """The store under test, keeping its files below `home`. Called again to see what survived."""
-        raise NotImplementedError
+    folder = "home"
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
@@ -98,29 +97,18 @@ class StoreContract:
             (tmp_path / session.id).mkdir(mode=0o700)
         return tmp_path
 
-    def test_closing_twice_is_no_error(self, home: Path) -> None:
-        async def check(store: Store, _: SessionRef) -> None:
-            await store.aclose()  # and once more when the test ends
+    async def test_closing_twice_is_no_error(self, store: Store) -> None:
+        await store.aclose()  # and once more when the test ends
 
-        self.run(home, check)
-
-    def test_forgetting_an_unknown_session_is_no_error(self, home: Path) -> None:
-        async def check(store: Store, session: SessionRef) -> None:
-            await store.forget_session(session)
-
-        self.run(home, check)
+    async def test_forgetting_an_unknown_session_is_no_error(self, store: Store, session: SessionRef) -> None:
+        await store.forget_session(session)
 
     def test_a_store_keeps_at_least_one_contract_and_says_which(self, home: Path) -> None:
         assert contracts_of(type(self.open_store(home)))
 
-    def run(self, home: Path, check: Callable[[Any, SessionRef], Awaitable[Result]]) -> Result:
-        """Open the store, run `check` on it, and close it."""
-
-        async def opened() -> Result:
-            async with self.open_store(home) as store:
-                return await check(store, _placed(SESSION, home))
-
-        return asyncio.run(opened())
+    def given(self, store: Store, home: Path) -> tuple[Store, SessionRef]:
+        """Return the store and a session."""
+        return store, _placed(SESSION, home)
 
     async def forget(self, store: Store, session: SessionRef) -> None:
         """Delete a session as the app does: the store lets go of it, then its folder is removed and made afresh."""
@@ -136,86 +124,61 @@ class KeyValueStoreContract(StoreContract):
     """Number of entries the opened store keeps, at least 3; None for no limit."""
 
     @pytest.mark.parametrize("text", HARD_TEXTS)
-    def test_a_value_comes_back_as_it_was(self, home: Path, text: str) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value("key", text))
-            assert await store.kv_get(session, "key") == text
-
-        self.run(home, check)
+    async def test_a_value_comes_back_as_it_was(self, store: KeyValueStore, session: SessionRef, text: str) -> None:
+        await store.kv_set(session, key_value("key", text))
+        assert await store.kv_get(session, "key") == text
 
     @pytest.mark.parametrize("key", [text for text in HARD_TEXTS if text])
-    def test_a_key_may_be_any_text(self, home: Path, key: str) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value(key, "value"))
-            assert await store.kv_get(session, key) == "value"
-            assert [found.key for found in await store.kv_entries(session)] == [key]
+    async def test_a_key_may_be_any_text(self, store: KeyValueStore, session: SessionRef, key: str) -> None:
+        await store.kv_set(session, key_value(key, "value"))
+        assert await store.kv_get(session, key) == "value"
+        assert [found.key for found in await store.kv_entries(session)] == [key]
 
-        self.run(home, check)
+    async def test_an_unset_key_has_no_value(self, store: KeyValueStore, session: SessionRef) -> None:
+        assert await store.kv_get(session, "nothing") is None
+        assert await store.kv_entries(session) == []
 
-    def test_an_unset_key_has_no_value(self, home: Path) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            assert await store.kv_get(session, "nothing") is None
-            assert await store.kv_entries(session) == []
+    async def test_setting_a_key_again_replaces_it_and_makes_it_the_newest(
+        self, store: KeyValueStore, session: SessionRef
+    ) -> None:
+        for key, value in (("a", "1"), ("b", "2"), ("a", "3")):
+            await store.kv_set(session, key_value(key, value))
+        assert [(found.key, found.value) for found in await store.kv_entries(session)] == [("b", "2"), ("a", "3")]
 
-        self.run(home, check)
+    async def test_an_entry_keeps_its_time(self, store: KeyValueStore, session: SessionRef) -> None:
+        await store.kv_set(session, key_value("a", "1"))
+        assert await store.kv_entries(session) == [key_value("a", "1")]
 
-    def test_setting_a_key_again_replaces_it_and_makes_it_the_newest(self, home: Path) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            for key, value in (("a", "1"), ("b", "2"), ("a", "3")):
-                await store.kv_set(session, key_value(key, value))
-            assert [(found.key, found.value) for found in await store.kv_entries(session)] == [("b", "2"), ("a", "3")]
+    async def test_deleting_answers_whether_the_key_was_there(self, store: KeyValueStore, session: SessionRef) -> None:
+        await store.kv_set(session, key_value("a", "1"))
+        assert await store.kv_delete(session, "a") is True
+        assert await store.kv_delete(session, "a") is False
+        assert await store.kv_get(session, "a") is None
 
-        self.run(home, check)
-
-    def test_an_entry_keeps_its_time(self, home: Path) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value("a", "1"))
-            assert await store.kv_entries(session) == [key_value("a", "1")]
-
-        self.run(home, check)
-
-    def test_deleting_answers_whether_the_key_was_there(self, home: Path) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value("a", "1"))
-            assert await store.kv_delete(session, "a") is True
-            assert await store.kv_delete(session, "a") is False
-            assert await store.kv_get(session, "a") is None
-
-        self.run(home, check)
-
-    def test_past_the_cap_the_entry_set_longest_ago_goes(self, home: Path) -> None:
+    async def test_past_the_cap_the_entry_set_longest_ago_goes(self, store: KeyValueStore, session: SessionRef) -> None:
         if self.kv_cap is None:
             pytest.skip("this store has no cap")
         cap = self.kv_cap
+        for number in range(cap + 3):
+            await store.kv_set(session, key_value(f"k{number}", "v"))
+            await store.kv_set(session, key_value("kept", "fresh"))
+        keys = [found.key for found in await store.kv_entries(session)]
+        assert keys == [f"k{number}" for number in range(4, cap + 3)] + ["kept"]
 
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            for number in range(cap + 3):
-                await store.kv_set(session, key_value(f"k{number}", "v"))
-                await store.kv_set(session, key_value("kept", "fresh"))
-            keys = [found.key for found in await store.kv_entries(session)]
-            assert keys == [f"k{number}" for number in range(4, cap + 3)] + ["kept"]
+    async def test_sessions_know_nothing_of_each_other(
+        self, store: KeyValueStore, session: SessionRef, home: Path
+    ) -> None:
+        await store.kv_set(session, key_value("a", "1"))
+        assert await store.kv_get(_placed(OTHER, home), "a") is None
 
-        self.run(home, check)
-
-    def test_sessions_know_nothing_of_each_other(self, home: Path) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value("a", "1"))
-            assert await store.kv_get(_placed(OTHER, home), "a") is None
-
-        self.run(home, check)
-
-    def test_sets_from_many_tasks_are_all_kept(self, home: Path) -> None:
+    async def test_sets_from_many_tasks_are_all_kept(self, store: KeyValueStore, session: SessionRef) -> None:
         count = min(self.kv_cap or 40, 40)
-
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            async with asyncio.TaskGroup() as group:
-                for number in range(count):
-                    group.create_task(store.kv_set(session, key_value(f"k{number}", str(number))))
-            assert {found.key: found.value for found in await store.kv_entries(session)} == {
-                f"k{number}": str(number) for number in range(count)
-            }
-
-        self.run(home, check)
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                group.create_task(store.kv_set(session, key_value(f"k{number}", str(number))))
+        assert {found.key: found.value for found in await store.kv_entries(session)} == {
+            f"k{number}": str(number) for number in range(count)
+        }
 
     def test_entries_survive_closing(self, home: Path) -> None:
         async def write(store: KeyValueStore, session: SessionRef) -> bool:
@@ -228,14 +191,11 @@ class KeyValueStoreContract(StoreContract):
         keeps_files = self.run(home, write)
         assert self.run(home, read) == ("1" if keeps_files else None)
 
-    def test_nothing_of_a_forgotten_session_comes_back(self, home: Path) -> None:
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value("a", "1"))
-            assert await store.kv_get(session, "a") == "1"
-            await self.forget(store, session)
-            assert await store.kv_entries(session) == []
-
-        self.run(home, check)
+    async def test_nothing_of_a_forgotten_session_comes_back(self, store: KeyValueStore, session: SessionRef) -> None:
+        await store.kv_set(session, key_value("a", "1"))
+        assert await store.kv_get(session, "a") == "1"
+        await self.forget(store, session)
+        assert await store.kv_entries(session) == []
 
 
 class TranscriptStoreContract(StoreContract):
@@ -245,60 +205,47 @@ class TranscriptStoreContract(StoreContract):
     """Number of entries the opened store shows, at least 3; None for no limit."""
 
     @pytest.mark.parametrize("text", HARD_TEXTS)
-    def test_an_entry_comes_back_as_it_was(self, home: Path, text: str) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            wanted = [entry("before"), entry(text, "assistant", after_s=1), entry("after", after_s=2)]
-            for each in wanted:
-                await store.transcript_append(session, [each])
-            assert await store.transcript_read_last(session, 3) == wanted
-            assert await store.transcript_read_last(session, 1) == wanted[-1:]
+    async def test_an_entry_comes_back_as_it_was(self, store: TranscriptStore, session: SessionRef, text: str) -> None:
+        wanted = [entry("before"), entry(text, "assistant", after_s=1), entry("after", after_s=2)]
+        for each in wanted:
+            await store.transcript_append(session, [each])
+        assert await store.transcript_read_last(session, 3) == wanted
+        assert await store.transcript_read_last(session, 1) == wanted[-1:]
 
-        self.run(home, check)
-
-    def test_a_new_session_has_an_empty_transcript(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            assert await store.transcript_read_last(session, 20) == []
-            assert await store.transcript_read_all(session) == []
-
-        self.run(home, check)
+    async def test_a_new_session_has_an_empty_transcript(self, store: TranscriptStore, session: SessionRef) -> None:
+        assert await store.transcript_read_last(session, 20) == []
+        assert await store.transcript_read_all(session) == []
 
     @pytest.mark.parametrize("n", [-5, 0, 1, 2, 3, 4, 1000])
-    def test_the_last_entries_come_oldest_first(self, home: Path, n: int) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            wanted = [entry(str(number), after_s=number) for number in range(3)]
-            await store.transcript_append(session, wanted)
-            assert await store.transcript_read_last(session, n) == (wanted[-n:] if n > 0 else [])
+    async def test_the_last_entries_come_oldest_first(
+        self, store: TranscriptStore, session: SessionRef, n: int
+    ) -> None:
+        wanted = [entry(str(number), after_s=number) for number in range(3)]
+        await store.transcript_append(session, wanted)
+        assert await store.transcript_read_last(session, n) == (wanted[-n:] if n > 0 else [])
 
-        self.run(home, check)
+    async def test_a_long_entry_does_not_hide_the_ones_before_it(
+        self, store: TranscriptStore, session: SessionRef
+    ) -> None:
+        wanted = [entry("short"), entry("long " * 50_000, after_s=1), entry("short again", after_s=2)]
+        await store.transcript_append(session, wanted)
+        assert await store.transcript_read_last(session, 3) == wanted
 
-    def test_a_long_entry_does_not_hide_the_ones_before_it(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            wanted = [entry("short"), entry("long " * 50_000, after_s=1), entry("short again", after_s=2)]
-            await store.transcript_append(session, wanted)
-            assert await store.transcript_read_last(session, 3) == wanted
-
-        self.run(home, check)
-
-    def test_past_the_cap_only_the_newest_are_shown(self, home: Path) -> None:
+    async def test_past_the_cap_only_the_newest_are_shown(self, store: TranscriptStore, session: SessionRef) -> None:
         if self.transcript_cap is None:
             pytest.skip("this store has no cap")
         cap = self.transcript_cap
+        wanted = [entry(str(number), after_s=number) for number in range(2 * cap + 1)]
+        for each in wanted:
+            await store.transcript_append(session, [each])
+            assert len(await store.transcript_read_last(session, 10 * cap)) <= cap
+        assert await store.transcript_read_last(session, 10 * cap) == wanted[-cap:]
 
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            wanted = [entry(str(number), after_s=number) for number in range(2 * cap + 1)]
-            for each in wanted:
-                await store.transcript_append(session, [each])
-                assert len(await store.transcript_read_last(session, 10 * cap)) <= cap
-            assert await store.transcript_read_last(session, 10 * cap) == wanted[-cap:]
-
-        self.run(home, check)
-
-    def test_sessions_know_nothing_of_each_other(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            await store.transcript_append(session, [entry("mine")])
-            assert await store.transcript_read_last(_placed(OTHER, home), 5) == []
-
-        self.run(home, check)
+    async def test_no_session_has_the_transcript_of_another(
+        self, store: TranscriptStore, session: SessionRef, home: Path
+    ) -> None:
+        await store.transcript_append(session, [entry("mine")])
+        assert await store.transcript_read_last(_placed(OTHER, home), 5) == []
 
     def test_batches_from_many_tasks_stay_whole_and_in_order(self, home: Path) -> None:
         async def check(store: TranscriptStore, session: SessionRef) -> list[TranscriptEntry]:
@@ -314,58 +261,47 @@ class TranscriptStoreContract(StoreContract):
         for (task, step), (next_task, next_step) in pairwise(batches):
             assert step == "2" or (next_task, int(next_step)) == (task, int(step) + 1)
 
-    def test_taking_back_returns_the_last_entries(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            wanted = [entry(str(number), after_s=number) for number in range(3)]
-            await store.transcript_append(session, wanted)
-            try:
-                assert await store.transcript_drop_last(session, 0) == []
-            except UnsupportedOperation:
-                assert await store.transcript_read_last(session, 9) == wanted
-                return
-            assert await store.transcript_drop_last(session, 2) == wanted[1:]
-            assert await store.transcript_read_last(session, 9) == wanted[:1]
-            await store.transcript_append(session, wanted[2:])
-            assert await store.transcript_read_last(session, 9) == [wanted[0], wanted[2]]
-            assert await store.transcript_drop_last(session, 9) == [wanted[0], wanted[2]]
-            assert await store.transcript_read_last(session, 9) == []
-
-        self.run(home, check)
-
-    def test_appending_nothing_changes_nothing(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            await store.transcript_append(session, [entry("one")])
-            await store.transcript_append(session, [])
-            assert await store.transcript_read_last(session, 9) == [entry("one")]
-
-        self.run(home, check)
-
-    def test_entries_may_be_alike_in_everything(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            await store.transcript_append(session, [entry("again")] * 2)
-            await store.transcript_append(session, [entry("again")])
-            assert await store.transcript_read_last(session, 9) == [entry("again")] * 3
-
-        self.run(home, check)
-
-    def test_entries_stand_in_the_order_of_appending_whatever_their_times(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            wanted = [entry("now"), entry("an hour ago", after_s=-3600), entry("later", after_s=3600)]
-            for each in wanted:
-                await store.transcript_append(session, [each])
+    async def test_taking_back_returns_the_last_entries(self, store: TranscriptStore, session: SessionRef) -> None:
+        wanted = [entry(str(number), after_s=number) for number in range(3)]
+        await store.transcript_append(session, wanted)
+        try:
+            assert await store.transcript_drop_last(session, 0) == []
+        except UnsupportedOperation:
             assert await store.transcript_read_last(session, 9) == wanted
+            return
+        assert await store.transcript_drop_last(session, 2) == wanted[1:]
+        assert await store.transcript_read_last(session, 9) == wanted[:1]
+        await store.transcript_append(session, wanted[2:])
+        assert await store.transcript_read_last(session, 9) == [wanted[0], wanted[2]]
+        assert await store.transcript_drop_last(session, 9) == [wanted[0], wanted[2]]
+        assert await store.transcript_read_last(session, 9) == []
 
-        self.run(home, check)
+    async def test_appending_nothing_changes_nothing(self, store: TranscriptStore, session: SessionRef) -> None:
+        await store.transcript_append(session, [entry("one")])
+        await store.transcript_append(session, [])
+        assert await store.transcript_read_last(session, 9) == [entry("one")]
 
-    def test_nothing_of_a_forgotten_session_comes_back(self, home: Path) -> None:
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            await store.transcript_append(session, [entry("forget me")])
-            assert len(await store.transcript_read_last(session, 9)) == 1
-            await self.forget(store, session)
-            assert await store.transcript_read_last(session, 9) == []
-            assert await store.transcript_read_all(session) == []
+    async def test_entries_may_be_alike_in_everything(self, store: TranscriptStore, session: SessionRef) -> None:
+        await store.transcript_append(session, [entry("again")] * 2)
+        await store.transcript_append(session, [entry("again")])
+        assert await store.transcript_read_last(session, 9) == [entry("again")] * 3
 
-        self.run(home, check)
+    async def test_entries_stand_in_the_order_of_appending_whatever_their_times(
+        self, store: TranscriptStore, session: SessionRef
+    ) -> None:
+        wanted = [entry("now"), entry("an hour ago", after_s=-3600), entry("later", after_s=3600)]
+        for each in wanted:
+            await store.transcript_append(session, [each])
+        assert await store.transcript_read_last(session, 9) == wanted
+
+    async def test_nothing_of_a_forgotten_transcript_comes_back(
+        self, store: TranscriptStore, session: SessionRef
+    ) -> None:
+        await store.transcript_append(session, [entry("forget me")])
+        assert len(await store.transcript_read_last(session, 9)) == 1
+        await self.forget(store, session)
+        assert await store.transcript_read_last(session, 9) == []
+        assert await store.transcript_read_all(session) == []
 
     def test_entries_survive_closing(self, home: Path) -> None:
         async def write(store: TranscriptStore, session: SessionRef) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 
-VERSION = 2
+VERSION = 3
 """Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
@@ -76,7 +76,7 @@ _known: dict[str, tuple[str, ...]] = {}
 
 
 def terms(text: str) -> list[str]:
-    """The terms of `text`, in its order and with repetitions; none where it holds only words without a topic."""
+    """Return the terms of `text`, in its order and with repetitions; none if it has only words without a topic."""
     found: list[str] = []
     known = _known.get
     text = text[:MAX_TEXT]
@@ -168,7 +168,7 @@ class _Clean(dict[int, int | str | None]):
 
 
 class _Accents(dict[int, int | str | None]):
-    """A letter without its accents; only in scripts where that leaves the letter."""
+    """Map a letter to one without its accents, in scripts that have such a letter."""
 
     def __missing__(self, code: int) -> int | str | None:
         char = chr(code)

@@ -11,26 +11,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 
-from chatbot.stores.text.date_spans import (
-    Part,
-    Resolver,
-    Rule,
-    any_years,
-    both_readings,
-    day_of_month,
-    day_of_year,
-    day_terms,
-    days_between,
-    month_terms,
-    months_from,
-    part_of_month,
-    shifted,
-    weekday_before,
-)
 from chatbot.stores.text.date_words import (
     AFTER,
     BEFORE,
-    CARDINALS,
     COUNTS,
     ENGLISH_MONTHS,
     FRENCH,
@@ -43,7 +26,21 @@ from chatbot.stores.text.date_words import (
     SHIFTS,
     UNITS,
     WEEKDAYS,
+    Part,
+    Resolver,
+    Rule,
+    any_years,
+    both_readings,
+    day_of_month,
+    day_of_year,
+    day_terms,
+    days_between,
     either,
+    month_terms,
+    months_from,
+    part_of_month,
+    shifted,
+    weekday_before,
 )
 
 _WORD = re.compile(r"[a-z]+")
@@ -73,7 +70,6 @@ _TO = r"\s*(?:-|\u2013|to|through|until|till|and|bis|und|a|et|hasta|y)\s*"
 _ALSO_DATED = (
     rf"(?!,?\s+(?:the\s+|den\s+)?(?:{_NUMBER}\s+{_OF}?(?:{either(MONTHS)})|(?:{either(MONTHS)})\.?\s+\d|\d+[./]\d))"
 )
-_NTH = rf"(?P<nth>\d{{1,4}}(?:st|nd|rd|th)|{either(ORDINALS)})"
 
 
 def words_of(plain: str) -> set[str]:
@@ -233,15 +229,6 @@ def _clock(part: Part, _: date) -> list[str]:
     return [f"time:{each % 24:02}:{minute:02}" for each in hours]
 
 
-def _session(part: Part, _: date) -> list[str]:
-    return [f"session:{ordinal(part['nth'] or part['number'])}"]
-
-
-def ordinal(name: str) -> int:
-    """Return the number of a word such as `third`, `3rd` or `3`."""
-    return ORDINALS.get(_spaced(name)) or CARDINALS.get(name) or int(name.rstrip("stndrh"))
-
-
 def _spaced(words: str) -> str:
     return " ".join(words.split())
 
@@ -383,12 +370,6 @@ FORMS = [
         r"|\s?(?P<half_alone>[ap]\.?m)|\s?h(?P<minute_h>\d\d)|\s?uhr)\b|\b(?P<named>noon|midnight|mitternacht|minuit)\b",
         lambda part, today: _clock(part | {"half": part["half"] or part["half_alone"]}, today),
         {CLOCK},
-    ),
-    _rule(
-        rf"\b(?:session|conversation|chat)\s+(?:number\s+|no\.?\s*|nr\.?\s*|#\s*)?(?P<number>\d{{1,4}}|{either(CARDINALS)})\b"
-        rf"|\b{_NTH}\s+(?:session|conversation|chat)\b",
-        _session,
-        {"session", "conversation", "chat"},
     ),
 ]
 """Rules in order: text matched by one is not read by the next."""

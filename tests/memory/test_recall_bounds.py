@@ -15,8 +15,9 @@ from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observations.keeper import Keeper
-from chatbot.stores.observations.visible import VisibleRows
+from chatbot.stores.observations.lookups import Visible
+from chatbot.stores.observations.replica import Replica
+from chatbot.stores.observations.table import Table
 from tests.clock import Clock
 from tests.effort import rounds
 
@@ -277,10 +278,10 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.work: Counter[str] = Counter()
         for owner, name, size in (
-            (Keeper, "get", lambda args: len(args[2])),
-            (Keeper, "neighbours", lambda args: len(args[2])),
-            (Keeper, "outline", lambda args: len(args[2])),
-            (VisibleRows, "of", lambda _: 1),
+            (Replica, "rows", lambda args: len(args[1])),
+            (Table, "beside", lambda _: 1),
+            (Table, "matches", lambda args: len(args[1])),
+            (Visible, "of_session", lambda _: 1),
         ):
             monkeypatch.setattr(owner, name, self._counting(getattr(owner, name), name, size))
 
@@ -309,7 +310,7 @@ async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(
     assert costs[0] == costs[1] == costs[2]
     work, considered = costs[0]
     assert considered == 5
-    assert work == {"get": 5, "neighbours": 1, "outline": 4, "of": 1}
+    assert work == {"rows": 5, "beside": 1, "matches": 5, "of_session": 1}
 
 
 async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(
@@ -320,9 +321,9 @@ async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allo
     counted = Counted(monkeypatch)
     work, considered = await counted.asking(session, "tea")
     assert considered <= 2 * RESCORED
-    assert work["neighbours"] <= RESCORED
-    assert work["outline"] <= RESCORED
-    assert work["get"] <= 5 + 8  # those that may have changed what is recalled are read as well
+    assert work["beside"] <= RESCORED
+    assert work["matches"] <= 2 * RESCORED
+    assert work["rows"] <= 5 + 8  # those that may have changed what is recalled are read as well
 
 
 async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySystem) -> None:

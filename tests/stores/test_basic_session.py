@@ -23,9 +23,8 @@ from chatbot.stores import (
     UnsafePath,
     transcript,
 )
-from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.basic_session import BasicSessionStore, KeyValueFile
 from chatbot.stores.files import locked
-from chatbot.stores.key_value_file import KeyValueFile
 from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript_file import TranscriptFile
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.stores.conditions import holds
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.query import holds
 
 ROWS: list[dict[str, Any]] = [
     {"status": "open", "stars": 3, "path": "docs/a"},

@@ -75,7 +75,7 @@ def test_the_cost_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["may ", " ", "1", "5 5 ", "1/", "may 5 to ", "last ", "in the ", "session no. ", "twenty ", "mid-", "é", "2023-"],
+    ["may ", " ", "1", "5 5 ", "1/", "may 5 to ", "last ", "in the ", "twenty ", "mid-", "é", "2023-"],
 )
 def test_no_text_takes_long(piece: str) -> None:
     started = time.process_time()

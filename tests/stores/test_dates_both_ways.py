@@ -76,8 +76,6 @@ ASKED = [
     ("at 5:30", ["time:05:30", "time:17:30"]),
     ("um 17 Uhr", ["time:17:00"]),
     ("at noon", ["time:12:00"]),
-    ("in session 3", ["session:3"]),
-    ("in our third session", ["session:3"]),
     ("am 3. März", ["day:2024-03-03"]),
     ("vorgestern", ["day:2024-03-03"]),
     ("vor zwei Wochen", ["week:2024-08"]),

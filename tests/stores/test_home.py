@@ -8,7 +8,7 @@ import pytest
 
 from chatbot.stores.errors import InvalidSettings
 from chatbot.stores.home import Address, parse_address, parse_home, without_password
-from chatbot.stores.postgres.failures import explained
+from chatbot.stores.postgres.database_connection import explained
 
 
 def test_an_address_names_a_database_and_an_identity() -> None:

@@ -18,7 +18,7 @@ from chatbot.memory import MemorySystem
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.postgres import clock_watch, database_connection, schema, statements
+from chatbot.stores.postgres import database_connection, schema, statements
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.postgres.sessions_store import escaped, unescaped
@@ -201,7 +201,7 @@ def test_a_clock_that_goes_wrong_later_is_refused_until_it_is_mended(
             return cls.fromtimestamp(time.time() + seconds, tz)
 
     monkeypatch.setattr(database_connection, "datetime", Clock)
-    monkeypatch.setattr(clock_watch, "EVERY_S", 0)
+    monkeypatch.setattr(database_connection, "EVERY_S", 0)
     backend = PostgresBackend(Address(f"{postgres}&application_name=clock", "ada"))  # a pool of its own
     backend.is_there()
     seconds = 3_600

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import Draft, MemorySystem
-from chatbot.stores.observations import keeper
+from chatbot.stores.observations import replica
 from tests.postgres import address, open_backend
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("postgres")]
@@ -25,7 +25,7 @@ async def test_it_reads_their_table_and_no_line_that_is_in_it(tmp_path: Path, mo
     async with _opened(tmp_path, "one") as one:
         await one.memories("chat").remember_all([Draft(f"hive {n} of Ada") for n in range(ROWS)])
         assert await one.memories("chat").search("hive", limit=1, count_use=False)
-    monkeypatch.setattr(keeper, "event_of", lambda *_: sys.exit("a line was read"))
+    monkeypatch.setattr(replica, "event_of", lambda *_: sys.exit("a line was read"))
     async with _opened(tmp_path, "two") as two:
         [hit] = await two.memories("chat").search("hive 17", limit=1, count_use=False)
         assert hit.observation.title == "hive 17 of Ada"

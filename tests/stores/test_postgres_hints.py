@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from chatbot.stores.hints import Hint
+from chatbot.stores.backend import Hint
 from chatbot.stores.postgres.database import Database
 from tests.patience import PATIENCE_S
 from tests.postgres import SERVER, owner_url

@@ -9,7 +9,7 @@ from chatbot.stores.testing.shelf_contract import ShelfContract
 
 
 class TestFolderShelf(ShelfContract):
-    opener = "chatbot.stores.observations.folder_shelf:FolderShelf"
+    opener = "chatbot.stores.cache:FolderShelf"
 
     @pytest.mark.nightly
     def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(self, shelf: Shelf, folder: Path) -> None:

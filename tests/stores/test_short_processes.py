@@ -238,8 +238,8 @@ def test_what_another_purges_meanwhile_is_left_by_nobody(
 
     async def work(store: ObservationFileStore) -> None:
         if moment == "between erasing and rewriting":
-            keeper = purger._keeper
-            rewrite = keeper._rewrite
+            writer = purger._writer
+            rewrite = writer._rewrite
 
             def rewriting(*given: Any, **more: Any) -> None:
                 asyncio.run(late())
@@ -247,10 +247,10 @@ def test_what_another_purges_meanwhile_is_left_by_nobody(
 
             async def late() -> None:
                 assert len(await found(store, "unmistak")) == 2
-                store._keeper.search.leave()
+                store._replica.search.leave()
                 assert place.holding("unmistak") != []
 
-            monkeypatch.setattr(keeper, "_rewrite", rewriting)
+            monkeypatch.setattr(writer, "_rewrite", rewriting)
         else:
             assert len(await found(store, "unmistak")) == len(gone)
         assert await purger.purge(OWNER, gone) == gone

@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations import arrays
 from chatbot.stores.observations import index as text_index
-from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import DamagedSegment, TextIndex, Visible
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, Document, rank
@@ -47,9 +47,14 @@ def match(index: TextIndex, texts: Texts, query: list[str], visible: Visible) ->
     while True:
         fill(index, texts)
         try:
-            return index.match(query, visible)
+            return scored(index, query, visible)
         except DamagedSegment as damage:
             index.drop(damage)
+
+
+def scored(index: TextIndex, query: list[str], visible: Visible) -> dict[int, float]:
+    found = index.ranked(query, visible)
+    return dict(zip(found.rows.tolist(), found.scores.tolist(), strict=True))
 
 
 def flush(index: TextIndex, texts: Texts, start: int, end: int) -> None:
@@ -197,14 +202,14 @@ TestLife.settings = settings(max_examples=examples(25), stateful_step_count=30, 
 def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts: Texts) -> None:
     flush(index, texts, 0, 300)
     visible = everything(texts)
-    index.match(WORDS, visible)
+    scored(index, WORDS, visible)
     (Path(index._kept.name) / "manifest.json").unlink()
     for segment in index._segments:
         (Path(index._kept.name) / segment.entry.name).unlink()
     texts[300] = (300, {"title": WORDS})
     visible.flags.append(1)
     index.put(300, *texts[300])
-    assert index.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
 class Hostile:
@@ -228,7 +233,7 @@ def test_a_file_that_was_swapped_is_never_opened(tmp_path: Path, index: TextInde
     assert 0 < again.pending <= 16
     flush(again, texts, 0, 300)
     assert again.pending == 0
-    assert again.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert scored(again, WORDS, visible) == rank(seen(texts, visible), WORDS)
     assert not (tmp_path / "executed").exists()
 
 
@@ -286,7 +291,7 @@ def test_a_segment_that_another_process_replaced_is_not_taken_for_damaged(
     flush(other, texts, 0, 300)
     visible = everything(texts)
     with pytest.raises(DamagedSegment):
-        index.match(WORDS, visible)
+        scored(index, WORDS, visible)
     assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
     assert index.pending == 0
     assert caplog.text == ""
@@ -299,10 +304,10 @@ def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(index: Te
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         with pytest.raises(StoreFailed, match="Too many open files"):
-            index.match(WORDS, visible)
+            scored(index, WORDS, visible)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert index.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
 def spoil_with_link(folder: Path, segment: Path) -> None:
@@ -430,11 +435,11 @@ def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Te
             rows = [(row, *texts[row]) for row in range(plan.start, plan.end)]
             future = thread.submit(index.write, plan, rows)
             while not future.done():
-                assert index.match(WORDS[:3], visible) == expected
+                assert scored(index, WORDS[:3], visible) == expected
             written = future.result()
             assert written is not None
             index.publish(written)
-            assert index.match(WORDS[:3], visible) == expected
+            assert scored(index, WORDS[:3], visible) == expected
     assert index.pending == 0
 
 
@@ -443,7 +448,7 @@ import random, sys
 from array import array
 from pathlib import Path
 from chatbot.stores.observations import index as text_index
-from chatbot.stores.observations.folder_shelf import FolderShelf
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.observations.index import TextIndex
 text_index.MAX_ROWS, text_index.FLUSH_ROWS = 64, 16
 index = TextIndex(FolderShelf(Path(sys.argv[1])))
@@ -470,7 +475,7 @@ def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     assert len(index.uncovered(array("q", range(1200)))) < 100
     fill(index, texts)
     visible = everything(texts)
-    assert index.match(["common", "w77"], visible) == rank(seen(texts, visible), ["common", "w77"])
+    assert scored(index, ["common", "w77"], visible) == rank(seen(texts, visible), ["common", "w77"])
     names = {path.name for path in folder.glob("seg-*")}
     assert names == {entry["name"] for entry in json.loads((folder / "manifest.json").read_text())["segments"]}
     assert not list(folder.glob(".seg-*"))

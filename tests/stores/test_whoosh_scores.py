@@ -19,8 +19,8 @@ from whoosh.query.terms import Term
 from whoosh.reading import SegmentReader, TermInfo, TermNotFound
 from whoosh.searching import Searcher
 
+from chatbot.stores.cache import FolderShelf
 from chatbot.stores.observations.codec import build
-from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.segments import MANY, Segment
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, LENGTHS, Document, rank
 

@@ -457,7 +457,7 @@ def test_verify_finds_nothing_where_nothing_was_changed() -> None:
 
 @pytest.mark.parametrize("place", [0, 40, -20])
 @pytest.mark.parametrize("name", ["observations.jsonl", "usage.jsonl", "sessions/{}/receipts.jsonl"])
-def test_verify_names_a_flipped_byte_by_file_line_and_place(project: Path, name: str, place: int) -> None:
+def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str, place: int) -> None:
     ok("ask", "-c", "My brother Tom collects old maps of Iceland.")
     file = MEMORY / name.format(project.name)
     lines = file.read_bytes().split(b"\n")
@@ -469,7 +469,7 @@ def test_verify_names_a_flipped_byte_by_file_line_and_place(project: Path, name:
     found = [
         finding["message"] for finding in run_json("doctor", "--json", "--verify") if "line 1" in finding["message"]
     ]
-    assert any(str(file.absolute()) in message and f"line 1: byte {at + 1} is wrong" in message for message in found)
+    assert any(str(file.absolute()) in message and "line 1: it" in message for message in found)
 
 
 def run_json(*arguments: str) -> list[dict[str, Any]]:
@@ -483,7 +483,7 @@ def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_ask
     file.write_bytes(edited)
     (note,) = [finding for finding in findings("--verify") if finding["state"] != "ok"]
     assert (note["subject"], note["state"]) == ("memory", "note")
-    assert "line 1: it was edited after it was written" in note["message"]
+    assert "line 1: it was changed after it was written" in note["message"]
     assert {finding["state"] for finding in findings()} == {"ok"}
     assert file.read_bytes() == edited
     assert "green stamps" in ok("memory", "search", "stamps")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
-from datetime import UTC, datetime
-from textwrap import shorten
 from typing import Any
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
 from chatbot.cli.charts import chart_lines, hit_rate_line, remembering
 from chatbot.cli.memory.command import VerbRun, warn_redacted
-from chatbot.cli.output import age, printable, say, say_json, say_marked, say_table, short_ids, warn
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
+from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
 from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
@@ -25,120 +23,7 @@ from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries, SessionComparison
 from chatbot.stores.observation import Observation, Triple
-from chatbot.stores.query import Stats, Version, status_now
-from chatbot.stores.records import format_time
-
-_LONGEST_VALUE = 300
-
-
-def headline(row: Observation) -> str:
-    """The title, or the beginning of what else it says, on one line."""
-    said = next(iter(row.said()), "")
-    return " ".join(said[:200].split())
-
-
-def say_observations(rows: Sequence[Observation]) -> None:
-    """A table of observations, with their status where any is not active."""
-    statuses = [status_now(row, datetime.now(UTC)) for row in rows]
-    is_mixed = any(status != "active" for status in statuses)
-    say_table(
-        ("id", "type", *(["status"] * is_mixed), "updated", "title"),
-        [
-            [short, row.type, *([status] * is_mixed), age(row.updated_at), headline(row)]
-            for short, row, status in zip(short_ids([row.id for row in rows]), rows, statuses, strict=True)
-        ],
-    )
-
-
-def say_hits(hits: Sequence[Hit]) -> None:
-    """A table of what was found, with how well it fits."""
-    ids = short_ids([hit.observation.id for hit in hits])
-    say_table(
-        ("id", "score", "type", "created", "title"),
-        [
-            [
-                short,
-                f"{hit.score:.2f}",
-                hit.observation.type,
-                age(hit.observation.created_at),
-                headline(hit.observation),
-            ]
-            for short, hit in zip(ids, hits, strict=True)
-        ],
-    )
-
-
-def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
-    """A table in the order of time, in which the one asked for is marked."""
-    ids = short_ids([row.id for row in rows])
-    say_table(
-        ("", "id", "created", "type", "title"),
-        [
-            ["*" if row.id == anchor else "", short, minute(row.created_at), row.type, headline(row)]
-            for short, row in zip(ids, rows, strict=True)
-        ],
-    )
-
-
-def say_history(line: Sequence[Version]) -> None:
-    """Each observation of a line of succession, with what happened to it, when, and who did it."""
-    for version in line:
-        row = version.observation
-        say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
-        for event, changed in version.steps():
-            what = [event.kind, f"by {event.by}" if event.by else ""]
-            what.append(f"{event.times:,} times" if event.times > 1 else "")
-            told = ": ".join(filter(None, (event.who, event.why)))
-            who = f" ({told})" if told else ""
-            say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
-            for name, (old, new) in changed.items():
-                say_marked(f"{name.replace('_', ' ')}: {_value(old)} → {_value(new)}", indent="    ")
-        if row.consolidated_at:
-            say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
-
-
-def _value(value: object) -> str:
-    """A value of a field on one line; one that is long is cut, as only `--json` shows it whole."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
-    return shorten(text, _LONGEST_VALUE, placeholder="…") or "(empty)"
-
-
-def say_in_full(row: Observation) -> None:
-    """Everything that an observation says, and what is known about it."""
-    parts = [f"# {headline(row)}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
-    parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
-    parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
-    say("\n\n".join(printable(part) for part in parts if part))
-
-
-def _strength(row: Observation) -> str:
-    """Return the strength of a row as text, with its number of touches."""
-    return f"strength of {row.standing:g} after {row.consolidated_touches} mentions, uses and confirmations"
-
-
-def minute(moment: datetime) -> str:
-    """A moment in UTC, to the minute."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
-
-
-def _about(row: Observation) -> Iterable[tuple[str, str]]:
-    yield "id", row.id
-    yield "type", row.type
-    yield "status", status_now(row, datetime.now(UTC)) + (f" by {row.superseded_by}" if row.superseded_by else "")
-    yield "seen", f"{row.visibility}, {row.sensitivity}" + (f", in {row.namespace}" if row.namespace else "")
-    yield "needs", "" if row.min_clearance == "public" else f"{row.min_clearance} clearance"
-    for name in ("subject", "category", "project", "source"):
-        yield name, getattr(row, name)
-    for name in ("tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
-        yield name.replace("_", " "), ", ".join(getattr(row, name))
-    yield "metadata", ", ".join(f"{key}={value}" for key, value in row.metadata.items())
-    yield "importance", f"{row.importance:g}" + (f", by now a {_strength(row)}" if row.consolidated_at else "")
-    yield "session", row.session_id or ""
-    yield "created", format_time(row.created_at)
-    yield "updated", format_time(row.updated_at) if row.updated_at != row.created_at else ""
-    yield "expires", format_time(row.expires_at) if row.expires_at else ""
-    yield "counts", f"{row.mention_count} mentioned, {row.use_count} used, {row.confirmed_count} confirmed"
-
+from chatbot.stores.query import Stats, Version
 
 _NO_MATCH = "no memories match; private and secret ones are searched with --ask private,secret"
 _NOTHING = {

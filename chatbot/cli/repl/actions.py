@@ -252,7 +252,7 @@ class MemorySlash(Slash):
         await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
 
     def _show(self, hits: list[Hit]) -> None:
-        from chatbot.cli.memory.results import headline
+        from chatbot.cli.memory.tables import headline
         from chatbot.cli.output import age, say_table
 
         self._found = tuple(hit.observation.id for hit in hits)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import asdict
 
 from chatbot.stores.caps import surplus, weigh
-from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, Status, Type
-from chatbot.stores.row_state import RowState
+from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowState, Status, Type
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings

@@ -27,10 +27,9 @@ from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.observation import Observation, Status
+from chatbot.stores.observation import Observation, RowState, Status
 from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.row_events import Event
-from chatbot.stores.row_state import RowState
 from chatbot.words import asks
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The fast thread: what happens while it is busy, when work fails, and in a forked child."""
+"""Threads of stores: what happens while one is busy, when work fails, and in a forked child."""
 
 import logging
 import os

@@ -1,0 +1,190 @@
+"""Rows by id, by label, and by who may see them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import LABELS, key_of, written
+
+ID_LENGTH = 36
+_NO_ROWS: Sequence[int] = ()
+
+
+class Ids:
+    """Rows are numbered as they are added. The number of an erased row is not used again; its id may be.
+
+    `text` are the first ids, joined; `gone` are the numbers of those that were erased.
+    """
+
+    def __init__(self, text: str = "", gone: Iterable[int] = ()) -> None:
+        self._ids = [text[at : at + ID_LENGTH] for at in range(0, len(text), ID_LENGTH)]
+        self.gone = set(gone)
+        """The numbers whose rows were erased."""
+        self.erased = {self._ids[number] for number in self.gone}
+        """Their ids; one may have been used again."""
+        self.numbers = {each: number for number, each in enumerate(self._ids) if number not in self.gone}
+        """The numbers of all rows that were not erased, in order."""
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, number: int) -> str:
+        return self._ids[number]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+    def add(self, each: str) -> int:
+        """Add a row and return its number."""
+        self._ids.append(each)
+        number = self.numbers[each] = len(self) - 1
+        return number
+
+    def add_erased(self, each: str) -> None:
+        """Add a number whose row is gone."""
+        self._ids.append(each)
+        self.erased.add(each)
+        self.gone.add(len(self) - 1)
+
+    def erase(self, each: str) -> None:
+        """Remove a row; its number stays taken."""
+        self.gone.add(self.numbers.pop(each))
+        self.erased.add(each)
+
+    def number(self, each: str) -> int | None:
+        """The number of a row; None if there is none or it was erased."""
+        return self.numbers.get(each)
+
+
+class LabelTexts(NamedTuple):
+    """Labels in order: their texts joined, their rows joined, and where those of each end."""
+
+    texts: str
+    text_ends: array[int]
+    rows: bytes | memoryview
+    row_ends: array[int]
+
+    def all(self) -> Iterator[tuple[str, array[int]]]:
+        """Each label with its rows."""
+        rows = array("I")
+        rows.frombytes(self.rows)
+        for (begin, end), (first, stop) in zip(
+            pairwise((0, *self.text_ends)), pairwise((0, *self.row_ends)), strict=True
+        ):
+            yield self.texts[begin:end], rows[first:stop]
+
+
+class Labels:
+    """From labels to their rows, ascending."""
+
+    def __init__(self, written: Iterable[tuple[str, array[int]]] = ()) -> None:
+        self._rows = dict(written)
+
+    def of(self, label: str) -> Sequence[int]:
+        """The rows that carry the label; not to be changed."""
+        return self._rows.get(label, _NO_ROWS)
+
+    def items(self) -> Iterator[tuple[str, array[int]]]:
+        """Each label with its rows; not to be changed."""
+        return iter(self._rows.items())
+
+    def add(self, label: str, number: int) -> None:
+        """Add the label to the last row."""
+        self._own(label).append(number)
+
+    def insert(self, label: str, number: int) -> None:
+        """Add the label to a row."""
+        insort(self._own(label), number)
+
+    def remove(self, label: str, number: int) -> None:
+        """Remove the label from a row."""
+        rows = self._rows[label]
+        rows.remove(number)
+        if not rows:
+            del self._rows[label]
+
+    def erase(self, numbers: AbstractSet[int]) -> None:
+        """Remove all labels from these rows."""
+        for label, held in [each for each in self._rows.items() if not numbers.isdisjoint(each[1])]:
+            if left := [number for number in held if number not in numbers]:
+                self._rows[label] = array("I", left)
+            else:
+                del self._rows[label]
+
+    def written(self) -> LabelTexts:
+        """Return all labels."""
+        ordered = sorted(self.items())
+        text_ends = array("I", accumulate(len(label) for label, _ in ordered))
+        row_ends = array("I", accumulate(len(rows) for _, rows in ordered))
+        texts, rows = "".join(label for label, _ in ordered), b"".join(rows.tobytes() for _, rows in ordered)
+        return LabelTexts(texts, text_ends, rows, row_ends)
+
+    def _own(self, label: str) -> array[int]:
+        rows = self._rows.get(label)
+        if rows is None:
+            rows = self._rows[label] = array("I")
+        return rows
+
+
+def labels_of(row: Observation) -> list[str]:
+    """Return the labels by which a row can be found, each once."""
+    labels = [
+        label_of(name, value)
+        for name, held in zip(_LABEL_NAMES, _labelled(row), strict=True)
+        if held
+        for value in ((held,) if isinstance(held, str) else held)
+    ]
+    labels += [label_of(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
+    return list(dict.fromkeys(labels))
+
+
+_LABEL_NAMES = tuple(name for name, held in LABELS.items() for _ in held)
+_labelled = attrgetter(*(each.name for held in LABELS.values() for each in held))
+
+
+def label_of(name: str, value: str) -> str:
+    """Return the label of a value in a field."""
+    return f"{name}\0{value if name.startswith('metadata.') else key_of(name, value)}"
+
+
+class Visible:
+    """One flag a row: 1 if it may be seen. A row without a flag may not.
+
+    `version` changes whenever the flag of an existing row does; rows are appended without changing it. Whatever is
+    computed from one of these is kept with it, so keep the object and let it grow.
+    """
+
+    __slots__ = ("__weakref__", "_lines", "_lines_version", "flags", "version")
+
+    def __init__(self, flags: bytearray, version: int = 0) -> None:
+        self.flags = flags
+        self.version = version
+        self._lines: dict[str, tuple[array[int], int, int]] = {}
+        self._lines_version = version
+
+    def sees(self, row: int) -> bool:
+        """Return whether the row may be seen."""
+        return row < len(self.flags) and bool(self.flags[row])
+
+    def of_session(self, session: str, rows: Sequence[int]) -> array[int]:
+        """Return the visible ones of `rows`, which are all rows of that session, in order.
+
+        They are kept until a flag changes; new rows are appended.
+        """
+        if self.version != self._lines_version:
+            self._lines_version = self.version
+            self._lines.clear()
+        line, known, last = self._lines.get(session, (array("I"), 0, -1))
+        if known > len(rows) or (known and rows[known - 1] != last):
+            line, known = array("I"), 0
+        if known < len(rows):
+            line.extend(row for row in rows[known:] if self.flags[row])
+            self._lines[session] = (line, len(rows), rows[-1])
+        return line

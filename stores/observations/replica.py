@@ -1,0 +1,338 @@
+"""The rows of an identity in this process: the log read into a table, with the search and the vectors of its rows.
+
+Everything blocks and is safe between threads. `reading` begins with what other processes have added, so that a write
+is seen by each read that begins after it returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING
+from weakref import WeakMethod
+
+from chatbot.stores.access import Guard, View
+from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
+from chatbot.stores.log import Log, Place
+from chatbot.stores.observation import Observation
+from chatbot.stores.observations import search, snapshot
+from chatbot.stores.observations.log import event_of
+from chatbot.stores.observations.search import TextSearch
+from chatbot.stores.observations.snapshot import Snapshots
+from chatbot.stores.observations.table import Table
+from chatbot.stores.open_folders import OPEN
+from chatbot.stores.query import Progress
+from chatbot.stores.row_changes import naming, shown
+from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, implied, strength_in
+from chatbot.stores.shelf import Shelf
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.row_vectors import Vectors
+
+logger = logging.getLogger(__name__)
+
+_KEPT_BODIES = 2_048
+_SNAPSHOT_AFTER = 128
+"""Lines of the log that are worth a new snapshot, because every process that starts reads them."""
+_SHARED_AFTER = 512
+_SHARED_SHARE = 8
+"""A shared snapshot is written again after so many new lines, if they are at least this share of the lines in it."""
+_COUNTED_IN_A_LINE = 10
+"""A line that counts this many rows is about as long as a line for each of them would be."""
+
+
+class Replica:
+    """The table of all rows and the texts of some, as of the last line that was read. `lock` guards it."""
+
+    def __init__(self, log: Log, shelf: Callable[[str], Shelf]) -> None:
+        self.log = log
+        self.snapshots = Snapshots(shelf(snapshot.NAME))
+        self.lock = threading.RLock()
+        self.table = Table()
+        self.generation = 0
+        """Changes whenever the log was rewritten or replaced: then all places in it are new."""
+        self._shelf = shelf
+        self._bodies: OrderedDict[int, Observation] = OrderedDict()
+        self._is_open = False
+        self._is_closed = False
+        self._rest = _resting(WeakMethod(self.rest))
+        self._snapshot_lines = 0
+        self._known_vectors: Vectors | None = None
+        self.search = TextSearch(
+            shelf(search.NAME), self.lock, lambda: self.table.texts, self._document_row, log.is_replaced
+        )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Lock the rows, with all lines of the log read."""
+        with self.lock:
+            self.catch_up()
+            yield
+
+    def catch_up(self) -> None:
+        """Read the lines that were added. Needs the lock."""
+        if self._is_closed:
+            raise ClosedResource("the store of memories is closed")
+        OPEN.used(id(self), self._rest)
+        if not self._is_open:
+            self._open()
+        elif self.log.is_replaced():
+            logger.info("%s was replaced: reading it again", self.log.name)
+            self._start_again()
+            self._open()
+        for place, line in self.log.read_new():
+            self.table.lines += 1
+            event = event_of(line, self.log.name)
+            if event is not None:
+                self._fold_safely(event, place)
+
+    def add(self, event: Event, place: Place) -> None:
+        """Apply an event that this process has written."""
+        self.table.lines += 1
+        self._fold(event, place)
+
+    def note_rewritten(self, moved: dict[int, Place], added: int) -> None:
+        """Take over the places of the lines in a log that this process rewrote, with so many new lines."""
+        self.generation += 1
+        self.table.relocate(moved)
+        self.table.lines = len(moved) + added
+        self.table.use_lines = 0
+        self._snapshot_lines = 0  # there is no snapshot of this log
+
+    def erase(self, numbers: set[int]) -> None:
+        """Forget rows, besides their ids and numbers."""
+        for number in numbers:
+            self._bodies.pop(number, None)
+        self.table.erase(numbers)
+
+    def rows(self, numbers: Sequence[int], view: View) -> list[Observation]:
+        """Return the observations, without ids that the caller may not know."""
+        sees = self.naming(view)
+        self.log.fetch(place for number in numbers if number not in self._bodies for place in self.table.places(number))
+        return [shown(self.row(number), sees) for number in numbers]
+
+    def naming(self, view: View) -> Callable[[str], bool]:
+        """Return a test for ids that the caller may know."""
+        return naming(view, self._guard_of)
+
+    def row(self, number: int) -> Observation:
+        """Return the observation as it is now."""
+        row = self._bodies.get(number)
+        if row is None:
+            row = self._read_row(number)
+            self._keep_body(number, row)
+        else:
+            self._bodies.move_to_end(number)
+        now = self.table.counted(row, number)
+        if now is not row:
+            self._bodies[number] = now
+        return now
+
+    def events(self, number: int) -> list[Event]:
+        """Return the events of a row, without those that count uses."""
+        first, *later = map(self.log.event_at, self.table.places(number))
+        row_id = self.table.ids[number]
+        return [first, *(_about(row_id, event) for event in later)]
+
+    def vectors(self) -> Vectors:
+        """Return the vectors, with those that other processes have added."""
+        if self._known_vectors is None:
+            from chatbot.stores.observations.row_vectors import NAME, Vectors
+
+            self._known_vectors = Vectors(self._shelf(NAME))
+        self._known_vectors.catch_up()
+        return self._known_vectors
+
+    def reindex(self, progress: Progress | None = None) -> int:
+        """Delete every cache and build it again from the log; return the number of rows."""
+        with self.lock:
+            self.snapshots.remove()
+            self._start_again()
+            self.catch_up()
+            self.search.rebuild(progress)
+            rows = len(self.table.numbers)
+        self.save()  # not before our lock is free: a writer holds the log's and waits for ours
+        return rows
+
+    def save(self, *, always: bool = True) -> None:
+        """Write a snapshot of the table, if it is worth it. It is only a cache: a failure is logged."""
+        with self.lock:
+            if not self._is_open or not (always or self.table.lines - self._snapshot_lines >= _SNAPSHOT_AFTER):
+                return
+        try:
+            if not self.log.was_written():
+                return  # not written by this program: it is a copy, which is only read
+            with self.lock:
+                self._snapshot_lines = self.table.lines
+                mark = self.log.mark()
+                made = snapshot.dump(self.table, mark)
+            with self.log.locked(), self.lock:
+                if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
+                    self.snapshots.write(made)
+        except ReadOnlyFolder:
+            logger.info("no snapshot of %s is kept: it can only be read", self.log.name)
+        except (OSError, StoreError) as error:
+            logger.warning("no snapshot of %s could be written: %s", self.log.name, error)
+
+    def has_batch(self) -> bool:
+        """Return whether enough is only in memory to be worth writing for others."""
+        return self.search.has_batch() or self._is_snapshot_due()
+
+    def index(self) -> None:
+        """Write to the index what is only in memory, in batches, while everything else goes on."""
+        while self.search.index_batch():
+            pass
+        if self._is_snapshot_due():
+            self.save()
+
+    def rest(self) -> bool:
+        """Close open files until the next operation; return False if one is under way."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            self.log.rest()
+        finally:
+            self.lock.release()
+        return True
+
+    def close(self) -> None:
+        """Save what is worth it, one batch of the index at most, and close all files."""
+        self.save(always=False)
+        self.search.leave()
+        with self.lock:
+            self._is_closed = True
+            OPEN.closed(id(self))
+            self.search.close()
+            self.log.close()
+
+    def _open(self) -> None:
+        self.log.start_again()
+        self._is_open = True
+        try:
+            found = self.snapshots.load()
+            if found is None:
+                return
+            table, mark = found
+            if self.log.resume(mark):
+                self.table = table
+                self._snapshot_lines = table.lines
+                return
+        except snapshot.BadSnapshot as error:
+            logger.warning("the snapshot of %s is damaged and is built again: %s", self.log.name, error)
+        try:
+            self.snapshots.remove()
+        except StoreError as error:
+            logger.warning("an unusable snapshot could not be removed: %s", error)
+
+    def _start_again(self) -> None:
+        self.generation += 1
+        self.table = Table()
+        self._bodies.clear()
+        self.search.close()
+        self._known_vectors = None
+        self._is_open = False
+        self._snapshot_lines = 0
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether a server that starts would have to read many lines after the snapshot that it finds."""
+        known = self._snapshot_lines
+        return self.snapshots.is_shared and self.table.lines - known >= max(_SHARED_AFTER, known // _SHARED_SHARE)
+
+    def _fold_safely(self, event: Event, place: Place) -> None:
+        try:
+            self._fold(event, place)
+        except StoreError as error:
+            logger.warning("%s holds an impossible change, which was skipped: %s", self.log.name, error)
+
+    def _fold(self, event: Event, place: Place) -> None:
+        table = self.table
+        if event.row is not None:
+            self._fold_new(event, event.row, place)
+        elif event.kind == "purge":
+            table.add_erased(event.ids)
+            for along in implied(event):
+                self._fold_change(along, place)
+        elif event.kind in {"triple", "retract"}:
+            table.fold_triples(event)
+        elif event.kind in {"use", "counts", "consolidate"}:
+            self._fold_counts(event)
+        else:
+            self._fold_change(event, place)
+
+    def _fold_new(self, event: Event, row: Observation, place: Place) -> None:
+        if self.table.ids.number(row.id) is not None:
+            raise InvalidValue(f"the id {row.id} is used twice: the first row stays")
+        number = self.table.add(row, place)
+        self._keep_body(number, row)
+        self.search.note(number, row)
+        for each in implied(event):
+            self._fold_change(each, place)
+
+    def _fold_counts(self, event: Event) -> None:
+        table = self.table
+        for each in event.ids:
+            number = table.ids.number(each)
+            if number is None:
+                continue  # erased meanwhile
+            if event.kind == "use":
+                table.use(number, event.at)
+            elif event.kind == "consolidate":
+                table.consolidate(number, *strength_in(event, each))
+            else:
+                table.set_counts(number, applied(self.row(number), event))
+        if event.kind != "counts":
+            table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
+
+    def _fold_change(self, event: Event, place: Place) -> None:
+        for each in event.ids:
+            number = self.table.ids.number(each)
+            if number is None:
+                continue  # erased meanwhile
+            if event.kind in STATUS_AFTER and event.kind != "restore":
+                self._restate(number, event)
+            else:
+                before = self.row(number)
+                after = applied(before, event)
+                self.table.change(before, after)
+                self.search.note(number, after)
+                self._keep_body(number, after)
+            self.table.note_line(number, place)
+
+    def _restate(self, number: int, event: Event) -> None:
+        """Set the status of a row. Its text is unchanged and need not be read."""
+        check_fields(event)
+        self.table.restate(number, event)
+        self.search.note(number)
+        self._bodies.pop(number, None)
+
+    def _guard_of(self, observation_id: str) -> Guard | None:
+        number = self.table.ids.number(observation_id)
+        return None if number is None else self.table.guard(number)[1]
+
+    def _keep_body(self, number: int, row: Observation) -> None:
+        self._bodies[number] = row
+        if len(self._bodies) > _KEPT_BODIES:
+            self._bodies.popitem(last=False)
+
+    def _read_row(self, number: int) -> Observation:
+        first, *later = self.events(number)
+        if first.row is None or first.row.id != self.table.ids[number]:
+            raise InvalidValue(f"{self.log.name} was changed in place: run `chatbot memory reindex`")
+        return reduce(applied, later, first.row)
+
+    def _document_row(self, number: int) -> Observation | None:
+        """Return the row whose text is to be indexed; None for one that is not searched."""
+        return self.row(number) if self.table.texts[number] else None
+
+
+def _about(row_id: str, event: Event) -> Event:
+    """Return the event as it applies to one row."""
+    return next((each for each in implied(event) if row_id in each.ids), event)
+
+
+def _resting(rest: WeakMethod[Callable[[], bool]]) -> Callable[[], bool]:
+    return lambda: (method := rest()) is None or method()

@@ -1,0 +1,180 @@
+"""Writing of observations: changes are decided, appended to the log and made durable; erasing rewrites the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from chatbot.stores.access import View, may_see
+from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
+from chatbot.stores.errors import StoreError
+from chatbot.stores.log import Change, Writing, WrittenByOthers
+from chatbot.stores.moment import Moment, carrying
+from chatbot.stores.observation import Observation, RowState, Triple
+from chatbot.stores.observations.replica import Replica
+from chatbot.stores.observations.rewriting import erasing, uncounted
+from chatbot.stores.observations.table import text_digest
+from chatbot.stores.records import micros
+from chatbot.stores.row_events import Event, Outcome, decide, erased_by
+from chatbot.stores.vectors import one_dimension, unit
+
+logger = logging.getLogger(__name__)
+
+_COMPACTED_FROM = 2_000
+"""Compaction is considered from this many lines that only count."""
+
+
+@dataclass(slots=True)
+class Request:
+    """Events that a caller wants committed together, and their outcomes."""
+
+    view: View
+    events: Sequence[Event]
+    outcomes: list[Outcome] = field(default_factory=list)
+    moment: Moment | None = None
+    """The moment that they are of: what waits in it is written along with them."""
+
+
+class Writer:
+    """Changes a log and its replica. It is the `PriorState` that its changes are decided by."""
+
+    def __init__(self, replica: Replica, *, max_observations: int, ttl_days: float) -> None:
+        self._replica = replica
+        self._log = replica.log
+        self._max_observations = max_observations
+        self._ttl_days = ttl_days
+
+    def commit(self, requests: Sequence[Request]) -> bool:
+        """Decide and write; durable on return. Returns whether `compact` is due.
+
+        Nobody waits for our disk: lines are visible to all readers once written, and reported once durable.
+        """
+        with carrying([each.moment for each in requests if each.moment is not None]):
+            try:
+                return self._commit(requests, self._log.hoping())
+            except WrittenByOthers:
+                return self._commit(requests, self._log.locked())
+
+    def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
+        with right as writing:
+            writing.mend()
+            with self._replica.reading():
+                for request in requests:
+                    request.outcomes = [self._commit_one(event, request.view, writing) for event in request.events]
+                self._keep_cap(requests, writing)
+                is_due = self._is_compaction_due()
+            writing.release()
+            writing.sync()
+        return is_due
+
+    def compact(self) -> None:
+        """Replace all lines that count uses of a row by one. History is kept. A failure is logged."""
+        try:
+            with self._alone() as writing:
+                if self._is_compaction_due():
+                    self._rewrite(writing)
+        except (OSError, StoreError) as error:
+            logger.warning("%s could not be compacted and stays as it is: %s", self._log.name, error)
+
+    def purge(self, view: View, ids: Sequence[str], *, who: str, why: str, alone: bool) -> list[str]:
+        """Erase rows, and what was derived from them, from the log and all caches."""
+        replica = self._replica
+        with self._alone() as writing:
+            table = replica.table
+            gone, seen, facts = erased_by(ids, view, self, table.triples, alone=alone)
+            replica.snapshots.remove()
+            numbers = {table.numbers[each] for each in gone}
+            replica.search.erase(numbers)
+            replica.vectors().erase(numbers)
+            begun = {table.starts[number]: table.ids[number] for number in numbers}
+            change = erasing(begun, view.now, who=who, why=why, facts=facts, before=table.ids.erased)
+            self._rewrite(writing, change, besides=numbers)
+            replica.erase(numbers)
+            table.erase_triples(facts)
+            replica.search.erase(numbers)  # again: a process that read the rows before may have indexed them meanwhile
+        return seen + facts
+
+    def put_vectors(self, model: str, given: Sequence[tuple[Observation, Sequence[float]]]) -> int:
+        """Store vectors of rows whose text is unchanged, and return how many."""
+        dimension = one_dimension(each for _, each in given)
+        with self._alone():
+            vectors, table = self._replica.vectors(), self._replica.table
+            vectors.check(model, dimension)
+            kept = {
+                number: (number, digest, unit(values))
+                for row, values in given
+                if (number := table.numbers.get(row.id)) is not None
+                and (digest := text_digest(row)) == table.texts[number]
+                and not vectors.has(number, digest)
+            }
+            if kept:
+                vectors.add(model, dimension, kept.values(), table.texts)
+        return len(kept)
+
+    def forget_vectors(self) -> None:
+        """Delete the vectors of this identity."""
+        with self._alone():
+            self._replica.vectors().remove()
+
+    def observation(self, observation_id: str) -> Observation | None:
+        number = self._replica.table.ids.number(observation_id)
+        return None if number is None else self._replica.row(number)
+
+    def state(self, observation_id: str) -> RowState | None:
+        number = self._replica.table.ids.number(observation_id)
+        return None if number is None else self._replica.table.state(number)
+
+    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+        table = self._replica.table
+        return table.settled(table.numbers[observation_id], micros(at), decay_per_day)
+
+    def twin(self, row: Observation, view: View) -> Observation | None:
+        everything, table = view.asking_all(), self._replica.table
+        for number in table.twins(row):
+            if table.is_current(number, view.now) and may_see(table.guard(number)[1], everything):
+                return self._replica.row(number)
+        return None
+
+    def triple(self, triple_id: str) -> Triple | None:
+        table = self._replica.table
+        return None if triple_id in table.retracted else table.triples.get(triple_id)
+
+    def derived_from(self, observation_id: str) -> list[str]:
+        table = self._replica.table
+        return [table.ids[number] for number in table.derived_from(observation_id)]
+
+    def _commit_one(self, event: Event, view: View, writing: Writing) -> Outcome:
+        kept, outcome = decide(with_time_to_live(event, self._ttl_days), view, self)
+        for each in kept:
+            self._replica.add(each, writing.append(each))
+        return outcome
+
+    def _keep_cap(self, requests: Sequence[Request], writing: Writing) -> None:
+        cap, table = self._max_observations, self._replica.table
+        if is_overfull(table.count_active(), cap):
+            weighed = map(table.weighed, table.active())
+            event = archiving(surplus(weighed, cap), requests[-1].events[-1].at, cap)
+            self._replica.add(event, writing.append(event))
+
+    def _is_compaction_due(self) -> bool:
+        table = self._replica.table
+        return table.use_lines >= _COMPACTED_FROM and table.use_lines * 2 > table.lines
+
+    def _rewrite(
+        self, writing: Writing, change: Change = lambda line, _: line, besides: AbstractSet[int] = frozenset()
+    ) -> None:
+        """Rewrite the log, with few lines in place of all that count uses and strength of rows."""
+        counts = self._replica.table.counting(besides)
+        self._replica.note_rewritten(writing.rewrite(uncounted(change), counts), len(counts))
+
+    @contextmanager
+    def _alone(self) -> Iterator[Writing]:
+        """Lock the log for writing and the replica for reading, with the log sound and read to its end."""
+        with self._log.locked() as writing, self._replica.lock:
+            writing.mend()
+            self._replica.catch_up()
+            yield writing
