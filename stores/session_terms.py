@@ -19,13 +19,11 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.files import locked, read_between, stamp
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import damage_of, encode
-from chatbot.stores.text.analysis import VERSION
 
 logger = logging.getLogger(__name__)
 
 NAME = "sessions.jsonl"
 _LOCK_NAME = ".sessions.lock"
-_HEAD = encode({"format": f"sessions 5.{VERSION}"})
 _SESSION = re.compile(rb'\{"session":("(?:[^"\\]|\\.)*"),"version":(\d+),"terms":\{')
 _NUMBER = re.compile(rb"\d+")
 
@@ -97,7 +95,7 @@ class SessionTerms:
                     encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
                     for session, stamp, counts in new
                 ]
-                data = b"".join([_HEAD, *lines])
+                data = b"".join([_head(), *lines])
                 has_draft = any(name.startswith(f".{NAME}.") for name in folder.names())  # of a killed process
                 if has_draft or (data != old and (old or lines)):
                     folder.replace(NAME, data, durable=not new)
@@ -108,8 +106,15 @@ class SessionTerms:
 def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
     """Yield the sound lines, each with the match of its beginning."""
     first, *lines = data.split(b"\n")
-    if first + b"\n" == _HEAD:
+    if first + b"\n" == _head():
         yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
+
+
+def _head() -> bytes:
+    """Return the first line of the file."""
+    from chatbot.stores.text.analysis import VERSION  # takes 2 ms, which a start is better off without
+
+    return encode({"format": f"sessions 5.{VERSION}"})
 
 
 def _count(line: bytes, key: bytes, begin: int) -> int:

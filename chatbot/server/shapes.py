@@ -379,8 +379,6 @@ class Happening(Shape):
     """The agent that did it."""
     why: str
     """The reason, where one is told."""
-    times: int = 1
-    """How often, since the event before, where that is told in one."""
     fields: dict[str, Any]
     """The fields that were set."""
     changes: dict[str, FieldChange] = Field(default_factory=dict)

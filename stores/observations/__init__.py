@@ -4,12 +4,11 @@ store       the contract for async callers, its questions    writer     changes 
 replica     rows in this process: log, table and search      log_changes  the feed of changes
 log         the journal, a file of events                    rewriting  lines of a rewritten log
 table       the columns: what is known of every row          filters    rows by labels, conditions and time
-lookups     rows by id, by label, by who may see them        columns    questions over whole columns, by NumPy
+lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet
 search      rows by their words: what is indexed when        index      segments, and rows that are only in memory
-ranking     scores over segments and overlay                 overlay    rows that no segment holds yet
+ranking     scores, and questions over whole columns         arrays     the format of every cache, with checksums
 segments    arrays of postings, and which of them count      codec      Whoosh, which writes segments
-arrays      the format of every cache, with checksums        snapshot   the table as a file in the cache
-row_vectors vectors of meaning
+row_vectors vectors of meaning                               snapshot   the table as a file in the cache
 
 To follow a search: store, search, index, ranking, segments.
 """

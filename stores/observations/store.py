@@ -164,7 +164,7 @@ class LoggedObservations(ObservationStore):
         table, limit = self._table, check_limit(limit)
         if "active" not in wanted.statuses or not terms:
             return []
-        from chatbot.stores.observations.columns import wanted_rows
+        from chatbot.stores.observations.ranking import wanted_rows
 
         found = self._search.ranked(terms, table.visible(view), limit, wanted_rows(table, wanted))
         return table.matches(found.rows.tolist(), found.scores.tolist())
@@ -187,7 +187,7 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        from chatbot.stores.observations.columns import sessions_about
+        from chatbot.stores.observations.ranking import sessions_about
 
         held = self._search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
         return sessions_about(self._table, held)
@@ -210,7 +210,7 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         if "active" not in wanted.statuses:
             return []
-        from chatbot.stores.observations.columns import wanted_and_seen
+        from chatbot.stores.observations.ranking import wanted_and_seen
 
         mask = wanted_and_seen(table, wanted, table.visible(view))
         numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
@@ -224,7 +224,7 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         if "active" not in wanted.statuses:
             return {}
-        from chatbot.stores.observations.columns import wanted_and_seen
+        from chatbot.stores.observations.ranking import wanted_and_seen
 
         mask = wanted_and_seen(table, wanted, table.visible(view))
         found = vectors.later_alike(self._seen_among(view, dict.fromkeys(ids)), table.texts, mask, limit)

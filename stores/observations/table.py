@@ -177,9 +177,8 @@ class Table:
         labels = self.labels.written()
         return {
             **{name: little(getattr(self, name)).tobytes() for name in COLUMNS},
-            "ids": self.ids.text().encode(),
+            "ids": "".join(self.ids).encode(),
             "gone": little(array("I", sorted(self.ids.gone))).tobytes(),
-            "order": little(array("I", self.ids.order())).tobytes(),
             "twin_keys": bytes(self.twin_keys),
             "expiring": little(array("I", [number for _, number in self.expiring])).tobytes(),
             "labels": labels.texts.encode(),
@@ -204,12 +203,12 @@ class Table:
         if about["columns"] != column_names():
             raise ValueError("it has other columns")
         table = cls(parts)
-        table.ids = Ids(parts["ids"], _numbers("I", parts["gone"]), _numbers("I", parts["order"]))
+        table.ids = Ids(str(parts["ids"], "ascii"), _numbers("I", parts["gone"]))
         table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
         table.lines, table.use_lines = about["lines"]
         table.retracted = set(json.loads(bytes(parts["retracted"])))
         ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
-        table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
+        table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends).all())
         return table
 
     def __len__(self) -> int:

@@ -17,7 +17,8 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
 from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun, redacting, run_operation
-from chatbot.cli.memory.results import say_facts, say_observations, show, show_changed
+from chatbot.cli.memory.results import say_facts, show, show_changed
+from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import check_can_ask, is_sure, printable, progress, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound

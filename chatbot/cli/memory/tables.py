@@ -88,7 +88,6 @@ def say_history(line: Sequence[Version]) -> None:
         say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
         for event, changed in version.steps():
             what = [event.kind, f"by {event.by}" if event.by else ""]
-            what.append(f"{event.times:,} times" if event.times > 1 else "")
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
             say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("world"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(group_commit, "_vacant", [None])  # one that began before would not be heard
+        patch.setattr(group_commit, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
         threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", "grace")) as owner:
             closed = _fill(owner)
