@@ -48,6 +48,10 @@ _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
 _ENOUGH = 0.6
 """Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
+_SURE = 0.4
+"""Score of the head `needs_memory` below which few rows are recalled, and only if there is evidence for one."""
+_MOST_UNSURE, _LEAST_UNSURE = 3, 0.3
+"""Most rows where that head is unsure, and the least evidence of the best one."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -217,8 +221,16 @@ class TurnMemory:
         """Recall rows, unless the message was judged to need none."""
         if judged is not None and not judged.needs_memory:
             return Recollection()
-        known = judged is not None
-        return await self._memory.recall(said, limit=limit, exclude=exclude, enough=_ENOUGH, needs_memory=known)
+        is_unsure = judged is not None and judged.scores["needs_memory"] < _SURE
+        return await self._memory.recall(
+            said,
+            limit=min(limit, _MOST_UNSURE) if is_unsure else limit,
+            exclude=exclude,
+            enough=_ENOUGH,
+            least_evidence=_LEAST_UNSURE if is_unsure else 0.0,
+            needs_memory=judged is not None,
+            only_statements=judged is None or not judged.asks_the_bot,
+        )
 
     async def _judged(self, said: Sequence[str]) -> Judgement | None:
         """Return what the message to be answered is; None where nothing can judge."""

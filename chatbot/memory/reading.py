@@ -118,6 +118,10 @@ class Recall(TimedFilter):
     """Share of the best row's evidence that each must have, if that is more than the profile's `relative_floor`."""
     needs_memory: bool = False
     """True if the question is known to need memory: a few rows are recalled, though none stands out by meaning."""
+    least_evidence: float = 0.0
+    """Evidence that the best row must have for any to be recalled."""
+    only_statements: bool = False
+    """True to leave out rows in which the person only asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
