@@ -229,7 +229,7 @@ class TurnMemory:
             enough=_ENOUGH,
             least_evidence=_LEAST_UNSURE if is_unsure else 0.0,
             needs_memory=judged is not None,
-            only_statements=judged is None or not judged.asks_the_bot,
+            statements=judged is None or not judged.asks_the_bot,
         )
 
     async def _judged(self, said: Sequence[str]) -> Judgement | None:

@@ -117,11 +117,12 @@ class Recall(TimedFilter):
     enough: float = 0.0
     """Share of the best row's evidence that each must have, if that is more than the profile's `relative_floor`."""
     needs_memory: bool = False
-    """True if the question is known to need memory: a few rows are recalled, though none stands out by meaning."""
+    """True if the question is known to need memory: rows are recalled, though none stands out by meaning."""
     least_evidence: float = 0.0
     """Evidence that the best row must have for any to be recalled."""
-    only_statements: bool = False
-    """True to leave out rows in which the person only asked."""
+    statements: bool = False
+    """True for what was stated: rows in which the person only asked are left out, and what was stated later about the
+    same thing as one of the best rows takes the place of the least match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

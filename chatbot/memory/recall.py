@@ -45,8 +45,6 @@ _BESIDE = 3
 _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
 SUMMARIES = frozenset({"session_summary"})
-MOST_UNSURE = 2
-"""Most rows where meaning alone finds rows and the best stands out from no others: it may be an accident."""
 _APART, _CLEAR = 0.12, 0.35
 """Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
 rows: the memory's own cosines tell how alike to anything it is by chance."""
@@ -108,11 +106,11 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
         ranked, profile, limit, exclude, needs_memory=asked.needs_memory, least_evidence=asked.least_evidence
     )
     best, most = _best(verdicts)
-    near = await _said_later(scope, view, best[:_BESIDE], wanted, exclude)
+    near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     ids = [*(row.match.id for row in best), *(match.id for later in near.values() for match in later)]
     rows = await rows_then(scope, view, ids, past, asked.known_at)
     left_out = {each: PROFILE_LINE for each, row in rows.items() if is_proposable(row)}
-    if asked.only_statements:
+    if asked.statements:
         left_out |= {each: ASKED for each, row in rows.items() if merely_asks(row)}
     said = {each: row for each, row in rows.items() if each not in left_out}
     hits = [RankedMemory(row, said[row.match.id], RECALLED) for row in best if row.match.id in said][:most]
@@ -121,7 +119,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
         RankedMemory(scores.get(match.id) or _unasked(match, profile, view.now), said[match.id], RECALLED, match.score)
         for match in _nearest(hits, near, said)
     ]
-    hits = [*hits, *later][:limit]
+    hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _considered(verdicts, hits, left_out))
 
 
@@ -228,15 +226,13 @@ def judged(
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than a summary: where any of it is recalled, no summary takes a place. Where meaning alone
-    finds rows and the most similar one does not stand out, none is recalled, or few if the question needs memory.
+    finds rows and the most similar one does not stand out, none is recalled, unless the question needs memory.
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
-    by_meaning = not any(row.holds_words for row in rows)
-    is_unclear = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
-    by_chance = best < least_evidence or (is_unclear and not needs_memory)
-    if is_unclear:
-        limit = min(limit, MOST_UNSURE)
+    by_chance = best < least_evidence or not (
+        needs_memory or profile.absolute_floor == 0 or any(row.holds_words for row in rows) or _stands_out(rows)
+    )
     is_said = any(
         row.match.id not in exclude
         and not _is_summary(row)
