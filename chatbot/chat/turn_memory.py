@@ -49,9 +49,7 @@ _CLOSE = 2
 _ENOUGH = 0.6
 """Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
 _SURE = 0.4
-"""Score of the head `needs_memory` below which few rows are recalled, and only if there is evidence for one."""
-_MOST_UNSURE, _LEAST_UNSURE = 3, 0.3
-"""Most rows where that head is unsure, and the least evidence of the best one."""
+"""Score from which on the head `needs_memory` is sure."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -221,14 +219,13 @@ class TurnMemory:
         """Recall rows, unless the message was judged to need none."""
         if judged is not None and not judged.needs_memory:
             return Recollection()
-        is_unsure = judged is not None and judged.scores["needs_memory"] < _SURE
+        sure = judged is not None and judged.scores["needs_memory"] >= _SURE
         return await self._memory.recall(
             said,
-            limit=min(limit, _MOST_UNSURE) if is_unsure else limit,
+            limit=limit,
             exclude=exclude,
             enough=_ENOUGH,
-            least_evidence=_LEAST_UNSURE if is_unsure else 0.0,
-            needs_memory=judged is not None,
+            need="" if judged is None else "sure" if sure else "unsure",
             statements=judged is None or not judged.asks_the_bot,
         )
 

@@ -23,7 +23,7 @@ from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
 
 if TYPE_CHECKING:
-    from chatbot.memory.reading import Recall
+    from chatbot.memory.reading import Need, Recall
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
@@ -49,6 +49,9 @@ _APART, _CLEAR = 0.12, 0.35
 """Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
 rows: the memory's own cosines tell how alike to anything it is by chance."""
 _REST = (5, 50)
+_CHANCE, _A_ROW = 0.2, 0.05
+"""Evidence of the best row that is no more than chance, and what it takes above that for each row that is recalled,
+where a question may need no memory."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -102,9 +105,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
     found += scored_past(list(past.values()), texts[-1] if texts else "", profile, view.now)
     ranked = sorted(found, key=lambda row: -row.score)
-    verdicts = judged(
-        ranked, profile, limit, exclude, needs_memory=asked.needs_memory, least_evidence=asked.least_evidence
-    )
+    verdicts = judged(ranked, profile, limit, exclude, need=asked.need)
     best, most = _best(verdicts)
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     ids = [*(row.match.id for row in best), *(match.id for later in near.values() for match in later)]
@@ -220,18 +221,22 @@ def judged(
     limit: int,
     exclude: frozenset[str],
     *,
-    needs_memory: bool = False,
-    least_evidence: float = 0.0,
+    need: Need = "",
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    What was said tells more than a summary: where any of it is recalled, no summary takes a place. Where meaning alone
-    finds rows and the most similar one does not stand out, none is recalled, unless the question needs memory.
+    What was said tells more than a summary: where any of it is recalled, no summary takes a place. Where it is unsure
+    whether the question needs memory, the evidence decides how many rows are recalled. Where nothing judged that,
+    meaning alone finds rows, and the most similar one does not stand out, none is.
     """
     best = max((row.evidence for row in rows), default=0.0)
     floor = profile.relative_floor * best
-    by_chance = best < least_evidence or not (
-        needs_memory or profile.absolute_floor == 0 or any(row.holds_words for row in rows) or _stands_out(rows)
+    if need == "unsure":
+        limit = min(limit, max(0, int((best - _CHANCE) / _A_ROW)))
+    by_chance = (
+        limit == 0
+        if need
+        else profile.absolute_floor > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
     )
     is_said = any(
         row.match.id not in exclude

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatbot.memory.reading import Need
 from chatbot.memory.recall import judged
 from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
 from chatbot.stores.candidates import Candidates
@@ -231,9 +232,11 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
         assert ranked(rows, profile)[0].match.id == "old"
 
 
-def test_where_nothing_is_alike_enough_none_is_recalled() -> None:
+def test_where_it_is_unsure_whether_memory_is_needed_the_evidence_decides_how_many_rows_are_recalled() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "abcde"}
-    for cosine, least, recalled in ((0.05, 0.0, 0), (0.3, 0.3, 0), (0.3, 0.0, 5), (0.4, 0.3, 5)):
+    for cosine, unsure, sure in ((0.05, 0, 0), (0.3, 0, 5), (0.4, 2, 5), (0.52, 4, 5), (0.8, 5, 5)):
         found = ranked(rows, INJECT, similar=dict.fromkeys(rows, cosine))
-        verdicts = judged(found, INJECT, 5, frozenset(), least_evidence=least)
-        assert [verdict for _, verdict in verdicts].count("recalled") == recalled
+        needs: dict[Need, int] = {"unsure": unsure, "sure": sure}
+        for need, recalled in needs.items():
+            verdicts = judged(found, INJECT, 5, frozenset(), need=need)
+            assert [verdict for _, verdict in verdicts].count("recalled") == recalled
