@@ -56,6 +56,8 @@ _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
 _ENOUGH = 0.6
 """Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
+_SURE = 0.4
+"""Score from which on the head `needs_memory` is sure."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -229,8 +231,15 @@ class TurnMemory:
         """Recall rows, unless the message was judged to need none."""
         if judged is not None and not judged.needs_memory:
             return Recollection()
+        sure = judged is not None and judged.scores["needs_memory"] >= _SURE
         return await self._memory.recall(
-            said, limit=limit, exclude=exclude, ask=ask, enough=_ENOUGH, needs_memory=judged is not None
+            said,
+            limit=limit,
+            exclude=exclude,
+            ask=ask,
+            enough=_ENOUGH,
+            need="" if judged is None else "sure" if sure else "unsure",
+            statements=judged is None or not judged.asks_the_bot,
         )
 
     async def _withheld(

@@ -380,7 +380,7 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(
             await say(session.memory, clock, number, f"I walked {number} miles by the lake.")
         new = await say(session.memory, clock, 90, "Moritz has died, so it is Max alone now.")
         await system.memory("chat").embed_memories()
-        hits = (await session.memory.recall("How many cats do I have?", limit=2)).hits
+        hits = (await session.memory.recall("How many cats do I have?", limit=2, statements=True)).hits
         assert [hit.id for hit in hits] == [old, new]
 
 
