@@ -115,10 +115,16 @@ class SessionHandle:
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
         caller = replace(self.caller, sensitivity=self.caller.at_least(self.record.sensitivity))
-        scope = Scope(store, caller, self._environment, self.agent_id, self.id, self._ancestors)
-        if self.turn_order.answering or self._looked:
-            return replace(scope, answering=self.turn_order.answering, looked=self._as_of())
-        return scope
+        return Scope(
+            store,
+            caller,
+            self._environment,
+            self.agent_id,
+            self.id,
+            self._ancestors,
+            answering=lambda: self.turn_order.answering,
+            looked=self._as_of,
+        )
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the holder may not do that with this session."""

@@ -104,7 +104,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     """
     view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
     profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
-    limit, exclude = check_limit(asked.limit), frozenset((scope.answering, *asked.exclude))
+    limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     at = moment(asked.as_of, asked.known_at, view.now)
     past = {row.id: row for row in await left_since(scope, view, wanted, at)} if at else {}
@@ -190,7 +190,7 @@ async def rows_about(
         earlier_weight=_EARLIER,
         limit=max(reach, RESCORED),
         apart=SUMMARIES,
-        without=scope.answering,
+        without=scope.answering(),
     )
     if vectors is None and scope.meaning is not None:
         (vectors,) = await vectors_of(scope.meaning, [texts])

@@ -185,10 +185,10 @@ class Scope:
     """Expected version, as in `View.expects`."""
     made: dict[str, str] | None = None
     """Filled with the version of each memory as a write left it, by id; None notes none."""
-    answering: str = ""
-    """Row of the message that the session answers now: no search finds it, for it is what is asked."""
-    looked: float = 0.0
-    """As in `View`."""
+    answering: Callable[[], str] = str
+    """Returns the row of the message that the session answers now: no search finds it, for it is what is asked."""
+    looked: Callable[[], float] = float
+    """Returns what `View.looked` is now."""
 
     @property
     def meaning(self) -> Meaning | None:
@@ -217,7 +217,7 @@ class Scope:
             own.rights,
             self.erasing,
             self.expects,
-            self.looked,
+            self.looked(),
         )
 
     def everywhere(self) -> Scope:
