@@ -57,7 +57,7 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
     async with AsyncExitStack() as stack:
-        one, other = await _End.opened(source, stack), await _End.opened(target, stack)
+        one, other = await Storage.opened(source, stack), await Storage.opened(target, stack)
         tell = progress or (lambda *_: None)
         lines, kept = await asyncio.to_thread(_copy_lines, one.backend, other.backend)
         events, were = await asyncio.to_thread(_copy_events, one.log, other.log, tell)
@@ -69,24 +69,25 @@ class _SessionStore(KeyValueStore, TranscriptStore):
     """The contracts that ours keep in every storage."""
 
 
-class _End:
-    """One of the two storages, open."""
+class Storage:
+    """Everything that is kept of an identity, open."""
 
-    def __init__(self, backend: Backend, store: _SessionStore, log: Log) -> None:
+    def __init__(self, backend: Backend, store: _SessionStore, observations: LoggedObservations, log: Log) -> None:
         self.backend = backend
         self.store = store
+        self.observations = observations
         self.log = log
 
     @classmethod
-    async def opened(cls, home: Home, stack: AsyncExitStack) -> _End:
+    async def opened(cls, home: Home, stack: AsyncExitStack) -> Storage:
         backend = open_backend(home)
         stack.callback(backend.close)
         store = cast("_SessionStore", await stack.enter_async_context(open_store(SESSIONS, home, {})))
-        observations = open_store(OBSERVATIONS, home, {})
+        observations = cast("LoggedObservations", open_store(OBSERVATIONS, home, {}))
         await stack.enter_async_context(observations)
-        log = cast("LoggedObservations", observations).open_log(home)
+        log = observations.open_log(home)
         stack.callback(log.close)
-        return cls(backend, store, log)
+        return cls(backend, store, observations, log)
 
 
 def _copy_lines(source: Place, target: Place) -> tuple[int, int]:
@@ -140,7 +141,7 @@ def _said(line: bytes) -> str:
     return _digest([parse_event(record_of(line)).as_json()])
 
 
-async def _copy_sessions(source: _End, target: _End, progress: Progress) -> tuple[int, int]:
+async def _copy_sessions(source: Storage, target: Storage, progress: Progress) -> tuple[int, int]:
     """Copy the sessions that the target does not have, the one used first first."""
     records = (await asyncio.to_thread(source.backend.sessions.find, lambda _: True))[::-1]
     there = set(await asyncio.to_thread(target.backend.sessions.ids))
@@ -154,7 +155,7 @@ async def _copy_sessions(source: _End, target: _End, progress: Progress) -> tupl
     return written, len(records) - written
 
 
-async def _copy_session(record: SessionRecord, source: _End, target: _End) -> None:
+async def _copy_session(record: SessionRecord, source: Storage, target: Storage) -> None:
     """Copy a session, whole or not at all."""
     told = await _session(record, source)
     sessions = target.backend.sessions
@@ -205,7 +206,7 @@ class _Session:
         yield from ({"attachment": name} for name in self.attachments)
 
 
-async def _session(record: SessionRecord, end: _End) -> _Session:
+async def _session(record: SessionRecord, end: Storage) -> _Session:
     ref: SessionRef = end.backend.sessions.ref(record.id)
     entries, values = await end.store.transcript_read_all(ref), await end.store.kv_entries(ref)
     receipts = await asyncio.to_thread(lambda: end.backend.place_of(ref).lines(RECEIPTS).all())
@@ -213,7 +214,7 @@ async def _session(record: SessionRecord, end: _End) -> _Session:
     return _Session(record, entries, values, receipts, [*attachments])
 
 
-async def _checked(source: _End, target: _End) -> str:
+async def _checked(source: Storage, target: Storage) -> str:
     """Compare everything once more, as it was written; its digest. Raises `ConfigError` for the first difference."""
     digests = [_digest(source.backend.lines(name).all()) for name in _LINES]
     for record in await asyncio.to_thread(source.backend.sessions.find, lambda _: True):
