@@ -29,6 +29,9 @@ _SYNCED = "counted on "
 """Begin of the reason of a mention that stands for those of another machine, which is followed by its name and sum."""
 _STEP = timedelta(microseconds=1)
 _BEGINNINGS = ("add", "triple")
+Strength = tuple[datetime, int, float | None]
+"""When it was settled, with how many touches, and how much; None where the importance was set since."""
+Folded = tuple[datetime | None, Strength | None]
 _Key = tuple[int, datetime, int, str]
 
 
@@ -49,7 +52,7 @@ class Counters:
     uses: dict[str, int] = field(default_factory=dict)
     used_at: datetime | None = None
     mentions: dict[str, tuple[int, datetime]] = field(default_factory=dict)
-    strength: tuple[datetime, int, float | None] | None = None
+    strength: Strength | None = None
 
     def joined(self, other: Counters) -> Counters:
         """Return the counters of both, each machine's once."""
@@ -117,6 +120,8 @@ class History:
     is_arranged: bool = True
     """True if the journal has the parts in this order, with these times."""
     counters: Counters = field(default_factory=Counters)
+    folded: Folded = (None, None)
+    """When the row was last used, and its strength, as the journal has them in its own order."""
 
     @property
     def is_there(self) -> bool:
@@ -179,55 +184,75 @@ class Journal:
         return self._histories[row_id]
 
     def _history(self, row_id: str) -> History:
-        said: list[Event] = []
-        total, last = 0, None
-        raw: list[datetime] = []
-        counters = Counters()
-        elsewhere: dict[str, int] = {}
+        said: list[tuple[datetime, Event]] = []
+        counted = _Counted()
+        last: _Key | None = None
         for event in filter(None, map(self._event, self._named.get(row_id, ()))):
-            if event.kind in _COUNTING and row_id in event.ids:
-                if event.kind == "use":
-                    total, counters.used_at = total + 1, max(counters.used_at or event.at, event.at)
-                elif event.kind == "consolidate":
-                    strength, touches = event.fields[row_id]
-                    counters.strength = (event.at, touches, strength)
-                else:
-                    given = event.fields
-                    total = given.get("use_count", total)
-                    counters.used_at = parse_time(given["last_used_at"]) if given.get("last_used_at") else None
-                    if given.get("consolidated_at"):
-                        at = parse_time(given["consolidated_at"])
-                        counters.strength = (at, given.get("consolidated_touches", 0), given.get("strength"))
-                    elsewhere = json.loads(given.get(ELSEWHERE, "null")) or elsewhere
+            if event.kind in _COUNTING:
+                counted.take(row_id, event)
                 continue
-            for each, part in parts_of(event):
-                if each != row_id:
-                    continue
-                raw.append(part.at)
-                if _is_mention(part):
-                    _note_mention(counters, part, self._machine)
-                elif last is not None and _key(part) <= last:
-                    part = replace(part, at=last[1] + _STEP)
+            for part in (each for about, each in parts_of(event) if about == row_id):
+                counted.note(part, self._machine)
+                said.append((part.at, part))
                 if not _is_mention(part):
-                    last = _key(part)
-                if counters.strength and "importance" in part.fields:
-                    counters.strength = (*counters.strength[:2], None)
-                said.append(part)
-        if own := total - sum(elsewhere.values()):
-            elsewhere = elsewhere | {self._machine: own}
-        counters.uses = elsewhere
-        parts = sorted(said, key=_key)
-        is_arranged = parts == said and [part.at for part in parts] == raw
-        return History(parts, is_arranged, counters)
+                    if last is not None and _key(part) <= last:
+                        said[-1] = (part.at, replace(part, at=last[1] + _STEP))
+                    last = _key(said[-1][1])
+        parts = sorted((part for _, part in said), key=_key)
+        is_arranged = all(part is other and part.at == at for part, (at, other) in zip(parts, said, strict=True))
+        return History(parts, is_arranged, counted.counters(self._machine, parts), counted.folded)
 
 
-def _note_mention(counters: Counters, part: Event, machine: str) -> None:
-    if part.why:
-        name, _, times = part.why.removeprefix(_SYNCED).rpartition(" ")
-        counters.mentions[name] = max(counters.mentions.get(name, (0, part.at)), (int(times), part.at))
-    else:
-        times_before, at = counters.mentions.get(machine, (0, part.at))
-        counters.mentions[machine] = (times_before + part.times, max(at, part.at))
+class _Counted:
+    """Counters of a row as its lines are read, which are in the order of one journal and not in that of time."""
+
+    def __init__(self) -> None:
+        self._counters = Counters()
+        self._uses = 0
+        self.folded: Folded = (None, None)
+
+    def take(self, row_id: str, event: Event) -> None:
+        """Count a line of uses, counts or strengths."""
+        if row_id not in event.ids:
+            return
+        used_at, strength = self.folded
+        if event.kind == "use":
+            self._uses, used_at = self._uses + 1, event.at
+        elif event.kind == "consolidate":
+            value, touches = event.fields[row_id]
+            strength = (event.at, touches, value)
+        else:
+            given = event.fields
+            self._uses = given.get("use_count", self._uses)
+            used_at = parse_time(given["last_used_at"]) if given.get("last_used_at") else used_at
+            self._counters.uses = json.loads(given.get(ELSEWHERE, "null")) or self._counters.uses
+            if given.get("consolidated_at"):
+                at = parse_time(given["consolidated_at"])
+                strength = (at, given.get("consolidated_touches", 0), given.get("strength"))
+        self.folded = (used_at, strength)
+        self._counters = self._counters.joined(Counters(used_at=used_at, strength=strength))
+
+    def note(self, part: Event, machine: str) -> None:
+        """Count a mention, and let a strength go where the importance is set anew."""
+        used_at, strength = self.folded
+        if strength is not None and "importance" in part.fields:
+            self.folded = (used_at, (*strength[:2], None))
+        if not _is_mention(part):
+            return
+        counted = self._counters.mentions
+        if part.why:
+            name, _, times = part.why.removeprefix(_SYNCED).rpartition(" ")
+            counted[name] = max(counted.get(name, (0, part.at)), (int(times), part.at))
+        else:
+            before, at = counted.get(machine, (0, part.at))
+            counted[machine] = (before + part.times, max(at, part.at))
+
+    def counters(self, machine: str, parts: Sequence[Event]) -> Counters:
+        """Return the counters: what no other machine has counted is our own."""
+        if own := self._uses - sum(self._counters.uses.values()):
+            self._counters.uses = self._counters.uses | {machine: own}
+        self._counters.strength = _strength(self._counters, parts)
+        return self._counters
 
 
 @dataclass(slots=True)
@@ -288,11 +313,7 @@ def plan(journal: Journal, incoming: Incoming, machine: str, *, also: Iterable[s
         else:
             made.events += whole[len(ours.parts) :]
         counters.strength = _strength(counters, whole)
-        is_counted = (counters.uses, counters.used_at, counters.strength) != (
-            ours.counters.uses,
-            ours.counters.used_at,
-            ours.counters.strength,
-        )
+        is_counted = counters.uses != ours.counters.uses or (counters.used_at, counters.strength) != ours.folded
         if is_counted or (counters.strength and (fresh or row_id in made.rearranged)):
             made.taken += is_counted
             counts.append(_counts(row_id, counters, machine))
@@ -314,7 +335,7 @@ def _mentions(row_id: str, ours: Counters, joined: Counters, machine: str) -> li
     return found
 
 
-def _strength(counters: Counters, parts: Sequence[Event]) -> tuple[datetime, int, float | None] | None:
+def _strength(counters: Counters, parts: Sequence[Event]) -> Strength | None:
     """Return the last strength; a row whose importance was set later has none."""
     if counters.strength is None:
         return None

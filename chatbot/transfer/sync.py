@@ -33,6 +33,7 @@ from typing import Any, Protocol
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.run import WHO as MAINTENANCE
+from chatbot.memory.notices import LINES as NOTICES
 from chatbot.memory.receipt_lines import LINES as RECEIPTS
 from chatbot.memory.record import CHOICES
 from chatbot.memory.turn_order import TurnOrder
@@ -375,6 +376,7 @@ class Sync:
         await asyncio.to_thread(self._settle, names)
         batch = await asyncio.to_thread(self._read, names)
         records: list[dict[str, Any]] = []
+        await asyncio.to_thread(self._note_deleted)
         if self._report.dry_run:
             await asyncio.to_thread(self._foresee, batch)
         else:
@@ -500,6 +502,17 @@ class Sync:
         self._storage.log.start_again()
         return Journal(self._storage.log.read_new(), machine or self._state.machine)
 
+    def _note_deleted(self) -> None:
+        """Note the sessions that were deleted here: a notice tells, or that one is missing."""
+        state, here = self._state, {*self._storage.backend.sessions.ids()}
+        gone = {each: None for each in state.sessions if each not in here}
+        for notice in self._storage.backend.lines(NOTICES).all():
+            if notice.get("kind") == "session.deleted" and notice["session"] not in here:
+                gone[str(notice["session"])] = None
+        state.erased = [*dict.fromkeys([*state.erased, *gone])]
+        for each in gone:
+            state.sessions.pop(each, None)
+
     def _foresee(self, batch: _Batch) -> None:
         self._report.taken["sessions"] = len({record["session"]["id"] for _, record in batch.sessions})
 
@@ -617,11 +630,6 @@ class Sync:
         """Look at the sessions that changed, note what was deleted, and return what the place does not have."""
         state, known = self._state, self._known
         found = await asyncio.to_thread(self._storage.backend.sessions.find, lambda _: True)
-        here = {record.id for record in found}
-        gone = [each for each in state.sessions if each not in here]
-        state.erased += [each for each in gone if each not in state.erased]
-        for each in gone:
-            del state.sessions[each]
         records = []
         for record in found:
             await self._look(record)
