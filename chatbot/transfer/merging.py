@@ -22,8 +22,10 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Place, Writing
 from chatbot.stores.records import TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import ELSEWHERE, KINDS, Event, implied, parse_event
+from chatbot.stores.session_record import SessionRecord
 
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_STORES = frozenset({"basic_session", "observations"})
 _COUNTING = frozenset({"use", "counts", "consolidate"})
 _SYNCED = "counted on "
 """Begin of the reason of a mention that stands for those of another machine, which is followed by its name and sum."""
@@ -379,6 +381,29 @@ def _taking_out(rows: Collection[str]) -> Change:
         return encode(replace(event, **without).as_json()).rstrip(b"\n")
 
     return change
+
+
+def said_of(journal: Journal, row_id: str) -> str:
+    """Return what a digest of an identity says of a row or fact: its parts and what they are counted as together."""
+    history = journal.history(row_id)
+    counters = history.counters
+    strength = counters.strength and [format_time(counters.strength[0]), *counters.strength[1:]]
+    used = counters.used_at and format_time(counters.used_at)
+    mentions = sum(times for times, _ in counters.mentions.values())
+    counted = [sum(counters.uses.values()), used, mentions, strength]
+    return canonical({"row": row_id, "parts": [*map(identity, history.shared())], "counted": counted})
+
+
+def canonical(record: Mapping[str, Any]) -> str:
+    """Return the one text of a record."""
+    return json.dumps(record, sort_keys=True, ensure_ascii=False)
+
+
+def portable(record: SessionRecord) -> dict[str, Any]:
+    """Return what travels of a session's record: not its last use, nor stores that only one machine has."""
+    stores = [name for name in record.store_types if name in _STORES]
+    fields = replace(record, store_types=tuple(stores)).as_json()
+    return {name: value for name, value in fields.items() if name != "used_at"}
 
 
 Said = Sequence[tuple[str, TranscriptEntry]]

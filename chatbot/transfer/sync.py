@@ -49,20 +49,21 @@ from chatbot.transfer.merging import (
     Incoming,
     Journal,
     Said,
+    canonical,
     digest_of,
     identity,
     newest,
     parts_of,
     plan,
+    portable,
     relabelled,
     united,
     with_ids,
 )
-from chatbot.transfer.storage_copy import OBSERVATIONS, SESSIONS, Storage
+from chatbot.transfer.storage_copy import STATE, Storage
 
 NAME = "chatbot-sync.json"
 VERSION = 1
-STATE = "sync.json"
 _LARGEST_FILE = 256 << 20
 _LARGEST_UNPACKED = 1 << 30
 _PART_BYTES = 16 << 20
@@ -72,8 +73,6 @@ _PATIENCE_S = 20.0
 _STEP = timedelta(microseconds=1)
 _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
-_OF_ITS_OWN = ("origin", "opening", "history")
-"""Fields of a session that a fork does not have."""
 
 
 class SyncPlace(Protocol):
@@ -188,11 +187,8 @@ class _Known:
     def parse(cls, line: Mapping[str, Any]) -> _Known:
         packed = base64.b64decode(line["digests"])
         digests = {packed[at : at + 8] for at in range(0, len(packed), 8)}
-        sets = {name: set(line[name]) for name in ("files", "taken")}
-        return cls(digests=digests, **sets, **{name: line[name] for name in _PLAIN})
-
-
-_PLAIN = ("sessions", "entries", "mark", "own", "pending")
+        plain = {name: line[name] for name in ("sessions", "entries", "mark", "own", "pending")}
+        return cls(digests, files=set(line["files"]), taken=set(line["taken"]), **plain)
 
 
 class _State:
@@ -219,13 +215,6 @@ class _State:
         said = {name: getattr(self, name) for name in names}
         said["places"] = {key: known.as_json() for key, known in self.places.items()}
         self._document.change(lambda _: json.dumps(said, separators=(",", ":")).encode())
-
-
-def copied_state(data: bytes) -> bytes:
-    """Return the state for a copy of a storage, which is another machine."""
-    said = json.loads(data)
-    kept = {name: said[name] for name in ("identity", "sessions", "erased", "facts", "doing") if name in said}
-    return json.dumps(kept | {"was": said.get("machine") or said.get("was", "")}).encode()
 
 
 @dataclass(slots=True)
@@ -267,15 +256,11 @@ class _Batch:
             case "bill":
                 parse_time(record["v"]["at"])
                 self.bill.append(dict(record["v"]))
-                self.digests.add(digest_of(_canonical(record["v"])))
+                self.digests.add(digest_of(canonical(record["v"])))
             case "session":
                 self.sessions.append((machine, _checked_session(record)))
             case other:
                 raise DamagedFile(f"unknown line {other!r:.40}")
-
-
-def _canonical(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, sort_keys=True, ensure_ascii=False)
 
 
 def _short(value: object) -> str:
@@ -294,22 +279,15 @@ def _checked_session(record: Mapping[str, Any]) -> dict[str, Any]:
     if not all(is_blob_name(name) for name in record["files"]):
         raise DamagedFile("an attachment has an invalid name")
     receipts = [dict(each) for each in record["receipts"] if isinstance(each["at"], str)]
-    return {**record, "session": _portable(session), "receipts": receipts}
-
-
-def _portable(record: SessionRecord) -> dict[str, Any]:
-    """Return what travels of a record: not its last use, nor stores that only one machine has."""
-    stores = [name for name in record.store_types if name in {SESSIONS, OBSERVATIONS}]
-    fields = replace(record, store_types=tuple(stores)).as_json()
-    return {name: value for name, value in fields.items() if name != "used_at"}
+    return {**record, "session": portable(session), "receipts": receipts}
 
 
 def _receipt_key(receipt: Mapping[str, Any]) -> str:
-    return _canonical({name: receipt.get(name) for name in ("turn", "at", "kind")})
+    return canonical({name: receipt.get(name) for name in ("turn", "at", "kind")})
 
 
 def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
-    said = _canonical(receipt)
+    said = canonical(receipt)
     return not receipt.get("taken_back"), len(said), said
 
 
@@ -317,7 +295,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
     """Add records that are not there yet, in the order of time; return how many. Of a receipt the shorter one stays."""
     with lines.alone() as pen:
         ours = lines.all()
-        key = _receipt_key if receipts else _canonical
+        key = _receipt_key if receipts else canonical
         found = {key(each): each for each in ours}
         added = 0
         for record in new:
@@ -619,10 +597,10 @@ class Sync:
 
     def _unite_bill(self, batch: _Batch) -> Iterable[dict[str, Any]]:
         lines, known = self._storage.backend.lines("usage"), self._known.digests
-        new = [each for each in lines.all() if digest_of(_canonical(each)) not in known | batch.digests]
+        new = [each for each in lines.all() if digest_of(canonical(each)) not in known | batch.digests]
         if batch.bill and not self._report.dry_run:
             self._report.taken["calls"] = unite_lines(lines, batch.bill, receipts=False)
-        known |= {digest_of(_canonical(each)) for each in new}
+        known |= {digest_of(canonical(each)) for each in new}
         self._report.given["calls"] = len(new)
         return [{"k": "bill", "v": each} for each in new]
 
@@ -644,7 +622,7 @@ class Sync:
         """Return what changes with each change of a session, without reading it; empty where nothing tells."""
         files = self._storage.backend.sessions.files(ref)
         blobs = [*self._storage.backend.place_of(ref).blobs(ATTACHMENTS).sizes()]
-        return _short([_portable(record), [[each.name, each.size, each.modified] for each in files], blobs]) * bool(
+        return _short([portable(record), [[each.name, each.size, each.modified] for each in files], blobs]) * bool(
             files
         )
 
@@ -667,12 +645,12 @@ class Sync:
         if not is_merged:
             cut += [each for each in before.get("ids", ()) if each not in {*ids, *cut}]
             dead |= {key: format_time(now) for key in before.get("keys", ()) if key not in values and key not in dead}
-        portable = _portable(record)
-        is_same = before.get("record") == _short(portable)
+        about = _short(portable(record))
+        is_same = before.get("record") == about
         at = before.get("at") or format_time(record.created_at)
         if not is_same and before.get("record"):
             at = format_time(max(now, parse_time(at) + _STEP))
-        state = {"ids": ids, "cut": cut, "keys": [*values], "dead": dead, "record": _short(portable), "at": at}
+        state = {"ids": ids, "cut": cut, "keys": [*values], "dead": dead, "record": about, "at": at}
         digest = _short([state, values, receipts, files])
         self._state.sessions[record.id] = state | {"print": print_, "digest": digest}
 
@@ -698,7 +676,7 @@ class Sync:
                 files[name] = base64.b64encode(data or b"").decode()
         return {
             "k": "session",
-            "session": _portable(record),
+            "session": portable(record),
             "at": state["at"],
             "ids": [each for each, _ in said],
             "cut": state["cut"],
@@ -747,7 +725,7 @@ class Sync:
             await asyncio.to_thread(unite_lines, place.lines(RECEIPTS), given["receipts"], receipts=True)
             state = self._state.sessions[session_id]
             record = await asyncio.to_thread(storage.backend.sessions.get, session_id)
-            ours_said = {"at": state["at"], "record": _portable(record)}
+            ours_said = {"at": state["at"], "record": portable(record)}
             theirs_said = {"at": given["at"], "record": given["session"]}
             if newest(ours_said, theirs_said, lambda each: each["at"]):
                 await asyncio.to_thread(storage.backend.sessions.change, session_id, _like(given["session"]))
@@ -826,8 +804,8 @@ class Sync:
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if fork_id not in await asyncio.to_thread(sessions.ids):
-            blank = dict.fromkeys(("pinned_at", "archived_at")) | dict.fromkeys(_OF_ITS_OWN, "")
-            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, **blank)
+            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, opening="", history="")
+            record = replace(record, origin="", pinned_at=None, archived_at=None)
             await self._make(record.renamed(title), said)
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self._report.forks.append(fork_id)
@@ -976,34 +954,3 @@ async def sync(
     async with AsyncExitStack() as stack:
         storage = await Storage.opened(memory.where, stack)
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()
-
-
-async def digest_of_storage(storage: Storage) -> str:
-    """Return the digest of everything that travels of an identity: the same on machines that are in sync."""
-    storage.log.start_again()
-    journal = Journal(await asyncio.to_thread(lambda: [*storage.log.read_new()]), "")
-    said = sorted(await asyncio.to_thread(lambda: [_said_of(journal, each) for each in journal.touched()]))
-    for record in await asyncio.to_thread(storage.backend.sessions.find, lambda _: True):
-        ref = storage.backend.sessions.ref(record.id)
-        place = storage.backend.place_of(ref)
-        entries = [each for each, _ in with_ids(await storage.store.transcript_read_all(ref))]
-        values = [
-            [each.key, each.value, format_time(each.at)]
-            for each in await storage.store.kv_entries(ref)
-            if each.key != CHOICES
-        ]
-        receipts = sorted(map(_canonical, await asyncio.to_thread(place.lines(RECEIPTS).all)))
-        files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
-        said.append(_canonical({"session": [_portable(record), entries, sorted(values), receipts, files]}))
-    said += map(_canonical, await asyncio.to_thread(storage.backend.lines("usage").all))
-    return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
-
-
-def _said_of(journal: Journal, row_id: str) -> str:
-    history = journal.history(row_id)
-    counters = history.counters
-    mentions = [sum(times for times, _ in counters.mentions.values())]
-    strength = counters.strength and [format_time(counters.strength[0]), *counters.strength[1:]]
-    used = counters.used_at and format_time(counters.used_at)
-    counted = [sum(counters.uses.values()), used, mentions, strength]
-    return _canonical({"row": row_id, "parts": [*map(identity, history.shared())], "counted": counted})

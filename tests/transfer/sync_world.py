@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
@@ -21,8 +21,8 @@ from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES
-from chatbot.transfer.storage_copy import Storage
-from chatbot.transfer.sync import FolderPlace, SyncReport, digest_of_storage, sync
+from chatbot.transfer.storage_copy import Storage, digest_of_storage
+from chatbot.transfer.sync import FolderPlace, SyncReport, sync
 from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
@@ -41,7 +41,7 @@ class KilledAt:
         self._left = line
         self.lines = 0
 
-    def __enter__(self) -> "KilledAt":
+    def __enter__(self) -> Self:
         self._executor = ThreadPoolExecutor(2)
         asyncio.get_running_loop().set_default_executor(self._executor)
         threading.settrace(self._trace)
@@ -50,7 +50,7 @@ class KilledAt:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
         self._executor.shutdown()
 
@@ -316,6 +316,7 @@ class World:
 
     async def settle(self) -> None:
         """Everybody syncs with everything until nobody has anything new."""
+        after: list[str] = []
         for _ in range(12):
             before = [await machine.digest() for machine in self.machines]
             for machine in self.machines:
