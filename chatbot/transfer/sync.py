@@ -4,6 +4,7 @@ Each machine adds files of its own to the place and reads those of the others; n
 
     chatbot-sync.json                  format, version, and which identity this is
     <machine>/<number>-<digest>.gz     what is new there: JSON lines, named by the SHA-256 of their bytes
+    key.age                            where the files are encrypted: the key to them, sealed by a passphrase
 
 A file is read again until it was taken in as a whole, and taking it in twice changes nothing; so a kill at any point
 costs no more than doing it again. The rules by which two copies become one are those of docs/sync.md.
@@ -38,7 +39,7 @@ from chatbot.memory.receipt_lines import LINES as RECEIPTS
 from chatbot.memory.record import CHOICES
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.backend import ATTACHMENTS, Lines, is_blob_name
+from chatbot.stores.backend import ATTACHMENTS, Backend, Lines, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, UnknownObservation
 from chatbot.stores.log import Mark
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
@@ -62,7 +63,9 @@ from chatbot.transfer.merging import (
 )
 from chatbot.transfer.storage_copy import STATE, Storage
 
-NAME = "chatbot-sync.json"
+NAME, KEY = "chatbot-sync.json", "key.age"
+SECRETS = "sync.key"
+"""The document with the keys of places that are encrypted."""
 VERSION = 1
 _LARGEST_FILE = 256 << 20
 _LARGEST_UNPACKED = 1 << 30
@@ -126,12 +129,80 @@ class FolderPlace:
             draft.unlink(missing_ok=True)
 
 
+class _SealedPlace:
+    """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
+
+    def __init__(self, place: SyncPlace, secret: str) -> None:
+        self._place = place
+        self._secret = secret
+        self.key = place.key
+
+    def names(self) -> list[str]:
+        """List what is not the key."""
+        return [name for name in self._place.names() if name != KEY]
+
+    def read(self, name: str) -> bytes:
+        """Decrypt a file."""
+        from pyrage import DecryptError, decrypt, x25519
+
+        data = self._place.read(name)
+        try:
+            return data if name == NAME else decrypt(data, [x25519.Identity.from_str(self._secret)])
+        except DecryptError as error:
+            raise DamagedFile(f"it cannot be decrypted: {error}") from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """Encrypt a file."""
+        from pyrage import encrypt, x25519
+
+        recipient = x25519.Identity.from_str(self._secret).to_public()
+        self._place.write(name, data if name == NAME else encrypt(data, [recipient]))
+
+
+def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | None) -> SyncPlace:
+    """Return the place, or one that encrypts where there is a key in it, or where a passphrase is given for a new one.
+
+    The passphrase is asked once: its key is then known to this machine, in a document that is never copied. Raises
+    `ConfigError` where it is needed and not given, or wrong, or comes too late for what is there already.
+    """
+    document = backend.document(SECRETS)
+    secrets_of = json.loads(document.read() or b"{}")
+    if place.key in secrets_of:
+        return _SealedPlace(place, secrets_of[place.key])
+    names = place.names()
+    if passphrase is None:
+        if KEY in names:
+            raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+        return place
+    try:
+        from pyrage import DecryptError, x25519
+        from pyrage import passphrase as by_passphrase
+    except ModuleNotFoundError as error:
+        raise ConfigError("encryption needs the package pyrage: pip install 'chatbot-runtime[sync]'") from error
+    if KEY not in names:
+        if NAME in names:
+            raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
+        secret = str(x25519.Identity.generate())
+        if not (asked := passphrase()):
+            raise ConfigError("the passphrase is empty: nothing was written")
+        place.write(KEY, by_passphrase.encrypt(secret.encode(), asked))
+    else:
+        try:
+            secret = by_passphrase.decrypt(place.read(KEY), passphrase()).decode()
+        except DecryptError as error:
+            raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
+    document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
+    return _SealedPlace(place, secret)
+
+
 @dataclass(slots=True)
 class SyncReport:
     """Result of a sync: how much was taken and given, and what was set aside with the reason."""
 
     place: str
     dry_run: bool = False
+    is_new: bool = False
+    """True if nothing was there before."""
     taken: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     given: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     forks: list[str] = field(default_factory=list)
@@ -398,6 +469,7 @@ class Sync:
         if not state.machine:
             self._begin_anew(state.was)
         state.save()
+        self._report.is_new = not found
         if not found:
             data = {"format": "chatbot-sync", "version": VERSION, "identity": state.identity}
             self._place.write(NAME, json.dumps(data).encode())
@@ -644,13 +716,14 @@ class Sync:
         dead = {key: at for key, at in before.get("dead", {}).items() if key not in values}
         if not is_merged:
             cut += [each for each in before.get("ids", ()) if each not in {*ids, *cut}]
+            cut += [each for each in before.get("files", ()) if each not in {*files, *cut}]
             dead |= {key: format_time(now) for key in before.get("keys", ()) if key not in values and key not in dead}
         about = _short(portable(record))
         is_same = before.get("record") == about
         at = before.get("at") or format_time(record.created_at)
         if not is_same and before.get("record"):
             at = format_time(max(now, parse_time(at) + _STEP))
-        state = {"ids": ids, "cut": cut, "keys": [*values], "dead": dead, "record": about, "at": at}
+        state = {"ids": ids, "files": files, "cut": cut, "keys": [*values], "dead": dead, "record": about, "at": at}
         digest = _short([state, values, receipts, files])
         self._state.sessions[record.id] = state | {"print": print_, "digest": digest}
 
@@ -721,6 +794,7 @@ class Sync:
             for name, data in given["files"].items():
                 await asyncio.to_thread(place.blobs(ATTACHMENTS).put, base64.b64decode(data), name[32:])
             await self._unite_transcript(session_id, ours, theirs)
+            await asyncio.to_thread(self._drop_files, session_id, await storage.store.transcript_read_all(ref))
             await self._take_values(ref, given)
             await asyncio.to_thread(unite_lines, place.lines(RECEIPTS), given["receipts"], receipts=True)
             state = self._state.sessions[session_id]
@@ -817,6 +891,14 @@ class Sync:
             cut = {*self._state.sessions[fork_id]["cut"]}
             await self._unite_transcript(fork_id, ours, [each for each in said if each[0] not in cut])
             await self._look(await asyncio.to_thread(sessions.get, fork_id), is_merged=True)
+
+    def _drop_files(self, session_id: str, said: Sequence[TranscriptEntry]) -> None:
+        """Erase the attachments that were erased on any side, unless a message names them."""
+        backend, cut = self._storage.backend, {*self._state.sessions[session_id]["cut"]}
+        blobs = backend.place_of(backend.sessions.ref(session_id)).blobs(ATTACHMENTS)
+        for name in blobs.sizes():
+            if name in cut and not any(name in entry.content for entry in said):
+                blobs.drop(name)
 
     def _copy_files(self, session_id: str, fork_id: str, said: Said) -> None:
         backend = self._storage.backend

@@ -70,13 +70,13 @@ class Machine:
 
     def __init__(self, home: Path, ahead: timedelta, clock: Clock) -> None:
         self.home = home
-        self._clock = clock
+        self.clock = clock
         self._ahead = ahead
         self.sessions: list[str] = []
 
     def now(self) -> Any:
         """The time by this machine's clock, which never stands still."""
-        return self._clock() + self._ahead
+        return self.clock() + self._ahead
 
     def opened(self) -> MemorySystem:
         """The identity here."""
@@ -151,7 +151,7 @@ class World:
             machine = self.random.choice(self.machines)
             self.clock.move(seconds=self.random.choice([0, 1, 60, 3600]))
             does = self.random.choices(
-                [self._remember, self._correct, self._forget, self._purge, self._use, self._talk, self._take_back,
+                [self._remember, self._correct, self._forget, self._purge, self._use, self.talk, self._take_back,
                  self._delete, self._fork, self._maintain, self._label, self._sync, self._sync_killed, self._disturb],
                 [8, 5, 2, 2, 5, 8, 2, 1, 1, 2, 3, 6, 6, 1],
             )[0]  # fmt: skip
@@ -227,7 +227,8 @@ class World:
         sessions = sorted(await machine.said())
         return self.random.choice(sessions) if sessions else None
 
-    async def _talk(self, machine: Machine) -> None:
+    async def talk(self, machine: Machine) -> None:
+        """Take a turn or two in some session."""
         session_id = await self._session(machine)
         async with machine.opened() as memory:
             if session_id is None or self.random.random() < 0.2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 
 from chatbot.cli.doctor.finding import FIX, Finding
 from chatbot.errors import ChatbotError
@@ -15,6 +16,7 @@ from chatbot.stores.backends import open_backend
 from chatbot.stores.errors import StoreError, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.plugins import open_store
+from chatbot.transfer.storage_copy import Storage, digest_of_storage
 
 _STORE = "observations"
 _REINDEX = "chatbot memory reindex"
@@ -35,6 +37,9 @@ async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
         for flaw in flaws:
             if flaw.subject != "index" or _STORE in setup.agent_settings.memory:
                 yield Finding.of(flaw)
+    async with AsyncExitStack() as stack:
+        digest = await digest_of_storage(await Storage.opened(setup.home, stack))
+    yield Finding("digest", "ok", f"{digest}: the same in a backup, and on machines that are in sync")
     for finding in _hooks(Failures(setup.home)):
         yield finding
     if setup.config.embedding.model and any(flaw.subject == "index" for flaw in flaws):
