@@ -767,6 +767,7 @@ class Keeper:
                 table.consolidate(number, *strength_in(event, each))
             else:
                 table.set_counts(number, applied(self._row(number), event), event.fields.get(ELSEWHERE))
+                self._bodies.pop(number, None)
         if event.kind != "counts":
             table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
 

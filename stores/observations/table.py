@@ -343,7 +343,8 @@ class Table:
     def counted(self, row: Observation, number: int) -> Observation:
         """The row with the uses and the strength that only the table knows."""
         uses, strength = self.use_count[number], self.strength[number]
-        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
+        is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
+        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:
             return row  # which no count changes alone
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         return counted(row, used, self._consolidation(number))
