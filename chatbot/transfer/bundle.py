@@ -9,7 +9,7 @@
     sessions/<id>/observations.jsonl      its memories: one row a line, in their current state
     sessions/<id>/facts.jsonl
     sessions/<id>/attachments/<name>      the files that messages name, each under the digest of its content
-    memories.jsonl                        memories of no session, such as the profile, as `chatbot memory export` has them
+    memories.jsonl                        memories of no session, such as the profile, in the form of their export
 
 A bundle is read only if its files are exactly those of the manifest and have only these names. Hashes prove that it is
 complete, not who made it: its content stays untrusted.

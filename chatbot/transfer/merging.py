@@ -166,6 +166,10 @@ class Journal:
                 self._events[at] = None  # it is skipped by every reader
         return self._events[at]
 
+    def has(self, row_id: str) -> bool:
+        """Return whether a line names a row that was not erased."""
+        return row_id in self._named and row_id not in self.erased
+
     def touched(self, behind: int = 0) -> list[str]:
         """Return the ids of rows and facts that the lines from a place on are about."""
         found: dict[str, None] = {}

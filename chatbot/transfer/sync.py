@@ -569,15 +569,16 @@ class Sync:
     async def _erase(self, batch: _Batch) -> None:
         """Erase what was erased elsewhere: rows with the caches and receipts that tell of them, sessions and facts."""
         state = self._state
-        journal = await asyncio.to_thread(self._journal)
-        there = set(journal.touched())
         fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
+        if not batch.gone and not fresh:
+            return
+        journal = await asyncio.to_thread(self._journal)
+        facts = [each for each in journal.facts() if each in fresh]
         state.erased += fresh
-        facts = [each for each in fresh if each in there]
-        if batch.gone or fresh:
-            await asyncio.to_thread(state.save)
-        alone = [each for each, is_alone in batch.gone.items() if each in there and is_alone]
-        whole = [each for each, is_alone in batch.gone.items() if each in there and not is_alone] + facts
+        await asyncio.to_thread(state.save)
+        there = {each: is_alone for each, is_alone in batch.gone.items() if journal.has(each)}
+        alone = [each for each, is_alone in there.items() if is_alone]
+        whole = [each for each, is_alone in there.items() if not is_alone] + facts
         memories = self._memory.memories().everywhere()
         for begin in range(0, len(whole), _IDS_AT_ONCE):
             with suppress(UnknownObservation):
@@ -723,7 +724,15 @@ class Sync:
         at = before.get("at") or format_time(record.created_at)
         if not is_same and before.get("record"):
             at = format_time(max(now, parse_time(at) + _STEP))
-        state = {"ids": ids, "files": files, "cut": cut, "keys": [*values], "dead": dead, "record": about, "at": at}
+        state = {
+            "ids": ids,
+            "files": files,
+            "cut": sorted(cut),
+            "keys": sorted(values),
+            "dead": dead,
+            "record": about,
+            "at": at,
+        }
         digest = _short([state, values, receipts, files])
         self._state.sessions[record.id] = state | {"print": print_, "digest": digest}
 
@@ -750,6 +759,7 @@ class Sync:
         return {
             "k": "session",
             "session": portable(record),
+            "digest": state["digest"],
             "at": state["at"],
             "ids": [each for each, _ in said],
             "cut": state["cut"],
@@ -772,7 +782,7 @@ class Sync:
         storage, session_id = self._storage, given["session"]["id"]
         entries = {each: TranscriptEntry(role, content, parse_time(at)) for each, (role, content, at) in
                    given["entries"].items()}  # fmt: skip
-        if session_id not in await asyncio.to_thread(storage.backend.sessions.ids):
+        if not await self._is_there(session_id):
             theirs = await self._resolved(machine, given, entries, {})
             if theirs is None:
                 return
@@ -785,10 +795,7 @@ class Sync:
             state = self._state.sessions[session_id]
             state["cut"] = list(dict.fromkeys([*state["cut"], *given["cut"]]))
             ours = with_ids(await storage.store.transcript_read_all(ref))
-            here = dict(ours)
-            for fork in await self._forks(session_id):
-                here |= with_ids(await storage.store.transcript_read_all(storage.backend.sessions.ref(fork)))
-            theirs = await self._resolved(machine, given, entries, here)
+            theirs = await self._resolved(machine, given, entries, dict(ours))
             if theirs is None:
                 return
             for name, data in given["files"].items():
@@ -806,6 +813,9 @@ class Sync:
                 state["at"], state["record"] = given["at"], _short(given["session"])
             record = await asyncio.to_thread(storage.backend.sessions.get, session_id)
             await self._look(record, is_merged=True)
+            if self._state.sessions[session_id]["digest"] == given["digest"]:  # the place has it already, as it is here
+                self._known.sessions[session_id] = given["digest"]
+                self._known.files |= {f"{session_id}/{name}" for name in self._state.sessions[session_id]["files"]}
             await asyncio.to_thread(self._memory.notices.of_session, "session.changed", record)
 
     async def _resolved(
@@ -820,6 +830,10 @@ class Sync:
         None where one of them is in a file that is not there yet.
         """
         known = {**here, **entries}
+        if any(each not in known for each in given["ids"]):
+            for fork in await self._forks(given["session"]["id"]):
+                ref = self._storage.backend.sessions.ref(fork)
+                known |= with_ids(await self._storage.store.transcript_read_all(ref))
         if any(each not in known for each in given["ids"]):
             known |= await asyncio.to_thread(self._earlier, machine, given["session"]["id"])
         state = self._state.sessions.get(given["session"]["id"], {})
@@ -841,6 +855,13 @@ class Sync:
                             for each, (role, content, at) in line["entries"].items():
                                 found[each] = TranscriptEntry(role, content, parse_time(at))
         return found
+
+    async def _is_there(self, session_id: str) -> bool:
+        try:
+            await asyncio.to_thread(self._storage.backend.sessions.get, session_id)
+        except MissingFolder:
+            return False
+        return True
 
     async def _forks(self, session_id: str) -> list[str]:
         """Return the sessions that were forked from a session, and from those."""
@@ -877,7 +898,7 @@ class Sync:
         parent = await asyncio.to_thread(sessions.get, session_id)
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
-        if fork_id not in await asyncio.to_thread(sessions.ids):
+        if not await self._is_there(fork_id):
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, opening="", history="")
             record = replace(record, origin="", pinned_at=None, archived_at=None)
             await self._make(record.renamed(title), said)
@@ -930,7 +951,7 @@ class Sync:
     async def _finish_transcript(self) -> None:
         """Do to its end what a kill has interrupted in `_replace`."""
         doing, self._state.doing = self._state.doing, None
-        if doing is None or doing["session"] not in await asyncio.to_thread(self._storage.backend.sessions.ids):
+        if doing is None or not await self._is_there(doing["session"]):
             return
         ref = self._storage.backend.sessions.ref(doing["session"])
         async with TurnOrder(self._storage.backend.place_of(ref).lease("turn"), patience_s=_PATIENCE_S):
