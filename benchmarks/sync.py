@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 from chatbot.memory import MemorySystem
 from chatbot.memory.record import utc_now
 from chatbot.memory.writing import Draft
-from chatbot.transfer.sync import FolderPlace, sync
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import FolderPlace
 
 _STORES = ["basic_session", "observations"]
 

@@ -44,7 +44,7 @@ from chatbot.stores.plugins import open_store
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, parse_event
 from chatbot.stores.session_record import SessionRecord, parse_record
-from chatbot.transfer.merging import Journal, canonical, portable, said_of, with_ids
+from chatbot.transfer.union import Journal, canonical, portable, said_of, with_ids
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
 STATE = "sync.json"

@@ -28,8 +28,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
@@ -39,35 +40,32 @@ from chatbot.memory.receipt_lines import LINES as RECEIPTS
 from chatbot.memory.record import CHOICES
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.backend import ATTACHMENTS, Backend, Lines, is_blob_name
+from chatbot.stores.backend import ATTACHMENTS, Document, Lines, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, UnknownObservation
 from chatbot.stores.log import Mark
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.stores.session_record import SessionRecord, parse_record
-from chatbot.transfer.merging import (
+from chatbot.transfer.storage_copy import STATE, Storage
+from chatbot.transfer.sync_place import NAME, SyncPlace
+from chatbot.transfer.union import (
     Counters,
     Incoming,
     Journal,
     Said,
+    bringing_in,
     canonical,
     digest_of,
     identity,
     newest,
     parts_of,
-    plan,
     portable,
     relabelled,
     united,
     with_ids,
 )
-from chatbot.transfer.storage_copy import STATE, Storage
 
-NAME, KEY = "chatbot-sync.json", "key.age"
-SECRETS = "sync.key"
-"""The document with the keys of places that are encrypted."""
 VERSION = 1
-_LARGEST_FILE = 256 << 20
 _LARGEST_UNPACKED = 1 << 30
 _PART_BYTES = 16 << 20
 """A file of a place is begun anew once it holds so much."""
@@ -76,123 +74,6 @@ _PATIENCE_S = 20.0
 _STEP = timedelta(microseconds=1)
 _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
-
-
-class SyncPlace(Protocol):
-    """Files by name, where a name is one word or two with a slash between them."""
-
-    key: str
-    """What the place is known by."""
-
-    def names(self) -> list[str]:
-        """Return the names of all files."""
-
-    def read(self, name: str) -> bytes:
-        """Return a file. Raises `OSError`."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Put a file, whole or not at all. Raises `OSError`."""
-
-
-class FolderPlace:
-    """A folder: of a stick, of Syncthing, of a cloud drive."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key = str(folder.absolute())
-
-    def names(self) -> list[str]:
-        """List the folder and the folders in it, without links and hidden files."""
-        if not self.folder.is_dir():
-            raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
-        paths = (path for pattern in ("*", "*/*") for path in self.folder.glob(pattern))
-        found = (path.relative_to(self.folder) for path in paths if path.is_file() and not path.is_symlink())
-        return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
-
-    def read(self, name: str) -> bytes:
-        """Read a file that is not too large."""
-        with (self.folder / name).open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
-        if len(data) > _LARGEST_FILE:
-            raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
-        return data
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a hidden draft and rename it."""
-        path = self.folder / name
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            draft.write_bytes(data)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-
-
-class _SealedPlace:
-    """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
-
-    def __init__(self, place: SyncPlace, secret: str) -> None:
-        self._place = place
-        self._secret = secret
-        self.key = place.key
-
-    def names(self) -> list[str]:
-        """List what is not the key."""
-        return [name for name in self._place.names() if name != KEY]
-
-    def read(self, name: str) -> bytes:
-        """Decrypt a file."""
-        from pyrage import DecryptError, decrypt, x25519
-
-        data = self._place.read(name)
-        try:
-            return data if name == NAME else decrypt(data, [x25519.Identity.from_str(self._secret)])
-        except DecryptError as error:
-            raise DamagedFile(f"it cannot be decrypted: {error}") from error
-
-    def write(self, name: str, data: bytes) -> None:
-        """Encrypt a file."""
-        from pyrage import encrypt, x25519
-
-        recipient = x25519.Identity.from_str(self._secret).to_public()
-        self._place.write(name, data if name == NAME else encrypt(data, [recipient]))
-
-
-def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | None) -> SyncPlace:
-    """Return the place, or one that encrypts where there is a key in it, or where a passphrase is given for a new one.
-
-    The passphrase is asked once: its key is then known to this machine, in a document that is never copied. Raises
-    `ConfigError` where it is needed and not given, or wrong, or comes too late for what is there already.
-    """
-    document = backend.document(SECRETS)
-    secrets_of = json.loads(document.read() or b"{}")
-    if place.key in secrets_of:
-        return _SealedPlace(place, secrets_of[place.key])
-    names = place.names()
-    if passphrase is None:
-        if KEY in names:
-            raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
-        return place
-    try:
-        from pyrage import DecryptError, x25519
-        from pyrage import passphrase as by_passphrase
-    except ModuleNotFoundError as error:
-        raise ConfigError("encryption needs the package pyrage: pip install 'chatbot-runtime[sync]'") from error
-    if KEY not in names:
-        if NAME in names:
-            raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
-        secret = str(x25519.Identity.generate())
-        if not (asked := passphrase()):
-            raise ConfigError("the passphrase is empty: nothing was written")
-        place.write(KEY, by_passphrase.encrypt(secret.encode(), asked))
-    else:
-        try:
-            secret = by_passphrase.decrypt(place.read(KEY), passphrase()).decode()
-        except DecryptError as error:
-            raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
-    document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
-    return _SealedPlace(place, secret)
 
 
 @dataclass(slots=True)
@@ -230,62 +111,55 @@ class _Known:
     """Of parts, bills and erased ids."""
     sessions: dict[str, str] = field(default_factory=dict)
     """From a session to the digest of its state."""
-    entries: dict[str, list[Any]] = field(default_factory=dict)
-    """From a session to how many entries and receipts the place has, and to a digest of them."""
+    entries: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """From a session to how many entries and receipts the place has, behind a digest of them."""
     files: set[str] = field(default_factory=set)
     """Attachments, each behind its session."""
-    mark: list[Any] | None = None
+    mark: tuple[int, int, str] | None = None
     taken: set[str] = field(default_factory=set)
     """Files of others that were taken in."""
-    own: list[str] = field(default_factory=list)
-    pending: list[str] = field(default_factory=list)
+    own: set[str] = field(default_factory=set)
+    pending: set[str] = field(default_factory=set)
     """Files that were being written."""
 
-    def as_json(self) -> dict[str, Any]:
-        packed = base64.b64encode(b"".join(sorted(self.digests))).decode()
-        return {
-            "digests": packed,
-            "sessions": self.sessions,
-            "entries": self.entries,
-            "files": sorted(self.files),
-            "mark": self.mark,
-            "taken": sorted(self.taken),
-            "own": self.own,
-            "pending": self.pending,
-        }
 
-    @classmethod
-    def parse(cls, line: Mapping[str, Any]) -> _Known:
-        packed = base64.b64decode(line["digests"])
-        digests = {packed[at : at + 8] for at in range(0, len(packed), 8)}
-        plain = {name: line[name] for name in ("sessions", "entries", "mark", "own", "pending")}
-        return cls(digests, files=set(line["files"]), taken=set(line["taken"]), **plain)
+@dataclass(slots=True)
+class _Doing:
+    """A transcript that is being replaced: how much of it stays, what comes first of what goes, and what is written."""
+
+    session: str
+    keep: int
+    drop: str
+    said: list[tuple[str, str, str]]
 
 
+@dataclass(slots=True)
 class _State:
     """What this machine knows of former syncs: the document `sync.json` of the identity."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._document = storage.backend.document(STATE)
-        said = json.loads(self._document.read() or b"{}")
-        self.identity: str = said.get("identity", "")
-        self.machine: str = said.get("machine", "")
-        self.was: str = said.get("was", "")
-        """The machine that this storage was copied from, whose counts are its own."""
-        self.sessions: dict[str, dict[str, Any]] = said.get("sessions", {})
-        self.erased: list[str] = said.get("erased", [])
-        """The sessions and facts that are gone on all machines."""
-        self.facts: list[str] = said.get("facts", [])
-        self.doing: dict[str, Any] | None = said.get("doing")
-        """A transcript that is being replaced."""
-        self.places: dict[str, _Known] = {key: _Known.parse(known) for key, known in said.get("places", {}).items()}
+    identity: str = ""
+    machine: str = ""
+    was: str = ""
+    """The machine that this storage was copied from, whose counts are its own."""
+    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    erased: list[str] = field(default_factory=list)
+    """The sessions and facts that are gone on all machines."""
+    facts: list[str] = field(default_factory=list)
+    doing: _Doing | None = None
+    places: dict[str, _Known] = field(default_factory=dict)
 
-    def save(self) -> None:
+    @classmethod
+    def read(cls, document: Document) -> _State:
+        """Read the document. Raises `DamagedFile`."""
+        try:
+            return msgspec.json.decode(document.read() or b"{}", type=cls)
+        except msgspec.DecodeError as error:
+            raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it from a backup") from error
+
+    def save(self, document: Document) -> None:
         """Write the document. Durable on return."""
-        names = ("identity", "machine", "was", "sessions", "erased", "facts", "doing")
-        said = {name: getattr(self, name) for name in names}
-        said["places"] = {key: known.as_json() for key, known in self.places.items()}
-        self._document.change(lambda _: json.dumps(said, separators=(",", ":")).encode())
+        data = msgspec.json.encode(self)
+        document.change(lambda _: data)
 
 
 @dataclass(slots=True)
@@ -417,7 +291,8 @@ class Sync:
         return self._report
 
     async def _run(self) -> None:
-        self._state = await asyncio.to_thread(_State, self._storage)
+        self._document = self._storage.backend.document(STATE)
+        self._state = await asyncio.to_thread(_State.read, self._document)
         names = await asyncio.to_thread(self._place.names)
         await asyncio.to_thread(self._meet, names)
         self._known = deepcopy(self._state.places.get(self._place.key, _Known()))
@@ -427,7 +302,7 @@ class Sync:
         records: list[dict[str, Any]] = []
         await asyncio.to_thread(self._note_deleted)
         if self._report.dry_run:
-            await asyncio.to_thread(self._foresee, batch)
+            self._report.taken["sessions"] = len({record["session"]["id"] for _, record in batch.sessions})
         else:
             await self._finish_transcript()
             await self._erase(batch)
@@ -468,7 +343,7 @@ class Sync:
             return
         if not state.machine:
             self._begin_anew(state.was)
-        state.save()
+        state.save(self._document)
         self._report.is_new = not found
         if not found:
             data = {"format": "chatbot-sync", "version": VERSION, "identity": state.identity}
@@ -498,14 +373,14 @@ class Sync:
         ours = {name for name in names if name.startswith(f"{state.machine}/")}
         if self._report.dry_run:
             return
-        if ours - {*known.own, *known.pending}:  # a copy of this storage was here before, with our name
+        if ours - known.own - known.pending:  # a copy of this storage was here before, with our name
             self._begin_anew(state.machine)
-            state.save()
+            state.save(self._document)
             self._known = _Known()
-        elif set(known.own) - ours:
-            self._known = _Known(taken=known.taken, own=sorted(ours))
+        elif known.own - ours:
+            self._known = _Known(taken=known.taken, own=ours)
         else:
-            known.own, known.pending = sorted(ours), []
+            known.own, known.pending = ours, set()
 
     def _read(self, names: Sequence[str]) -> _Batch:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
@@ -563,9 +438,6 @@ class Sync:
         for each in gone:
             state.sessions.pop(each, None)
 
-    def _foresee(self, batch: _Batch) -> None:
-        self._report.taken["sessions"] = len({record["session"]["id"] for _, record in batch.sessions})
-
     async def _erase(self, batch: _Batch) -> None:
         """Erase what was erased elsewhere: rows with the caches and receipts that tell of them, sessions and facts."""
         state = self._state
@@ -575,7 +447,7 @@ class Sync:
         journal = await asyncio.to_thread(self._journal)
         facts = [each for each in journal.facts() if each in fresh]
         state.erased += fresh
-        await asyncio.to_thread(state.save)
+        await asyncio.to_thread(state.save, self._document)
         there = {each: is_alone for each, is_alone in batch.gone.items() if journal.has(each)}
         alone = [each for each, is_alone in there.items() if is_alone]
         whole = [each for each, is_alone in there.items() if not is_alone] + facts
@@ -618,7 +490,7 @@ class Sync:
             journal.erased |= missing
             for each in erased & batch.rows.parts.keys():
                 del batch.rows.parts[each]
-            made = plan(journal, batch.rows, state.machine, also=here)
+            made = bringing_in(journal, batch.rows, state.machine, also=here)
             self._is_waiting |= made.is_waiting
             self._report.taken["memories"] += made.taken
             if self._report.dry_run:
@@ -633,7 +505,7 @@ class Sync:
             writing.release()
             writing.sync()
             mark = log.mark()
-        known.mark = [mark.inode, mark.size, mark.digest]
+        known.mark = (mark.inode, mark.size, mark.digest)
         if not is_going_on:
             facts = journal.facts()
             state.erased += [each for each in state.facts if each not in {*facts, *erased}]
@@ -706,12 +578,7 @@ class Sync:
         before = self._state.sessions.get(record.id, {})
         if print_ and before.get("print") == print_ and not is_merged:
             return
-        said = with_ids(await self._storage.store.transcript_read_all(ref))
-        values = {each.key: [each.value, format_time(each.at)] for each in await self._storage.store.kv_entries(ref)}
-        place = self._storage.backend.place_of(ref)
-        receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
-        files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
-        values.pop(CHOICES, None)
+        said, values, receipts, files = await self._content(ref)
         now, ids = self._now(), [each for each, _ in said]
         cut = list(before.get("cut", ()))
         dead = {key: at for key, at in before.get("dead", {}).items() if key not in values}
@@ -736,25 +603,31 @@ class Sync:
         digest = _short([state, values, receipts, files])
         self._state.sessions[record.id] = state | {"print": print_, "digest": digest}
 
+    async def _content(self, ref: SessionRef) -> tuple[Said, dict[str, list[Any]], list[dict[str, Any]], list[str]]:
+        """Return what a session says, its values but for its choices, its receipts, and the names of its files."""
+        place, store = self._storage.backend.place_of(ref), self._storage.store
+        said = with_ids(await store.transcript_read_all(ref))
+        values = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
+        values.pop(CHOICES, None)
+        receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
+        return said, values, receipts, [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
+
     async def _given(self, session_id: str) -> dict[str, Any]:
         """Return a session for the place: of its transcript, receipts and files what that does not have."""
         state, known = self._state.sessions[session_id], self._known
         record = await asyncio.to_thread(self._storage.backend.sessions.get, session_id)
         ref = self._storage.backend.sessions.ref(session_id)
-        said = with_ids(await self._storage.store.transcript_read_all(ref))
-        values = {each.key: [each.value, format_time(each.at)] for each in await self._storage.store.kv_entries(ref)}
-        values.pop(CHOICES, None)
-        place = self._storage.backend.place_of(ref)
-        receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
-        there, entries, billed = known.entries.get(session_id, ["", 0, 0])
+        said, values, receipts, names = await self._content(ref)
+        blobs = self._storage.backend.place_of(ref).blobs(ATTACHMENTS)
+        there, entries, billed = known.entries.get(session_id, ("", 0, 0))
         if there != _short([[each for each, _ in said[:entries]], receipts[:billed]]):
             entries = billed = 0
-        known.entries[session_id] = [_short([[each for each, _ in said], receipts]), len(said), len(receipts)]
+        known.entries[session_id] = (_short([[each for each, _ in said], receipts]), len(said), len(receipts))
         files = {}
-        for name in await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes):
+        for name in names:
             if f"{session_id}/{name}" not in known.files:
                 known.files.add(f"{session_id}/{name}")
-                data = await asyncio.to_thread(place.blobs(ATTACHMENTS).read, name)
+                data = await asyncio.to_thread(blobs.read, name)
                 files[name] = base64.b64encode(data or b"").decode()
         return {
             "k": "session",
@@ -935,11 +808,11 @@ class Sync:
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same
         state = self._state
-        said = [[entry.role, entry.content, format_time(entry.at)] for _, entry in whole[keep:]]
+        said = [(entry.role, entry.content, format_time(entry.at)) for _, entry in whole[keep:]]
         if keep < len(ours):
-            state.doing = {"session": session_id, "keep": keep, "drop": ours[keep][0], "said": said}
+            state.doing = _Doing(session_id, keep, ours[keep][0], said)
             state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
-            await asyncio.to_thread(state.save)
+            await asyncio.to_thread(state.save, self._document)
         ref = self._storage.backend.sessions.ref(session_id)
         if len(ours) > keep:
             await self._storage.store.transcript_drop_last(ref, len(ours) - keep)
@@ -951,20 +824,20 @@ class Sync:
     async def _finish_transcript(self) -> None:
         """Do to its end what a kill has interrupted in `_replace`."""
         doing, self._state.doing = self._state.doing, None
-        if doing is None or not await self._is_there(doing["session"]):
+        if doing is None or not await self._is_there(doing.session):
             return
-        ref = self._storage.backend.sessions.ref(doing["session"])
+        ref = self._storage.backend.sessions.ref(doing.session)
         async with TurnOrder(self._storage.backend.place_of(ref).lease("turn"), patience_s=_PATIENCE_S):
             ours = with_ids(await self._storage.store.transcript_read_all(ref))
-            said = [TranscriptEntry(role, content, parse_time(at)) for role, content, at in doing["said"]]
-            whole = with_ids([*(entry for _, entry in ours[: doing["keep"]]), *said])
-            if ours[doing["keep"] : doing["keep"] + 1] and ours[doing["keep"]][0] != doing["drop"]:
-                await self._unite_transcript(doing["session"], ours, whole)  # something was said since
+            said = [TranscriptEntry(role, content, parse_time(at)) for role, content, at in doing.said]
+            whole = with_ids([*(entry for _, entry in ours[: doing.keep]), *said])
+            if ours[doing.keep : doing.keep + 1] and ours[doing.keep][0] != doing.drop:
+                await self._unite_transcript(doing.session, ours, whole)  # something was said since
             else:
-                await self._replace(doing["session"], ours, whole)
-            record = await asyncio.to_thread(self._storage.backend.sessions.get, doing["session"])
+                await self._replace(doing.session, ours, whole)
+            record = await asyncio.to_thread(self._storage.backend.sessions.get, doing.session)
             await self._look(record, is_merged=True)
-        await asyncio.to_thread(self._state.save)
+        await asyncio.to_thread(self._state.save, self._document)
 
     async def _take_values(self, ref: SessionRef, given: Mapping[str, Any]) -> None:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
@@ -982,7 +855,7 @@ class Sync:
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state["dead"] |= dead
             state["keys"] = [key for key in state["keys"] if key not in dead]
-            await asyncio.to_thread(self._state.save)
+            await asyncio.to_thread(self._state.save, self._document)
         for key, (value, at) in later.items():
             if value is not None:
                 await self._storage.store.kv_set(ref, KeyValue(key, value, parse_time(at)))
@@ -1000,14 +873,14 @@ class Sync:
             )
             files[f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"] = data
         if files:
-            before = json.loads(self._storage.backend.document(STATE).read() or b"{}")
-            before.setdefault("places", {}).setdefault(self._place.key, _Known().as_json())["pending"] = [*files]
-            self._storage.backend.document(STATE).change(lambda _: json.dumps(before).encode())
+            before = _State.read(self._document)
+            before.places.setdefault(self._place.key, _Known()).pending = {*files}
+            before.save(self._document)
         for name, data in files.items():
             self._place.write(name, data)
-        known.own, known.pending = sorted({*known.own, *files}), []
+        known.own, known.pending = known.own | {*files}, set()
         state.places[self._place.key] = known
-        state.save()
+        state.save(self._document)
 
 
 def _like(given: Mapping[str, Any]) -> Callable[[SessionRecord], SessionRecord]:

@@ -176,7 +176,7 @@ class Table:
 
     @cached_property
     def elsewhere(self) -> dict[int, str]:
-        """How often rows were used on other machines, by machine, as JSON; see `chatbot.transfer.merging`."""
+        """How often rows were used on other machines, by machine, as JSON; see `chatbot.transfer.union`."""
         return dict(self._read("elsewhere", []))
 
     def _read(self, name: str, nothing: Any) -> Any:

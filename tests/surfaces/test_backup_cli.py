@@ -2,11 +2,15 @@
 
 import gzip
 import json
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.command import ok, project, run
+from tests.effort import share
 
 CONFIG = """
 [model]
@@ -96,4 +100,19 @@ def test_a_file_that_is_set_aside_is_told_with_its_reason() -> None:
     done = run("sync", "-i", "bo")
     assert done.returncode == 1
     assert "set aside 0123456789ab/000001-00.gz: its digest differs from its name" in done.stderr
+    assert _digest("bo") == _digest()
+
+
+@pytest.mark.parametrize("after_s", share([0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3], of="killed syncs"))
+def test_a_sync_that_is_killed_is_simply_done_again(after_s: float) -> None:
+    for number in range(30):
+        ok("memory", "add", f"Ada saw {number} bees")
+    for identity in ("ada", "bo"):
+        sync = subprocess.Popen([sys.executable, "-m", "chatbot", "sync", "-i", identity], stderr=subprocess.DEVNULL)
+        with suppress(subprocess.TimeoutExpired):
+            sync.wait(after_s)
+        sync.kill()
+        sync.wait()
+    for identity in ("ada", "bo", "ada", "bo"):
+        assert run("sync", "-i", identity).returncode == 0
     assert _digest("bo") == _digest()

@@ -13,7 +13,8 @@ from chatbot.server.identities import Identities
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.home import Home, parse_address
 from chatbot.transfer.storage_copy import Storage, backup, copy_storage, digest_of_storage, restore, verified
-from chatbot.transfer.sync import FolderPlace, sync
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import FolderPlace
 from tests.clock import Clock
 from tests.command import ok, project, run
 from tests.postgres import ROLE, address, owner_url

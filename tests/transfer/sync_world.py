@@ -22,12 +22,13 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.storage_copy import Storage, digest_of_storage
-from chatbot.transfer.sync import FolderPlace, SyncReport, sync
+from chatbot.transfer.sync import SyncReport, sync
+from chatbot.transfer.sync_place import FolderPlace
 from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("use_count", "mention_count", "confirmed_count")
-_TRACED = ("transfer/sync.py", "transfer/merging.py")
+_TRACED = ("transfer/sync.py", "transfer/union.py")
 
 
 class Killed(BaseException):

@@ -10,7 +10,8 @@ import pytest
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.record import CHOICES
-from chatbot.transfer.sync import FolderPlace, sealed, sync
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
 from tests.effort import rounds
 from tests.transfer.sync_world import STORES, Machine, World
@@ -40,9 +41,9 @@ async def _both(pair: Pair) -> None:
     assert await here.rows() == await there.rows()
 
 
-async def _remembered(machine: Machine, text: str, **fields: str) -> str:
+async def _remembered(machine: Machine, text: str, supersedes: str | None = None) -> str:
     async with machine.opened() as memory:
-        return (await memory.memories("chat").remember(text, **fields)).id
+        return (await memory.memories("chat").remember(text, supersedes=supersedes)).id
 
 
 async def _session(machine: Machine, *said: str, title: str = "") -> str:

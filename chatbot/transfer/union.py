@@ -274,7 +274,7 @@ class Incoming:
 
 
 @dataclass(slots=True)
-class Plan:
+class JournalChanges:
     """Changes of a journal that unite it with another one."""
 
     events: list[Event] = field(default_factory=list)
@@ -295,9 +295,9 @@ class Plan:
             writing.append(event)
 
 
-def plan(journal: Journal, incoming: Incoming, machine: str, *, also: Iterable[str] = ()) -> Plan:
+def bringing_in(journal: Journal, incoming: Incoming, machine: str, *, also: Iterable[str] = ()) -> JournalChanges:
     """Return the changes that bring in what is new, and that put the rows in `also` in order where they are not."""
-    made = Plan()
+    made = JournalChanges()
     counts: list[Event] = []
     for row_id in dict.fromkeys([*incoming.parts, *incoming.counters, *also]):
         if row_id in journal.erased:
@@ -444,9 +444,9 @@ def fork_id(session_id: str, first: tuple[str, TranscriptEntry]) -> str:
     return f"{at[:8]}-{at[8:]}-7{drawn[:3]}-8{drawn[3:6]}-{drawn[6:16]}{at[-2:]}"
 
 
-def relabelled(journal: Journal, rows: Iterable[str], machine: str) -> Plan:
+def relabelled(journal: Journal, rows: Iterable[str], machine: str) -> JournalChanges:
     """Return the changes by which what `machine` counted stays its own in a copy that counts under another name."""
-    made = Plan()
+    made = JournalChanges()
     counts: list[Event] = []
     for row_id in rows:
         ours = journal.history(row_id)
