@@ -44,7 +44,7 @@ from chatbot.stores.plugins import open_store
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, parse_event
 from chatbot.stores.session_record import SessionRecord, parse_record
-from chatbot.transfer.union import Journal, canonical, portable, said_of, with_ids
+from chatbot.transfer.union import Journal, canonical, portable, relabelled, said_of, with_ids
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
 STATE = "sync.json"
@@ -365,6 +365,28 @@ async def backup(
     raise StoreBusy("memories are being erased all the time: try again later")
 
 
+def relabel(log: Log, machine: str) -> None:
+    """Note in a copy of a journal that what was counted so far was counted on that machine. Nothing else changes."""
+    with log.locked() as writing:
+        writing.mend()
+        log.start_again()
+        journal = Journal(log.read_new(), machine)
+        made = relabelled(journal, journal.touched())
+        if made.events:
+            made.write(writing)
+        writing.release()
+        writing.sync()
+
+
+def _become_another(storage: Storage) -> None:
+    """Make a restored storage a machine of its own, before it counts anything."""
+    document = storage.backend.document(STATE)
+    said = json.loads(document.read() or b"{}")
+    if said.get("was"):
+        relabel(storage.log, said["was"])
+        document.change(lambda _: json.dumps(said | {"was": "", "machine": token_hex(6)}).encode())
+
+
 def ensure_identity(backend: Backend) -> None:
     """Let a storage know which identity it is, so that its copies can be told from strangers."""
     said = json.dumps({"identity": token_hex(16), "machine": token_hex(6)}).encode()
@@ -439,7 +461,10 @@ async def restore(path: Path, home: Home) -> CopyCounts:
                 yield record
 
     async with AsyncExitStack() as stack:
+        storage = await Storage.opened(home, stack)
         try:
-            return await _written(records(), await Storage.opened(home, stack))
+            done = await _written(records(), storage)
         except (KeyError, TypeError, AttributeError) as error:
             raise DamagedFile(f"{path} holds a record that is invalid: {error!r}") from error
+        await asyncio.to_thread(_become_another, storage)
+        return done

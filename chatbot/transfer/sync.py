@@ -46,7 +46,7 @@ from chatbot.stores.log import Mark
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.stores.session_record import SessionRecord, parse_record
-from chatbot.transfer.storage_copy import STATE, Storage
+from chatbot.transfer.storage_copy import STATE, Storage, relabel
 from chatbot.transfer.sync_place import NAME, SyncPlace
 from chatbot.transfer.union import (
     Counters,
@@ -60,7 +60,6 @@ from chatbot.transfer.union import (
     newest,
     parts_of,
     portable,
-    relabelled,
     united,
     with_ids,
 )
@@ -248,12 +247,12 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
             added += known is None
             if known is None or (receipts and _least_telling(record) < _least_telling(known)):
                 found[key(record)] = dict(record)
-        if [*found.values()] == ours:
+        ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
+        if ordered == ours:
             return 0
-        if added:
-            pen.append([*found.values()][len(ours) :])
-        in_order = iter(sorted(found.values(), key=lambda each: str(each.get("at", ""))))
-        pen.rewrite(lambda _: next(in_order, None))
+        pen.append([*found.values()][len(ours) :])
+        left = iter(ordered)
+        pen.rewrite(lambda record: next(left, record))
         return added
 
 
@@ -355,17 +354,9 @@ class Sync:
 
     def _begin_anew(self, was: str) -> None:
         """Become another machine, to which everything is new. What was counted under the former name stays that's."""
-        state = self._state
         if was:
-            with self._storage.log.locked() as writing:
-                writing.mend()
-                journal = self._journal(was)
-                made = relabelled(journal, journal.touched(), was)
-                if made.events:
-                    made.write(writing)
-                writing.release()
-                writing.sync()
-        state.machine, state.was, state.places = secrets.token_hex(6), "", {}
+            relabel(self._storage.log, was)
+        self._state.machine, self._state.was, self._state.places = secrets.token_hex(6), "", {}
 
     def _settle(self, names: Sequence[str]) -> None:
         """Find out which files of our own are there: one that is lost is given again, an unknown one is a twin's."""

@@ -61,10 +61,7 @@ class Counters:
         uses = {name: max(self.uses.get(name, 0), other.uses.get(name, 0)) for name in self.uses | other.uses}
         nothing = (0, parse_time("1970-01-01T00:00:00Z"))
         both = self.mentions | other.mentions
-        mentions = {
-            name: max(self.mentions.get(name, nothing), other.mentions.get(name, nothing), key=lambda each: each[0])
-            for name in both
-        }
+        mentions = {name: max(self.mentions.get(name, nothing), other.mentions.get(name, nothing)) for name in both}
         strengths = [each for each in (self.strength, other.strength) if each is not None]
         return Counters(
             uses,
@@ -144,7 +141,7 @@ class Journal:
 
     def __init__(self, lines: Iterable[tuple[Place, bytes]], machine: str) -> None:
         self.lines = list(lines)
-        self._machine = machine
+        self.machine = machine
         self._events: dict[int, Event | None] = {}
         self._histories: dict[str, History] = {}
         self._named: defaultdict[str, list[int]] = defaultdict(list)
@@ -198,7 +195,7 @@ class Journal:
                 counted.take(row_id, event)
                 continue
             for part in (each for about, each in parts_of(event) if about == row_id):
-                counted.note(part, self._machine)
+                counted.note(part, self.machine)
                 said.append((part.at, part))
                 if not _is_mention(part):
                     if last is not None and _key(part) <= last:
@@ -206,7 +203,7 @@ class Journal:
                     last = _key(said[-1][1])
         parts = sorted((part for _, part in said), key=_key)
         is_arranged = all(part is other and part.at == at for part, (at, other) in zip(parts, said, strict=True))
-        return History(parts, is_arranged, counted.counters(self._machine, parts), counted.folded)
+        return History(parts, is_arranged, counted.counters(self.machine, parts), counted.folded)
 
 
 class _Counted:
@@ -444,9 +441,9 @@ def fork_id(session_id: str, first: tuple[str, TranscriptEntry]) -> str:
     return f"{at[:8]}-{at[8:]}-7{drawn[:3]}-8{drawn[3:6]}-{drawn[6:16]}{at[-2:]}"
 
 
-def relabelled(journal: Journal, rows: Iterable[str], machine: str) -> JournalChanges:
-    """Return the changes by which what `machine` counted stays its own in a copy that counts under another name."""
-    made = JournalChanges()
+def relabelled(journal: Journal, rows: Iterable[str]) -> JournalChanges:
+    """Return the changes by which what a machine counted stays its own in a copy that counts under another name."""
+    made, machine = JournalChanges(), journal.machine
     counts: list[Event] = []
     for row_id in rows:
         ours = journal.history(row_id)

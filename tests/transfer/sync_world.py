@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -21,7 +22,7 @@ from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES
-from chatbot.transfer.storage_copy import Storage, digest_of_storage
+from chatbot.transfer.storage_copy import Storage, backup, digest_of_storage, restore
 from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import FolderPlace
 from tests.clock import Clock
@@ -134,7 +135,7 @@ class World:
         self.without_branch: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
         """How often each row was used, mentioned and confirmed on all machines together."""
-        self.calls = self.kills = 0
+        self.calls = self.kills = self.brought_back = 0
         self._count = 0
 
     async def begin(self) -> None:
@@ -153,10 +154,11 @@ class World:
             self.clock.move(seconds=self.random.choice([0, 1, 60, 3600]))
             does = self.random.choices(
                 [self._remember, self._correct, self._forget, self._purge, self._use, self.talk, self._take_back,
-                 self._delete, self._fork, self._maintain, self._label, self._sync, self._sync_killed, self._disturb],
-                [8, 5, 2, 2, 5, 8, 2, 1, 1, 2, 3, 6, 6, 1],
+                 self._delete, self._fork, self._maintain, self._label, self._sync, self._sync_killed, self._disturb, self._keep,
+                 self._bring_back],
+                [8, 5, 2, 2, 5, 8, 2, 1, 1, 2, 3, 6, 6, 1, 1, 1],
             )[0]  # fmt: skip
-            if does in (self._sync, self._sync_killed, self._disturb):
+            if does in (self._sync, self._sync_killed, self._disturb, self._keep, self._bring_back):
                 await does(machine)
                 continue
             before = await machine.rows()
@@ -315,6 +317,19 @@ class World:
         forged = place / "0123456789ab" / "000001-00.gz"
         forged.parent.mkdir(exist_ok=True)
         forged.write_bytes(b"forged")
+
+    async def _keep(self, machine: Machine) -> None:
+        """Make a backup of a machine."""
+        with machine.home.with_suffix(".kept").open("w+b") as file:
+            await backup(machine.home, file, name="ada", settings="", made_at="")
+
+    async def _bring_back(self, machine: Machine) -> None:
+        """A machine is lost once all others know what it knew, and an older copy takes its place."""
+        if (kept := machine.home.with_suffix(".kept")).exists():
+            await self.settle()
+            shutil.rmtree(machine.home)
+            await restore(kept, machine.home)
+            self.brought_back += 1
 
     async def settle(self) -> None:
         """Everybody syncs with everything until nobody has anything new."""

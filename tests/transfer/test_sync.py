@@ -1,6 +1,7 @@
 """Sync of an identity between machines: the rules of docs/sync.md, each alone, and all of them in random lives."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.record import CHOICES
+from chatbot.transfer.storage_copy import backup, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
@@ -120,6 +122,38 @@ async def test_counters_add_up_once(pair: Pair) -> None:
     await _both(pair)
     row = (await here.rows())[row_id]
     assert (row.use_count, row.mention_count, row.confirmed_count) == (5, 5, 2)
+
+
+@pytest.mark.parametrize("way", ["a restored backup", "a copied folder"])
+async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair, tmp_path: Path, way: str) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+
+    async def used(machine: Machine) -> None:
+        async with machine.opened() as memory:
+            await memory.memories("chat").note_use([row_id])
+            await memory.memories("chat").remember("Ada keeps bees")
+
+    await used(here)
+    await _both(pair)
+    await used(here)
+    copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
+    if way == "a copied folder":
+        shutil.copytree(here.home, copy.home)
+    else:
+        with (tmp_path / "kept").open("w+b") as file:
+            await backup(here.home, file, name="ada", settings="", made_at="")
+        await restore(tmp_path / "kept", copy.home)
+    await used(here)
+    await here.sync(place)
+    await used(copy)
+    await copy.sync(place)
+    for machine in (here, there, copy):
+        await machine.sync(place)
+    assert await copy.digest() == await there.digest()
+    row = (await copy.rows())[row_id]
+    times = 4 if way == "a restored backup" else 3  # nothing tells the two apart before their first sync
+    assert (row.use_count, row.mention_count) == (times, times)
 
 
 async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
