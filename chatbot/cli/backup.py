@@ -24,8 +24,9 @@ from chatbot.stores.files import make_folder
 from chatbot.stores.home import is_address
 from chatbot.stores.records import format_time
 from chatbot.transfer.storage_copy import backup, restore, verified
-from chatbot.transfer.sync import SyncReport, sync
+from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
+from chatbot.transfer.sync_sessions import SyncReport
 
 
 async def run(args: argparse.Namespace) -> Exit:

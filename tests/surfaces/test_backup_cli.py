@@ -37,7 +37,7 @@ def ada(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _digest(identity: str = "ada") -> str:
     findings = json.loads(ok("doctor", "--json", "-i", identity))
-    return next(each["message"] for each in findings if each["subject"] == "digest").partition(":")[0]
+    return str(next(each["message"] for each in findings if each["subject"] == "digest")).partition(":")[0]
 
 
 def test_a_restored_identity_is_identical() -> None:

@@ -23,13 +23,14 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.storage_copy import Storage, backup, digest_of_storage, restore
-from chatbot.transfer.sync import SyncReport, sync
+from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace
+from chatbot.transfer.sync_sessions import SyncReport
 from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("use_count", "mention_count", "confirmed_count")
-_TRACED = ("transfer/sync.py", "transfer/union.py")
+_TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py")
 
 
 class Killed(BaseException):
@@ -154,8 +155,8 @@ class World:
             self.clock.move(seconds=self.random.choice([0, 1, 60, 3600]))
             does = self.random.choices(
                 [self._remember, self._correct, self._forget, self._purge, self._use, self.talk, self._take_back,
-                 self._delete, self._fork, self._maintain, self._label, self._sync, self._sync_killed, self._disturb, self._keep,
-                 self._bring_back],
+                 self._delete, self._fork, self._maintain, self._label, self._sync, self._sync_killed, self._disturb,
+                 self._keep, self._bring_back],
                 [8, 5, 2, 2, 5, 8, 2, 1, 1, 2, 3, 6, 6, 1, 1, 1],
             )[0]  # fmt: skip
             if does in (self._sync, self._sync_killed, self._disturb, self._keep, self._bring_back):
