@@ -383,9 +383,8 @@ class Sync(SessionSync):
             )
             files[f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"] = data
         if files:
-            before = SyncState.read(self._document)
-            before.places.setdefault(self._place.key, PlaceState()).pending = {*files}
-            before.save(self._document)
+            state.places.setdefault(self._place.key, PlaceState()).pending = {*files}
+            state.save(self._document)
         for name, data in files.items():
             self._place.write(name, data)
         known.own, known.pending = known.own | {*files}, set()

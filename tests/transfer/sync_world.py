@@ -257,9 +257,12 @@ class World:
         if (session_id := await self._session(machine)) is not None:
             async with machine.opened() as memory:
                 session = await memory.load_session(session_id, any_agent=True)
-                for entry in await session.transcript_drop_last(2):
-                    self.taken_back.add(entry.content)
-                    self.back.add((session_id, entry.content))
+                dropped = [entry.content for entry in await session.transcript_drop_last(2)]
+            self.taken_back |= {*dropped}
+            for other in self.machines:
+                if other is not machine:  # a backup may bring back what nobody else ever knew
+                    said = (await other.said()).get(session_id, ())
+                    self.back |= {(session_id, text) for text in dropped if text in said}
 
     async def _delete(self, machine: Machine) -> None:
         if (session_id := await self._session(machine)) is not None:
