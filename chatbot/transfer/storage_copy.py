@@ -378,13 +378,20 @@ def relabel(log: Log, machine: str) -> None:
         writing.sync()
 
 
-def _become_another(storage: Storage) -> None:
-    """Make a restored storage a machine of its own, before it counts anything."""
+async def _become_another(storage: Storage) -> None:
+    """Make a restored storage a machine of its own, before it counts anything or takes anything back."""
     document = storage.backend.document(STATE)
-    said = json.loads(document.read() or b"{}")
-    if said.get("was"):
-        relabel(storage.log, said["was"])
-        document.change(lambda _: json.dumps(said | {"was": "", "machine": token_hex(6)}).encode())
+    known = await asyncio.to_thread(document.read)
+    said = json.loads(known or b"{}")
+    if not said.get("was"):
+        return
+    await asyncio.to_thread(relabel, storage.log, said["was"])
+    sessions = said.setdefault("sessions", {})
+    for record in await asyncio.to_thread(storage.backend.sessions.find, lambda _: True):
+        entries = await storage.store.transcript_read_all(storage.backend.sessions.ref(record.id))
+        sessions.setdefault(record.id, {})["ids"] = [each for each, _ in with_ids(entries)]
+    data = json.dumps(said | {"was": "", "machine": token_hex(6)}).encode()
+    await asyncio.to_thread(document.change, lambda _: data)
 
 
 def ensure_identity(backend: Backend) -> None:
@@ -466,5 +473,5 @@ async def restore(path: Path, home: Home) -> CopyCounts:
             done = await _written(records(), storage)
         except (KeyError, TypeError, AttributeError) as error:
             raise DamagedFile(f"{path} holds a record that is invalid: {error!r}") from error
-        await asyncio.to_thread(_become_another, storage)
+        await _become_another(storage)
         return done

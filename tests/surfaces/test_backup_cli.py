@@ -105,6 +105,7 @@ def test_a_file_that_is_set_aside_is_told_with_its_reason() -> None:
 
 @pytest.mark.parametrize("after_s", share([0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3], of="killed syncs"))
 def test_a_sync_that_is_killed_is_simply_done_again(after_s: float) -> None:
+    assert run("sync").returncode == 0
     for number in range(30):
         ok("memory", "add", f"Ada saw {number} bees")
     for identity in ("ada", "bo"):
