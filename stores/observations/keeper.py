@@ -68,6 +68,7 @@ from chatbot.stores.row_changes import (
     told_from,
 )
 from chatbot.stores.row_events import (
+    ELSEWHERE,
     STATUS_AFTER,
     Event,
     Outcome,
@@ -765,7 +766,8 @@ class Keeper:
             elif event.kind == "consolidate":
                 table.consolidate(number, *strength_in(event, each))
             else:
-                table.set_counts(number, applied(self._row(number), event))
+                table.set_counts(number, applied(self._row(number), event), event.fields.get(ELSEWHERE))
+                self._bodies.pop(number, None)
         if event.kind != "counts":
             table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
 
