@@ -387,6 +387,13 @@ class TelemetrySettings(Section, frozen=True):
     """Longest wait for the collector, in a background thread."""
 
 
+class SyncSettings(Section, frozen=True):
+    """`[sync]`: places that `chatbot sync` keeps the identity in step with."""
+
+    places: tuple[Text, ...] = ()
+    """Folders, such as one of Syncthing or of a cloud drive."""
+
+
 class Config(Section, frozen=True):
     """The complete configuration."""
 
@@ -416,6 +423,7 @@ class Config(Section, frozen=True):
     mcp: McpSettings = McpSettings()
     files: FilesSettings = FilesSettings()
     server: ServerSettings = ServerSettings()
+    sync: SyncSettings = SyncSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
     @property

@@ -99,6 +99,8 @@ _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
 _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
+ELSEWHERE = "elsewhere"
+"""The field of counts that says how many of the uses were on other machines, as JSON by machine."""
 _MERGED = having(FIELDS, MERGED)
 
 

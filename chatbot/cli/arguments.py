@@ -616,6 +616,25 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
 
 
+def _add_backup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "backup", "write everything of an identity to one file", "backup ada.chatbot")
+    parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="file (default: NAME-DATE.chatbot)")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+
+
+def _add_restore(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "restore", "restore an identity from a backup", "restore ada.chatbot --as ada2")
+    parser.add_argument("file", metavar="FILE", type=Path, help="file of `chatbot backup`")
+    parser.add_argument("--as", dest="name", metavar="NAME", help="restore as another identity")
+
+
+def _add_sync(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "sync", "sync an identity with other machines", "sync ~/Sync/ada", "sync --dry-run")
+    parser.add_argument("place", metavar="PLACE", nargs="?", help="folder (default: all places in [sync])")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be synced")
+    parser.add_argument("--passphrase", action="store_true", help="encrypt a new place, or open an encrypted one")
+
+
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
@@ -634,6 +653,9 @@ _COMMANDS = {
     "usage": _add_usage,
     "stores": _add_stores,
     "storage": _add_storage,
+    "backup": _add_backup,
+    "restore": _add_restore,
+    "sync": _add_sync,
     "setup": _add_setup,
     "models": _add_models,
     "keys": _add_keys,

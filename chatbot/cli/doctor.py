@@ -16,6 +16,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from errno import EROFS
@@ -52,6 +53,7 @@ from chatbot.stores.on_disk.examination import close_to_others, exposed, unwrita
 from chatbot.stores.plugins import STORES, open_store
 from chatbot.stores.records import SessionRef
 from chatbot.telemetry import check_telemetry
+from chatbot.transfer.storage_copy import Storage, digest_of_storage
 
 State = Literal["ok", "note", "bad", "fixed"]
 """`note` needs no action; `fixed` was bad before `--fix`."""
@@ -255,6 +257,10 @@ async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
         for flaw in flaws:
             if flaw.subject != "index" or _STORE in setup.agent_settings.memory:
                 yield Finding.of(flaw)
+    with suppress(StoreError):  # damage is reported by others
+        async with AsyncExitStack() as stack:
+            digest = await digest_of_storage(await Storage.opened(setup.home, stack))
+        yield Finding("digest", "ok", f"{digest}: the same in a backup, and on machines that are in sync")
     for finding in _hooks(Failures(setup.home)):
         yield finding
     if setup.config.embedding.model and any(flaw.subject == "index" for flaw in flaws):

@@ -9,6 +9,7 @@
     sessions/<id>/observations.jsonl      its memories: one row a line, in their current state
     sessions/<id>/facts.jsonl
     sessions/<id>/attachments/<name>      the files that messages name, each under the digest of its content
+    memories.jsonl                        memories of no session, such as the profile, in the form of their export
 
 A bundle is read only if its files are exactly those of the manifest and have only these names. Hashes prove that it is
 complete, not who made it: its content stays untrusted.
@@ -31,12 +32,13 @@ from chatbot.stores.basic_session import parse_key_values, render_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat
 from chatbot.stores.observation import parse_observation, parse_triple
 from chatbot.stores.records import format_time
-from chatbot.transfer.exports import MemoryExport, SessionExport, json_lines
+from chatbot.transfer.exports import MemoryExport, SessionExport, json_lines, read_memories, render_memories
 from chatbot.transfer.untrusted import ZipFile, decoded
 
 FORMAT = "chatbot-bundle"
 VERSION = 1
 MANIFEST = "manifest.json"
+MEMORIES_NAME = "memories.jsonl"
 _LARGEST_MANIFEST = 64 << 20
 _LARGEST_AMOUNT = 1e12
 """Most dollars or tokens of one call: a larger number would exceed every budget."""
@@ -60,6 +62,10 @@ class BundleWriter:
         for name, data in _files_of(exported):
             if data or name == "session.json":
                 self._write(f"sessions/{session}/{name}", data)
+
+    def add_memories(self, remembered: MemoryExport) -> None:
+        """Write memories that belong to no session."""
+        self._write(MEMORIES_NAME, render_memories(remembered, "jsonl").encode())
 
     def close(self) -> None:
         """Write the manifest, which completes the bundle."""
@@ -148,6 +154,12 @@ def read_session(archive: ZipFile, session: str) -> SessionExport:
     return SessionExport(record, said, key_values, receipts, remembered, attachments=attachments)
 
 
+def read_loose(archive: ZipFile) -> Iterator[MemoryExport]:
+    """Yield the memories of no session, if there are any. Raises `DamagedFile` or `LaterFormat`."""
+    if MEMORIES_NAME in archive.names:
+        yield read_memories(decoded(archive.read(MEMORIES_NAME), MEMORIES_NAME))
+
+
 def _attachments(archive: ZipFile, session: str) -> Iterator[tuple[str, bytes]]:
     """The attachments of a session. Raises `DamagedFile` for one whose content is not that of its name."""
     for path in archive.names:
@@ -203,7 +215,9 @@ def _manifest(archive: ZipFile) -> tuple[dict[str, Any], list[str]]:
 def _check_name(archive: ZipFile, name: str, sessions: Iterable[str]) -> None:
     parts = name.split("/")
     is_ours = parts[0] == "sessions" and len(parts) > 2 and parts[1] in sessions
-    if not is_ours or not ((parts[2:] == [parts[-1]] and parts[-1] in _NAMES) or _is_attachment(name)):
+    if name != MEMORIES_NAME and (
+        not is_ours or not ((parts[2:] == [parts[-1]] and parts[-1] in _NAMES) or _is_attachment(name))
+    ):
         raise DamagedFile(f"{archive.path}: unexpected file {name!r}")
 
 

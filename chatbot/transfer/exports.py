@@ -96,6 +96,13 @@ async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
     return MemoryExport(await _rows(memories, EXPORTED_SENSITIVITIES, session_id=session_id), tuple(facts[::-1]))
 
 
+async def export_loose(memory: MemorySystem) -> MemoryExport:
+    """Return the memories and facts that belong to no session. Raises `UnsupportedOperation` where none are kept."""
+    every = await export_memories(memory.memory().everywhere(), EXPORTED_SENSITIVITIES)
+    rows = tuple(row for row in every.observations if row.session_id is None)
+    return MemoryExport(rows, tuple(fact for fact in every.facts if fact.session_id is None))
+
+
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
     """Return the current rows that match, with the facts taken from them; without a filter, also facts of no source."""
     rows = await _rows(memories, ask, **wanted)

@@ -132,6 +132,7 @@ def _sessions(path: Path) -> Items:
     with open_zip(path) as archive:
         for session in bundle.verify(archive):
             yield bundle.read_session(archive, session)
+        yield from bundle.read_loose(archive)
 
 
 def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:

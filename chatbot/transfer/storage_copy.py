@@ -1,43 +1,190 @@
-"""Copy an identity from one storage to another: a folder, or an address in a database. Both ways, and again.
+"""Everything that is kept of an identity as one stream of records: copied to another storage, or kept in one file.
 
-Each part is compared by a digest of what it says, so a copy that was broken off goes on where it was, and a second one
-copies nothing. Nothing is ever deleted, and a target that says something else is refused. Blocking, except for stores.
+    {"k": "document", "name", "data"}           a small file, in base64
+    {"k": "session", "record", "entries", …}    a session with its values and receipts
+    {"k": "file", "session", "name", "data"}    an attachment of the session before
+    {"k": "lines", "name", "v"}                 records of the bill and the like, in order
+    {"k": "event", "v"}                         an event of memory, in the order of the journal
+
+A copy that was broken off goes on where it was, and a second one copies nothing. Nothing is ever deleted, and a target
+that says something else is refused. Leases, tokens, reservations, caches and keys of providers are not part of it.
+
+A backup is that stream as compressed JSON lines, between a line that says what it is and one with its SHA-256. It is
+checked to its end before anything is written, and restored as a copy: the same digest tells that it is the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import islice
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from secrets import token_hex
+from typing import Any, BinaryIO, cast
 
 from chatbot.errors import ConfigError
+from chatbot.memory.record import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS
-from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Place
+from chatbot.stores.backend import ATTACHMENTS, Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
 from chatbot.stores.home import Home
-from chatbot.stores.json_lines import record_of
-from chatbot.stores.log import Log
+from chatbot.stores.json_lines import encode
+from chatbot.stores.log import Log, Mark
+from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_store
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time
-from chatbot.stores.row_events import parse_event
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_time
+from chatbot.stores.row_events import Event, parse_event
+from chatbot.stores.session_record import SessionRecord, parse_record
+from chatbot.transfer.union import Journal, canonical, portable, relabelled, said_of, with_ids
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
+STATE = "sync.json"
+"""The document that says which identity and machine this is; see `chatbot.transfer.sync`."""
 _LINES = ("usage", "tombstones", "changes", "hook_failures")
-_DOCUMENTS = ("tombstones.key", "maintenance.json")
+_DOCUMENTS = ("tombstones.key", "maintenance.json", STATE)
 _AT_A_TIME = 500
+_VERSION = 1
+_ATTEMPTS = 5
+_LONGEST_LINE = 1 << 30
 
+Record = dict[str, Any]
 Progress = Callable[[int, int], None]
-"""Told how many memories, and then sessions, are done, and how many there are."""
+"""Told how many sessions, and then memories, are done, and how many there are."""
+
+
+class _SessionStore(KeyValueStore, TranscriptStore):
+    """The contracts that ours keep in every storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Everything that is kept of an identity, open."""
+
+    backend: Backend
+    store: _SessionStore
+    observations: LoggedObservations
+    log: Log
+
+    @classmethod
+    async def opened(cls, home: Home, stack: AsyncExitStack) -> Storage:
+        """Open a storage until the stack ends."""
+        backend = open_backend(home)
+        stack.callback(backend.close)
+        store = cast("_SessionStore", await stack.enter_async_context(open_store(SESSIONS, home, {})))
+        observations = cast("LoggedObservations", open_store(OBSERVATIONS, home, {}))
+        await stack.enter_async_context(observations)
+        log = observations.open_log(home)
+        stack.callback(log.close)
+        return cls(backend, store, observations, log)
+
+    def events(self) -> list[Event]:
+        """Return the events of the journal; what no reader understands is left out."""
+        self.log.start_again()
+        found = (event_of(line, self.log.name) for _, line in self.log.read_new())
+        return [event for event in found if event is not None]
+
+
+async def records_of(storage: Storage, progress: Progress | None = None) -> AsyncIterator[Record]:
+    """Yield everything, memories last: what a session names is then among them."""
+    tell = progress or (lambda *_: None)
+    backend = storage.backend
+    for name in _DOCUMENTS:
+        data = await asyncio.to_thread(backend.document(name).read)
+        if data is not None:
+            data = copied_state(data) if name == STATE else data
+            yield {"k": "document", "name": name, "data": base64.b64encode(data).decode()}
+    records = (await asyncio.to_thread(backend.sessions.find, lambda _: True))[::-1]
+    for done, record in enumerate(records, 1):
+        ref = backend.sessions.ref(record.id)
+        place = backend.place_of(ref)
+        entries = [
+            [each.role, each.content, format_time(each.at)] for each in await storage.store.transcript_read_all(ref)
+        ]
+        values = [[each.key, each.value, format_time(each.at)] for each in await storage.store.kv_entries(ref)]
+        receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
+        names = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
+        said = {"entries": entries, "values": values, "receipts": receipts, "files": names}
+        yield {"k": "session", "record": record.as_json(), **said}
+        for name in names:
+            data = await asyncio.to_thread(place.blobs(ATTACHMENTS).read, name)
+            yield {"k": "file", "session": record.id, "name": name, "data": base64.b64encode(data or b"").decode()}
+        tell(done, len(records))
+    for name in _LINES:
+        for some in _portions(await asyncio.to_thread(backend.lines(name).all)):
+            yield {"k": "lines", "name": name, "v": some}
+    events = await asyncio.to_thread(storage.events)
+    for done, event in enumerate(events, 1):
+        yield {"k": "event", "v": event.as_json()}
+        if not done % _AT_A_TIME or done == len(events):
+            tell(done, len(events))
+
+
+def _portions(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield the items in lists of at most so many."""
+    some: list[Any] = []
+    for each in items:
+        some.append(each)
+        if len(some) == _AT_A_TIME:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+class StreamDigest:
+    """Digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+        self._events: list[bytes] = []
+
+    def take(self, record: Record) -> None:
+        """Add a record of the stream."""
+        if record["k"] == "event":
+            self._events.append(encode(record["v"]))
+        elif record["k"] == "lines" and record["name"] == "usage":
+            self._said += map(canonical, record["v"])
+        elif record["k"] == "session":
+            entries = [each for each, _ in with_ids(_entries(record))]
+            values = sorted(each for each in record["values"] if each[0] != CHOICES)
+            receipts = sorted(map(canonical, record["receipts"]))
+            about = portable(parse_record(record["record"]))
+            self._said.append(canonical({"session": [about, entries, values, receipts, record["files"]]}))
+
+    def value(self) -> str:
+        """Return the digest of what was taken."""
+        journal = Journal((((at, 0), line) for at, line in enumerate(self._events)), "")
+        said = sorted([*self._said, *(said_of(journal, each) for each in journal.touched())])
+        return sha256("\n".join(said).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+async def digest_of_storage(storage: Storage) -> str:
+    """Return the digest of what is kept, as `doctor`, `backup` and `restore` print it."""
+    digest = StreamDigest()
+    async for record in records_of(storage):
+        if record["k"] != "file":
+            digest.take(record)
+    return await asyncio.to_thread(digest.value)
+
+
+def copied_state(data: bytes) -> bytes:
+    """Return the state of syncs for a copy of a storage, which is another machine."""
+    said = json.loads(data)
+    kept = {name: said[name] for name in ("identity", "sessions", "erased", "facts", "doing") if name in said}
+    return json.dumps(kept | {"was": said.get("machine") or said.get("was", "")}).encode()
+
+
+def _entries(record: Record) -> list[TranscriptEntry]:
+    return [TranscriptEntry(role, content, parse_time(at)) for role, content, at in record["entries"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +196,129 @@ class CopyCounts:
     lines: int
     unchanged: int
     digest: str
-    """Digest of everything that was compared: the same for both storages."""
+    """Digest of everything that travels: the same for both storages."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes a stream into a storage that is empty, or that holds the beginning of the same."""
+
+    target: Storage
+    sessions: int = 0
+    events: int = 0
+    lines: int = 0
+    unchanged: int = 0
+    _there: dict[str, list[Record]] = field(default_factory=dict)
+    """The lines and events that the target has and the stream has not reached."""
+    _waiting: list[Event] = field(default_factory=list)
+
+    async def take(self, record: Record) -> None:
+        """Write a record. Raises `ConfigError` where the target says something else."""
+        match record["k"]:
+            case "document" if record["name"] in _DOCUMENTS:
+                data = base64.b64decode(record["data"])
+                document = self.target.backend.document(record["name"])
+                await asyncio.to_thread(document.change, lambda before: before or data)
+            case "session":
+                await self._session(record)
+            case "file":
+                sessions = self.target.backend.sessions
+                blobs = self.target.backend.place_of(sessions.ref(record["session"])).blobs(ATTACHMENTS)
+                await asyncio.to_thread(blobs.put, base64.b64decode(record["data"]), record["name"][32:])
+            case "lines" if record["name"] in _LINES:
+                await asyncio.to_thread(self._line, record["name"], record["v"])
+            case "event":
+                await asyncio.to_thread(self._event, record["v"])
+            case other:
+                raise DamagedFile(f"unknown record {other!r:.40}")
+
+    async def close(self) -> None:
+        """Write what waits, and put the sessions in order."""
+        await asyncio.to_thread(self._flush)
+        await asyncio.to_thread(self.target.backend.sessions.reorder)
+
+    async def _session(self, record: Record) -> None:
+        given = parse_record(record["record"])
+        sessions, store = self.target.backend.sessions, self.target.store
+        if given.id in await asyncio.to_thread(sessions.ids):
+            await self._check_session(given, record)
+            self.unchanged += 1
+            return
+        draft = await asyncio.to_thread(sessions.begin, given)
+        try:
+            if record["entries"]:
+                await store.transcript_append(draft, _entries(record))
+            for key, value, at in record["values"]:
+                await store.kv_set(draft, KeyValue(key, value, parse_time(at)))
+            place = self.target.backend.place_of(draft)
+            await asyncio.to_thread(place.lines(RECEIPTS).append, record["receipts"])
+            await asyncio.to_thread(sessions.publish, given)
+        except BaseException:
+            await asyncio.to_thread(sessions.abandon, given.id)
+            raise
+        self.sessions += 1
+
+    async def _check_session(self, given: SessionRecord, record: Record) -> None:
+        backend, store = self.target.backend, self.target.store
+        ref = backend.sessions.ref(given.id)
+        here = await asyncio.to_thread(backend.sessions.get, given.id)
+        said = [[each.role, each.content, format_time(each.at)] for each in await store.transcript_read_all(ref)]
+        if (portable(here), said) != (portable(given), record["entries"]):
+            raise ConfigError(f"session {given.id} differs in the target: delete it there, then copy again")
+
+    def _line(self, name: str, records: list[Record]) -> None:
+        lines = self.target.backend.lines(name)
+        there = self._there.setdefault(name, lines.all())
+        self._check(there[: len(records)], records, name)
+        new = records[len(there) :]
+        self.unchanged += len(records) - len(new)
+        self.lines += len(new)
+        del there[: len(records)]
+        lines.append(new)
+
+    def _event(self, record: Record) -> None:
+        if "event" not in self._there:
+            self._there["event"] = [event.as_json() for event in self.target.events()]
+        there = self._there["event"]
+        self._check(there[:1], [record], "memories")
+        if there:
+            del there[0]
+            self.unchanged += 1
+            return
+        self._waiting.append(parse_event(record))
+        if len(self._waiting) == _AT_A_TIME:
+            self._flush()
+
+    def _check(self, there: list[Record], given: list[Record], what: str) -> None:
+        if there != given[: len(there)]:
+            raise ConfigError(f"the target has other {what} than the source: copy into an empty one")
+
+    def _flush(self) -> None:
+        if self._there.get("event"):
+            raise ConfigError("the target has other memories than the source: copy into an empty one")
+        if not self._waiting:
+            return
+        with self.target.log.locked() as writing:
+            writing.mend()
+            for event in self._waiting:
+                writing.append(event)
+            writing.release()
+            writing.sync()
+        self.events += len(self._waiting)
+        self._waiting.clear()
+
+
+async def _written(records: AsyncIterator[Record], target: Storage) -> CopyCounts:
+    """Write a stream, and compare what is there with what was given."""
+    writer, digest = _Writer(target), StreamDigest()
+    async for record in records:
+        digest.take(record)
+        await writer.take(record)
+    await writer.close()
+    said = await asyncio.to_thread(digest.value)
+    if said != await digest_of_storage(target):
+        raise ConfigError("the copy differs from its source: another process is writing to the source or the target")
+    return CopyCounts(writer.sessions, writer.events, writer.lines, writer.unchanged, said)
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> CopyCounts:
@@ -57,184 +326,152 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
     async with AsyncExitStack() as stack:
-        one, other = await _End.opened(source, stack), await _End.opened(target, stack)
-        tell = progress or (lambda *_: None)
-        lines, kept = await asyncio.to_thread(_copy_lines, one.backend, other.backend)
-        events, were = await asyncio.to_thread(_copy_events, one.log, other.log, tell)
-        sessions, known = await _copy_sessions(one, other, tell)
-        return CopyCounts(sessions, events, lines, kept + were + known, await _checked(one, other))
-
-
-class _SessionStore(KeyValueStore, TranscriptStore):
-    """The contracts that ours keep in every storage."""
-
-
-class _End:
-    """One of the two storages, open."""
-
-    def __init__(self, backend: Backend, store: _SessionStore, log: Log) -> None:
-        self.backend = backend
-        self.store = store
-        self.log = log
-
-    @classmethod
-    async def opened(cls, home: Home, stack: AsyncExitStack) -> _End:
-        backend = open_backend(home)
-        stack.callback(backend.close)
-        store = cast("_SessionStore", await stack.enter_async_context(open_store(SESSIONS, home, {})))
-        observations = open_store(OBSERVATIONS, home, {})
-        await stack.enter_async_context(observations)
-        log = cast("LoggedObservations", observations).open_log(home)
-        stack.callback(log.close)
-        return cls(backend, store, log)
-
-
-def _copy_lines(source: Place, target: Place) -> tuple[int, int]:
-    """Copy the lines and documents of all of the identity: how many lines, and how many were there."""
-    written = kept = 0
-    for name in _LINES:
-        new, were = _copy_those(name, source, target)
-        written, kept = written + new, kept + were
-    for name in _DOCUMENTS:
-        value = source.document(name).read()
-        if value is not None:
-            _fill(target.document(name), value)
-    return written, kept
-
-
-def _fill(document: Document, value: bytes) -> None:
-    """Give a document that value where it has none."""
-    document.change(lambda before: before or value)
-
-
-def _copy_those(name: str, source: Place, target: Place) -> tuple[int, int]:
-    ours, theirs = source.lines(name).all(), target.lines(name).all()
-    if ours[: len(theirs)] != theirs:
-        raise ConfigError(f"the target has other {name} than the source: copy into an empty one")
-    for begin in range(len(theirs), len(ours), _AT_A_TIME):
-        target.lines(name).append(ours[begin : begin + _AT_A_TIME])
-    return len(ours) - len(theirs), len(theirs)
-
-
-def _copy_events(source: Log, target: Log, progress: Progress) -> tuple[int, int]:
-    """Copy the log of memory behind what the target has of it: how many events, and how many were there."""
-    ours = [line for _, line in source.read_new()]
-    theirs = [line for _, line in target.read_new()]
-    if [*map(_said, ours[: len(theirs)])] != [*map(_said, theirs)]:
-        raise ConfigError("the target has other memories than the source: copy into an empty one")
-    new = iter(ours[len(theirs) :])
-    done = len(theirs)
-    while batch := list(islice(new, _AT_A_TIME)):
-        with target.locked() as writing:
-            writing.mend()
-            for line in batch:
-                writing.append(parse_event(record_of(line)))
-            writing.release()
-            writing.sync()
-        done += len(batch)
-        progress(done, len(ours))
-    return len(ours) - len(theirs), len(theirs)
-
-
-def _said(line: bytes) -> str:
-    return _digest([parse_event(record_of(line)).as_json()])
-
-
-async def _copy_sessions(source: _End, target: _End, progress: Progress) -> tuple[int, int]:
-    """Copy the sessions that the target does not have, the one used first first."""
-    records = (await asyncio.to_thread(source.backend.sessions.find, lambda _: True))[::-1]
-    there = set(await asyncio.to_thread(target.backend.sessions.ids))
-    written = 0
-    for done, record in enumerate(records, 1):
-        if record.id not in there:
-            await _copy_session(record, source, target)
-            written += 1
-        progress(done, len(records))
-    await asyncio.to_thread(target.backend.sessions.reorder)
-    return written, len(records) - written
-
-
-async def _copy_session(record: SessionRecord, source: _End, target: _End) -> None:
-    """Copy a session, whole or not at all."""
-    told = await _session(record, source)
-    sessions = target.backend.sessions
-    draft = await asyncio.to_thread(sessions.begin, record)
-    try:
-        if told.entries:
-            await target.store.transcript_append(draft, told.entries)
-        for entry in told.values:
-            await target.store.kv_set(draft, entry)
-        await asyncio.to_thread(lambda: target.backend.place_of(draft).lines(RECEIPTS).append(told.receipts))
-        await asyncio.to_thread(
-            _copy_attachments,
-            source.backend.place_of(source.backend.sessions.ref(record.id)),
-            target.backend.place_of(draft),
-        )
-        await asyncio.to_thread(sessions.publish, record)
-    except BaseException:
-        await asyncio.to_thread(sessions.abandon, record.id)
-        raise
-
-
-def _copy_attachments(source: Place, target: Place) -> None:
-    blobs = source.blobs(ATTACHMENTS)
-    for name in blobs.sizes():
-        if (data := blobs.read(name)) is not None:
-            target.blobs(ATTACHMENTS).put(data, name[32:])
+        one, other = await Storage.opened(source, stack), await Storage.opened(target, stack)
+        return await _written(records_of(one, progress), other)
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
-    """Everything that is said in a session."""
+class Backup:
+    """What a backup is of: the name and the settings of the identity, when it was made, and its digest."""
 
-    record: SessionRecord
-    entries: Sequence[TranscriptEntry]
-    values: Sequence[KeyValue]
-    receipts: Sequence[Mapping[str, Any]]
-    attachments: Sequence[str]
-    """Their names, which are digests of their content."""
-
-    def said(self) -> Iterator[Mapping[str, Any]]:
-        """Yield it as records, to be compared. When a session was last used is not compared."""
-        yield {name: value for name, value in self.record.as_json().items() if name != "used_at"}
-        for each in self.entries:
-            yield {"role": each.role, "content": each.content, "at": format_time(each.at)}
-        for value in self.values:
-            yield {"key": value.key, "value": value.value, "at": format_time(value.at)}
-        yield from self.receipts
-        yield from ({"attachment": name} for name in self.attachments)
+    name: str
+    made_at: str
+    settings: str
+    digest: str
 
 
-async def _session(record: SessionRecord, end: _End) -> _Session:
-    ref: SessionRef = end.backend.sessions.ref(record.id)
-    entries, values = await end.store.transcript_read_all(ref), await end.store.kv_entries(ref)
-    receipts = await asyncio.to_thread(lambda: end.backend.place_of(ref).lines(RECEIPTS).all())
-    attachments = await asyncio.to_thread(lambda: end.backend.place_of(ref).blobs(ATTACHMENTS).sizes())
-    return _Session(record, entries, values, receipts, [*attachments])
+async def backup(
+    home: Home, file: BinaryIO, *, name: str, settings: str, made_at: str, progress: Progress | None = None
+) -> Backup:
+    """Write everything that is kept of an identity into an open file, while others go on writing.
+
+    Where something is erased meanwhile, it is done again, so the file holds nothing that was erased when it is done.
+    """
+    async with AsyncExitStack() as stack:
+        storage = await Storage.opened(home, stack)
+        await asyncio.to_thread(ensure_identity, storage.backend)
+        for _ in range(_ATTEMPTS):
+            file.seek(0)
+            file.truncate()
+            storage.log.start_again()
+            begun = await asyncio.to_thread(lambda: ([*storage.log.read_new()], storage.log.mark())[1])
+            head = {"format": "chatbot-backup", "version": _VERSION, "name": name, "made_at": made_at}
+            try:
+                digest = await _packed(records_of(storage, progress), file, head | {"settings": settings})
+            except MissingFolder:
+                continue  # a session was deleted
+            if await asyncio.to_thread(_goes_on, storage.log, begun):
+                return Backup(name, made_at, settings, digest)
+    raise StoreBusy("memories are being erased all the time: try again later")
 
 
-async def _checked(source: _End, target: _End) -> str:
-    """Compare everything once more, as it was written; its digest. Raises `ConfigError` for the first difference."""
-    digests = [_digest(source.backend.lines(name).all()) for name in _LINES]
-    for record in await asyncio.to_thread(source.backend.sessions.find, lambda _: True):
+def relabel(log: Log, machine: str) -> None:
+    """Note in a copy of a journal that what was counted so far was counted on that machine. Nothing else changes."""
+    with log.locked() as writing:
+        writing.mend()
+        log.start_again()
+        journal = Journal(log.read_new(), machine)
+        made = relabelled(journal, journal.touched())
+        if made.events:
+            made.write(writing)
+        writing.release()
+        writing.sync()
+
+
+async def _become_another(storage: Storage) -> None:
+    """Make a restored storage a machine of its own, before it counts anything or takes anything back."""
+    document = storage.backend.document(STATE)
+    known = await asyncio.to_thread(document.read)
+    said = json.loads(known or b"{}")
+    if not said.get("was"):
+        return
+    await asyncio.to_thread(relabel, storage.log, said["was"])
+    sessions = said.setdefault("sessions", {})
+    for record in await asyncio.to_thread(storage.backend.sessions.find, lambda _: True):
+        entries = await storage.store.transcript_read_all(storage.backend.sessions.ref(record.id))
+        sessions.setdefault(record.id, {})["ids"] = [each for each, _ in with_ids(entries)]
+    data = json.dumps(said | {"was": "", "machine": token_hex(6)}).encode()
+    await asyncio.to_thread(document.change, lambda _: data)
+
+
+def ensure_identity(backend: Backend) -> None:
+    """Let a storage know which identity it is, so that its copies can be told from strangers."""
+    said = json.dumps({"identity": token_hex(16), "machine": token_hex(6)}).encode()
+    backend.document(STATE).change(lambda before: before or said)
+
+
+def _goes_on(log: Log, begun: Mark) -> bool:
+    return not begun.size or log.resume(begun)
+
+
+async def _packed(records: AsyncIterator[Record], file: BinaryIO, head: Record) -> str:
+    hashed, digest = sha256(), StreamDigest()
+    with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
+
+        def put(record: Record) -> None:
+            line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+            hashed.update(line)
+            packed.write(line)
+
+        put(head)
+        async for record in records:
+            digest.take(record)
+            await asyncio.to_thread(put, record)
+        said = await asyncio.to_thread(digest.value)
+        put({"k": "end", "digest": said, "sha256": hashed.hexdigest()})
+    return said
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a backup. Raises `DamagedFile`."""
+    try:
+        with gzip.open(path, "rb") as packed:
+            while line := packed.readline(_LONGEST_LINE):
+                yield line
+    except (OSError, EOFError, zlib.error) as error:
+        raise DamagedFile(f"{path} cannot be read to its end: {error}") from error
+
+
+def verified(path: Path) -> Backup:
+    """Check a backup to its end, and return what it is of. Raises `DamagedFile` or `LaterFormat`."""
+    hashed, line, head = sha256(), b"", b""
+    for each in _lines(path):
+        hashed.update(line)
+        line, head = each, head or each
+    try:
+        first, end = json.loads(head), json.loads(line)
+        if first["format"] != "chatbot-backup":
+            raise DamagedFile(f"{path} is not a backup of chatbot")
+        if first["version"] > _VERSION:
+            raise LaterFormat(f"{path} was written by a later release: upgrade chatbot to restore it")
+        if end["k"] != "end" or end["sha256"] != hashed.hexdigest():
+            raise DamagedFile(f"{path} is damaged: its SHA-256 differs from the one at its end")
+        return Backup(str(first["name"]), str(first["made_at"]), str(first["settings"]), str(end["digest"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, DamagedFile | LaterFormat):
+            raise
+        raise DamagedFile(f"{path} is not a whole backup of chatbot: {error}") from error
+
+
+async def restore(path: Path, home: Home) -> CopyCounts:
+    """Write a verified backup into a storage that is empty, or that holds the beginning of the same restore.
+
+    Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid.
+    """
+
+    async def records() -> AsyncIterator[Record]:
+        lines = _lines(path)
+        next(lines)
+        for line in lines:
+            record = json.loads(line)
+            if record["k"] != "end":
+                yield record
+
+    async with AsyncExitStack() as stack:
+        storage = await Storage.opened(home, stack)
         try:
-            other = await asyncio.to_thread(target.backend.sessions.get, record.id)
-        except StoreError as error:
-            raise ConfigError(f"session {record.id} was not copied: {error}") from error
-        ours, theirs = await _session(record, source), await _session(other, target)
-        if [*ours.said()] != [*theirs.said()]:
-            raise ConfigError(f"session {record.id} differs in the target: delete it there, then copy again")
-        digests.append(_digest(ours.said()))
-    source.log.start_again()
-    target.log.start_again()
-    events, copied = ([_said(line) for _, line in end.log.read_new()] for end in (source, target))
-    if events != copied:
-        raise ConfigError("the memories differ after copying: another process is writing to the source or target")
-    return _digest([{"parts": sorted(digests), "events": events}])
-
-
-def _digest(records: Iterable[Mapping[str, Any]]) -> str:
-    digest = blake2b(digest_size=16)
-    for each in records:
-        digest.update(json.dumps(each, sort_keys=True, ensure_ascii=False).encode() + b"\n")
-    return digest.hexdigest()
+            done = await _written(records(), storage)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DamagedFile(f"{path} holds a record that is invalid: {error!r}") from error
+        await _become_another(storage)
+        return done

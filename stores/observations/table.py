@@ -41,7 +41,7 @@ from chatbot.stores.observation import (
 from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, Visible, label_of, labels_of
 from chatbot.stores.query import Match, Order
 from chatbot.stores.records import format_time, micros, moment
-from chatbot.stores.row_events import STATUS_AFTER, Event
+from chatbot.stores.row_events import ELSEWHERE, STATUS_AFTER, Event
 
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
@@ -168,6 +168,11 @@ class Table:
         found: list[str | None] = self._read("sessions", [None])
         return found
 
+    @cached_property
+    def elsewhere(self) -> dict[int, str]:
+        """How often rows were used on other machines, by machine, as JSON; see `chatbot.transfer.union`."""
+        return dict(self._read("elsewhere", []))
+
     def _read(self, name: str, nothing: Any) -> Any:
         part = self._left.get(name)
         return nothing if part is None else json.loads(bytes(part))
@@ -187,6 +192,7 @@ class Table:
             "holder_ends": little(labels.row_ends).tobytes(),
             "later": _json([[number, places] for number, places in self.later.items()]),
             "after": _json(self.after),
+            "elsewhere": _json([*self.elsewhere.items()]),
             "sessions": _json(self.sessions),
             "triples": _json([fact.as_json() for fact in self.triples.values()]),
             "retracted": _json(sorted(self.retracted)),
@@ -304,6 +310,7 @@ class Table:
         self._unlink(row_id)
         self.before.pop(row_id, None)
         self.later.pop(number, None)
+        self.elsewhere.pop(number, None)
         self.texts[number] = 0
         self._show(number)
 
@@ -318,7 +325,8 @@ class Table:
     def counted(self, row: Observation, number: int) -> Observation:
         """Return the row with the uses and the strength that only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
-        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
+        is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
+        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:
             return row  # which no count changes alone
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         return counted(row, used, self._consolidation(number))
@@ -460,6 +468,8 @@ class Table:
             elif self.consolidated_at[number]:
                 set_to = [self.strength[number], self.consolidated_touches[number]]
                 strong[self.consolidated_at[number]][self.ids[number]] = set_to
+            if number in self.elsewhere:
+                fields[ELSEWHERE] = self.elsewhere[number]
             if fields:
                 at_last = max(self.last_used_at[number], self.consolidated_at[number])
                 counted[at_last, tuple(fields.items())].append(self.ids[number])
@@ -471,10 +481,12 @@ class Table:
             *(Event(kind="consolidate", at=moment(at), ids=tuple(rows), fields=rows) for at, rows in strong.items()),
         ]
 
-    def set_counts(self, number: int, row: Observation) -> None:
+    def set_counts(self, number: int, row: Observation, elsewhere: object) -> None:
         """Set how often a row was used so far, when last, and its strength."""
         for name in _COUNTS:
             getattr(self, name)[number] = _OF_A_ROW[name](row)
+        if isinstance(elsewhere, str):
+            self.elsewhere[number] = elsewhere
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """Set the new places of the lines; lines without one are gone."""

@@ -1,5 +1,7 @@
 """A configuration that names a database: everything works as with files, and other lines stay as they are."""
 
+from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,12 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.runtime import Options, Runtime
 from chatbot.server.identities import Identities
-from chatbot.stores.home import parse_address
-from chatbot.transfer.storage_copy import copy_storage
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.home import Home, parse_address
+from chatbot.transfer.storage_copy import Storage, backup, copy_storage, digest_of_storage, restore, verified
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import FolderPlace
+from tests.clock import Clock
 from tests.command import ok, project, run
 from tests.postgres import ROLE, address, owner_url
 
@@ -122,3 +128,47 @@ async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path,
     with pytest.raises(KeyboardInterrupt):
         await copy_storage(tmp_path / "one", target, breaking)
     assert (await copy_storage(tmp_path / "one", target)).sessions == 1
+
+
+async def test_files_and_a_database_sync_and_a_backup_of_one_is_restored_in_the_other(
+    name: str, tmp_path: Path, postgres: str
+) -> None:
+    clock, place = Clock(step=timedelta(milliseconds=7)), tmp_path / "place"
+    place.mkdir()
+    where = parse_address(f"{postgres}#{name}")
+
+    async def synced(home: Home) -> None:
+        async with MemorySystem(home, clock=clock) as memory:
+            await sync(memory, FolderPlace(place), now=clock)
+
+    async def digest(home: Home) -> str:
+        async with AsyncExitStack() as stack:
+            return await digest_of_storage(await Storage.opened(home, stack))
+
+    for home, text in ((tmp_path / "one", "Ada keeps bees"), (where, "Bo keeps goats")):
+        async with MemorySystem(home, clock=clock) as memory:
+            session = await memory.create_session(["basic_session", "observations"], "chat", title=text)
+            await session.transcript_append("user", text)
+            done = await memory.memory("chat").remember(text)
+            await memory.memory("chat").note_use([done.id])
+            await memory.memory("chat").update(done.id, narrative="corrected")
+            gone = await memory.memory("chat").remember("gone")
+            await memory.memory("chat").purge(gone.id)
+        for each in (home, where):
+            await synced(each)
+    async with MemorySystem(where, clock=clock) as memory:
+        [first, _] = sorted(await memory.list_sessions(), key=lambda each: each.created_at)
+        await (await memory.load_session(first.id, any_agent=True)).transcript_append("user", "there")
+    async with MemorySystem(tmp_path / "one", clock=clock) as memory:
+        await (await memory.load_session(first.id, any_agent=True)).transcript_append("user", "here")
+    for home in (where, tmp_path / "one") * 2:
+        await synced(home)
+    assert await digest(where) == await digest(tmp_path / "one")
+    async with MemorySystem(where, clock=clock) as memory:
+        assert len(await memory.list_sessions()) == 3
+        rows = await memory.memory().everywhere().every(ask=SENSITIVITIES)
+        assert {row.title: row.use_count for row in rows} == {"Ada keeps bees": 1, "Bo keeps goats": 1}
+    with (tmp_path / "kept").open("w+b") as file:
+        made = await backup(where, file, name="ada", settings="", made_at="")
+    assert verified(tmp_path / "kept").digest == made.digest == await digest(where)
+    assert (await restore(tmp_path / "kept", tmp_path / "two")).digest == made.digest

@@ -25,7 +25,12 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
-from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, SUFFIXES, render_memories, render_session
+from chatbot.transfer.exports import (
+    SUFFIXES,
+    export_loose,
+    render_memories,
+    render_session,
+)
 
 BUNDLE = "bundle"
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".zip": BUNDLE, ".markdown": "markdown"}
@@ -46,8 +51,6 @@ async def export(run: VerbRun) -> None:
         _tell(records, [], form, args)
     elif form == BUNDLE:
         _tell(records, [await _bundle(memory, records, args)], form, args)
-        if args.memories and args.with_archived:
-            await _warn_left_out(memory)
     elif args.output is None:
         await _print(memory, records, form, args)
     else:
@@ -123,6 +126,9 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
             writer.add(exported)
             if told:
                 told(done, len(records))
+        if args.memories and args.with_archived:
+            with suppress(UnsupportedOperation):
+                writer.add_memories(await export_loose(memory))
         writer.close()
     return path
 
@@ -181,15 +187,6 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
         say(f"would be exported {record.id} {printable(record.title)}".rstrip())
     for path in paths:
         say(f"wrote {path}")
-
-
-async def _warn_left_out(memory: MemorySystem) -> None:
-    """Warn a user who exports all sessions that some memories belong to none of them."""
-    with suppress(UnsupportedOperation):
-        rows = await memory.memory().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
-        if left := sum(row.session_id is None for row in rows):
-            belong = "belongs to no session and is" if left == 1 else "belong to no session and are"
-            warn(f"{how_many(left, 'memory')} {belong} not exported: use chatbot memory export")
 
 
 def _warn_redacted(kinds: Sequence[str]) -> None:

@@ -1,0 +1,138 @@
+"""Places through which machines sync: folders, plain or encrypted.
+
+A place is not trusted, and need not be there at all times. What is written to it is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from chatbot.errors import ConfigError
+from chatbot.stores.backend import Backend
+from chatbot.stores.errors import DamagedFile, MissingFolder
+
+NAME, KEY = "chatbot-sync.json", "key.age"
+SECRETS = "sync.key"
+"""The document with the keys of places that are encrypted."""
+_LARGEST_FILE = 256 << 20
+
+
+class SyncPlace(Protocol):
+    """Files by name, where a name is one word or two with a slash between them."""
+
+    key: str
+    """What the place is known by."""
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+
+    def read(self, name: str) -> bytes:
+        """Return a file. Raises `OSError`."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file, whole or not at all. Raises `OSError`."""
+
+
+class FolderPlace:
+    """A folder: of a stick, of Syncthing, of a cloud drive."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key = str(folder.absolute())
+
+    def names(self) -> list[str]:
+        """List the folder and the folders in it, without links and hidden files."""
+        if not self.folder.is_dir():
+            raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
+        paths = (path for pattern in ("*", "*/*") for path in self.folder.glob(pattern))
+        found = (path.relative_to(self.folder) for path in paths if path.is_file() and not path.is_symlink())
+        return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
+
+    def read(self, name: str) -> bytes:
+        """Read a file that is not too large."""
+        with (self.folder / name).open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+        if len(data) > _LARGEST_FILE:
+            raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a hidden draft and rename it."""
+        path = self.folder / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            draft.write_bytes(data)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+class _SealedPlace:
+    """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
+
+    def __init__(self, place: SyncPlace, secret: str) -> None:
+        self._place = place
+        self._secret = secret
+        self.key = place.key
+
+    def names(self) -> list[str]:
+        """List what is not the key."""
+        return [name for name in self._place.names() if name != KEY]
+
+    def read(self, name: str) -> bytes:
+        """Decrypt a file."""
+        from pyrage import DecryptError, decrypt, x25519
+
+        data = self._place.read(name)
+        try:
+            return data if name == NAME else decrypt(data, [x25519.Identity.from_str(self._secret)])
+        except DecryptError as error:
+            raise DamagedFile(f"it cannot be decrypted: {error}") from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """Encrypt a file."""
+        from pyrage import encrypt, x25519
+
+        recipient = x25519.Identity.from_str(self._secret).to_public()
+        self._place.write(name, data if name == NAME else encrypt(data, [recipient]))
+
+
+def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | None) -> SyncPlace:
+    """Return the place, or one that encrypts where there is a key in it, or where a passphrase is given for a new one.
+
+    The passphrase is asked once: its key is then known to this machine, in a document that is never copied. Raises
+    `ConfigError` where it is needed and not given, or wrong, or comes too late for what is there already.
+    """
+    document = backend.document(SECRETS)
+    secrets_of = json.loads(document.read() or b"{}")
+    if place.key in secrets_of:
+        return _SealedPlace(place, secrets_of[place.key])
+    names = place.names()
+    if passphrase is None:
+        if KEY in names:
+            raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+        return place
+    try:
+        from pyrage import DecryptError, x25519
+        from pyrage import passphrase as by_passphrase
+    except ModuleNotFoundError as error:
+        raise ConfigError("encryption needs the package pyrage: pip install 'chatbot-runtime[sync]'") from error
+    if KEY not in names:
+        if NAME in names:
+            raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
+        secret = str(x25519.Identity.generate())
+        if not (asked := passphrase()):
+            raise ConfigError("the passphrase is empty: nothing was written")
+        place.write(KEY, by_passphrase.encrypt(secret.encode(), asked))
+    else:
+        try:
+            secret = by_passphrase.decrypt(place.read(KEY), passphrase()).decode()
+        except DecryptError as error:
+            raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
+    document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
+    return _SealedPlace(place, secret)

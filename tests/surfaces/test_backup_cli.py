@@ -1,0 +1,119 @@
+"""`chatbot backup`, `restore` and `sync` on the command line."""
+
+import gzip
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.command import ok, project, run
+from tests.effort import share
+
+CONFIG = """
+[model]
+name = "scripted"
+script = ["Noted.", "You keep bees."]
+[embedding]
+model = ""
+[sync]
+places = ["place"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def ada(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project with an identity that remembers something, and a new one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
+    project(CONFIG, "ada", "bo")
+    Path("identities/ada/identity.toml").write_text('persona = "You are Ada."\n')
+    ok("ask", "--new", "I keep bees in the garden")
+    ok("memory", "profile", "set", "city", "Bern")
+    Path("place").mkdir()
+
+
+def _digest(identity: str = "ada") -> str:
+    findings = json.loads(ok("doctor", "--json", "-i", identity))
+    return str(next(each["message"] for each in findings if each["subject"] == "digest")).partition(":")[0]
+
+
+def test_a_restored_identity_is_identical() -> None:
+    told = ok("backup", "ada.chatbot")
+    assert f"digest {_digest()}" in told
+    assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "copy")
+    assert _digest("copy") == _digest()
+    assert Path("identities/copy/identity.toml").read_text() == 'persona = "You are Ada."\n'
+    for command in (("memory", "profile"), ("sessions", "list"), ("usage", "--json"), ("memory", "list")):
+        assert ok(*command, "-i", "copy") == ok(*command, "-i", "ada")
+
+
+def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> None:
+    ok("backup", "ada.chatbot")
+    assert "already exists" in run("backup", "ada.chatbot").stderr
+    ok("memory", "add", "Something else", "-i", "bo")
+    assert "the target has other" in run("restore", "ada.chatbot", "--as", "bo").stderr
+
+
+@pytest.mark.parametrize("at", [40, -30, -3])
+def test_a_damaged_backup_is_refused_before_anything_is_written(at: int) -> None:
+    ok("backup", "ada.chatbot")
+    data = bytearray(Path("ada.chatbot").read_bytes())
+    data[at] ^= 1
+    Path("ada.chatbot").write_bytes(data)
+    assert run("restore", "ada.chatbot", "--as", "copy").returncode != 0
+    assert not Path("identities/copy").exists()
+
+
+def test_a_backup_that_was_changed_and_packed_again_is_refused() -> None:
+    ok("backup", "ada.chatbot")
+    text = gzip.decompress(Path("ada.chatbot").read_bytes())
+    Path("ada.chatbot").write_bytes(gzip.compress(text.replace(b"bees", b"wasp")))
+    assert "its SHA-256 differs" in run("restore", "ada.chatbot", "--as", "copy").stderr
+
+
+def test_two_identities_sync_through_the_places_of_the_configuration() -> None:
+    done = run("sync", "-i", "ada")
+    assert done.returncode == 0
+    assert "can read everything that is synced there" in done.stderr
+    assert "1 session" in done.stdout
+    ok("sync", "-i", "bo")
+    assert _digest("bo") == _digest()
+    assert ok("sync", "-i", "bo") == f"{Path('place').absolute()}: nothing new\n"
+    ok("memory", "add", "Bo keeps goats", "-i", "bo")
+    assert ok("sync", "--dry-run", "-i", "bo") == "would give 1 change of memory\n"
+    ok("sync", "-i", "bo")
+    assert ok("sync", "place") == "took 1 change of memory\n"
+
+
+def test_a_place_that_is_no_folder_is_refused() -> None:
+    assert "is not there" in run("sync", "nowhere").stderr
+    assert "sync takes folders only" in run("sync", "https://example.org").stderr
+
+
+def test_a_file_that_is_set_aside_is_told_with_its_reason() -> None:
+    run("sync")
+    Path("place/0123456789ab").mkdir()
+    Path("place/0123456789ab/000001-00.gz").write_bytes(b"forged")
+    done = run("sync", "-i", "bo")
+    assert done.returncode == 1
+    assert "set aside 0123456789ab/000001-00.gz: its digest differs from its name" in done.stderr
+    assert _digest("bo") == _digest()
+
+
+@pytest.mark.parametrize("after_s", share([0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3], of="killed syncs"))
+def test_a_sync_that_is_killed_is_simply_done_again(after_s: float) -> None:
+    assert run("sync").returncode == 0
+    for number in range(30):
+        ok("memory", "add", f"Ada saw {number} bees")
+    for identity in ("ada", "bo"):
+        sync = subprocess.Popen([sys.executable, "-m", "chatbot", "sync", "-i", identity], stderr=subprocess.DEVNULL)
+        with suppress(subprocess.TimeoutExpired):
+            sync.wait(after_s)
+        sync.kill()
+        sync.wait()
+    for identity in ("ada", "bo", "ada", "bo"):
+        assert run("sync", "-i", identity).returncode == 0
+    assert _digest("bo") == _digest()

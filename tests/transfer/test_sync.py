@@ -1,0 +1,368 @@
+"""Sync of an identity between machines: the rules of docs/sync.md, each alone, and all of them in random lives."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import ConfigError
+from chatbot.memory import MemorySystem
+from chatbot.memory.record import CHOICES
+from chatbot.transfer.storage_copy import backup, restore
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import FolderPlace, sealed
+from tests.clock import Clock
+from tests.effort import rounds
+from tests.transfer.sync_world import STORES, Machine, World
+
+Pair = tuple[Machine, Machine, Path]
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> Pair:
+    """Two machines that are one identity, and their place; the clock of the second is half a day behind."""
+    clock = Clock(step=timedelta(milliseconds=7))
+    place = tmp_path / "place"
+    place.mkdir()
+    here = Machine(tmp_path / "here", timedelta(0), clock)
+    there = Machine(tmp_path / "there", timedelta(hours=-12), clock)
+    await here.sync(place)
+    await there.sync(place)
+    return here, there, place
+
+
+async def _both(pair: Pair) -> None:
+    """Sync until both know everything, and check that they are equal."""
+    here, there, place = pair
+    for machine in (here, there, here, there):
+        await machine.sync(place)
+    assert await here.digest() == await there.digest()
+    assert await here.rows() == await there.rows()
+
+
+async def _remembered(machine: Machine, text: str, supersedes: str | None = None) -> str:
+    async with machine.opened() as memory:
+        return (await memory.memory("chat").remember(text, supersedes=supersedes)).id
+
+
+async def _session(machine: Machine, *said: str, title: str = "") -> str:
+    async with machine.opened() as memory:
+        session = await memory.create_session(STORES, "chat", title=title)
+        for text in said:
+            await session.transcript_append("user", text)
+        return session.id
+
+
+async def _say(machine: Machine, session_id: str, text: str) -> None:
+    async with machine.opened() as memory:
+        await (await memory.load_session(session_id, any_agent=True)).transcript_append("user", text)
+
+
+async def test_rows_of_both_sides_are_on_both(pair: Pair) -> None:
+    ids = {await _remembered(pair[0], "Ada keeps bees"), await _remembered(pair[1], "Bo keeps goats")}
+    await _both(pair)
+    assert (await pair[0].rows()).keys() == ids
+
+
+async def test_a_second_sync_changes_nothing_and_a_dry_run_neither(pair: Pair) -> None:
+    here, there, place = pair
+    await _remembered(here, "Ada keeps bees")
+    before = {path: path.read_bytes() for path in [*place.rglob("*"), *there.home.rglob("*.json*")] if path.is_file()}
+    assert (await here.sync(place, dry_run=True)).given["memories"] == 1
+    assert before == {path: path.read_bytes() for path in before}
+    await _both(pair)
+    files = sorted(place.rglob("*"))
+    report = await there.sync(place)
+    assert not [*filter(None, [*report.taken.values(), *report.given.values()])]
+    assert sorted(place.rglob("*")) == files
+
+
+async def test_of_two_corrections_the_later_one_holds_and_both_are_in_the_history(pair: Pair) -> None:
+    here, there, _ = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await _both(pair)
+    for machine, text in ((there, "earlier, by its clock"), (here, "later")):
+        async with machine.opened() as memory:
+            await memory.memory("chat").update(row_id, narrative=text)
+    await _both(pair)
+    async with there.opened() as memory:
+        [version] = await memory.memory("chat").history(row_id)
+    assert version.observation.narrative == "later"
+    assert [event.fields.get("narrative") for event in version.events[1:]] == ["earlier, by its clock", "later"]
+
+
+async def test_a_correction_on_a_machine_whose_clock_is_behind_counts_as_later(pair: Pair) -> None:
+    here, there, _ = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    async with here.opened() as memory:
+        await memory.memory("chat").update(row_id, narrative="first")
+    await _both(pair)
+    async with there.opened() as memory:
+        await memory.memory("chat").update(row_id, narrative="with the first one in view")
+    await _both(pair)
+    assert (await here.rows())[row_id].narrative == "with the first one in view"
+
+
+async def test_counters_add_up_once(pair: Pair) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await _both(pair)
+    for machine, times in ((here, 2), (there, 3)):
+        async with machine.opened() as memory:
+            for _ in range(times):
+                await memory.memory("chat").note_use([row_id])
+                await memory.memory("chat").remember("Ada keeps bees")
+            await memory.memory("chat").confirm(row_id)
+            other = await memory.memory("chat").remember(f"about to go {times}")
+            await memory.memory("chat").purge(other.id)  # which rewrites the journal, and adds counters up
+        await machine.sync(place)
+    await _both(pair)
+    row = (await here.rows())[row_id]
+    assert (row.use_count, row.mention_count, row.confirmed_count) == (5, 5, 2)
+
+
+@pytest.mark.parametrize("way", ["a restored backup", "a copied folder"])
+async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair, tmp_path: Path, way: str) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+
+    async def used(machine: Machine) -> None:
+        async with machine.opened() as memory:
+            await memory.memory("chat").note_use([row_id])
+            await memory.memory("chat").remember("Ada keeps bees")
+
+    await used(here)
+    await _both(pair)
+    await used(here)
+    copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
+    if way == "a copied folder":
+        shutil.copytree(here.home, copy.home)
+    else:
+        with (tmp_path / "kept").open("w+b") as file:
+            await backup(here.home, file, name="ada", settings="", made_at="")
+        await restore(tmp_path / "kept", copy.home)
+    await used(here)
+    await here.sync(place)
+    await used(copy)
+    await copy.sync(place)
+    for machine in (here, there, copy):
+        await machine.sync(place)
+    assert await copy.digest() == await there.digest()
+    row = (await copy.rows())[row_id]
+    times = 4 if way == "a restored backup" else 3  # nothing tells the two apart before their first sync
+    assert (row.use_count, row.mention_count) == (times, times)
+
+
+async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
+    here, there, _ = pair
+    old, idle = await _remembered(here, "Ada keeps bees"), await _remembered(here, "Bo keeps goats")
+    await _both(pair)
+    new = await _remembered(here, "Ada keeps wasps", supersedes=old)
+    async with there.opened() as memory:
+        await memory.memory("chat").forget(idle)
+    await _both(pair)
+    rows = await there.rows()
+    assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
+
+
+async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(pair: Pair, tmp_path: Path) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await _both(pair)
+    third = Machine(tmp_path / "third", timedelta(0), Clock(step=timedelta(milliseconds=7)))
+    await third.sync(place)
+    async with there.opened() as memory:
+        made = await memory.memory("chat").remember("Ada likes honey", derived_from=[row_id])
+    async with here.opened() as memory:
+        await memory.memory("chat").purge(row_id)
+    await _both(pair)
+    assert not {row_id, made.id} & (await there.rows()).keys()
+    assert not [path for path in there.home.rglob("*") if path.is_file() and b"keeps bees" in path.read_bytes()]
+    async with third.opened() as memory:
+        await memory.memory("chat").update(row_id, narrative="an older copy, changed")
+    await third.sync(place)
+    await _both(pair)
+    assert row_id not in await third.rows()
+    assert row_id not in await here.rows()
+
+
+async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pair) -> None:
+    here, there, _ = pair
+    deleted, kept = await _session(here, "hello"), await _session(here, "one", "two")
+    async with here.opened() as memory:
+        fact = await memory.memory("chat").store_fact("Ada", "keeps", "bees")
+    await _both(pair)
+    async with there.opened() as memory:
+        await memory.delete_session(deleted)
+        await (await memory.load_session(kept, any_agent=True)).transcript_drop_last(1)
+        await memory.memory("chat").purge_fact(fact.id)
+    await _say(here, deleted, "said there after all")
+    await _both(pair)
+    for machine in (here, there):
+        assert await machine.said() == {kept: ["one"]}
+        async with machine.opened() as memory:
+            assert await memory.memory("chat").query_facts() == []
+
+
+async def test_of_a_profile_the_value_stated_last_holds(pair: Pair) -> None:
+    here, there, _ = pair
+    for machine, city in ((there, "Ulm"), (here, "Bern")):
+        async with machine.opened() as memory:
+            await memory.memory("chat").profile_set("city", city)
+    await _both(pair)
+    there.clock.move(hours=13)  # what is dated in the future does not hold yet
+    for machine in (here, there):
+        async with machine.opened() as memory:
+            assert [line.value for line in await memory.memory("chat").profile("city")] == ["Bern"]
+
+
+async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(pair: Pair) -> None:
+    here, there, _ = pair
+    session_id = await _session(here, "hello", title="Bees")
+    await _both(pair)
+    await _say(there, session_id, "on the one way")
+    await _say(here, session_id, "on the other way")
+    await _both(pair)
+    said = await here.said()
+    assert said == await there.said()
+    assert said.pop(session_id) == ["hello", "on the one way"]
+    [(fork, texts)] = said.items()
+    assert texts == ["hello", "on the other way"]
+    async with here.opened() as memory:
+        [record] = [each for each in await memory.list_sessions() if each.id == fork]
+    assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
+
+
+async def test_key_values_and_titles_go_by_time(pair: Pair) -> None:
+    here, there, _ = pair
+    session_id = await _session(here, "hello")
+    await _both(pair)
+    for machine, text in ((there, "earlier"), (here, "later")):
+        async with machine.opened() as memory:
+            session = await memory.load_session(session_id, any_agent=True)
+            await session.kv_set("mood", text)
+            await session.kv_set(f"only {text}", text)
+            await session.rename(text)
+    await _both(pair)
+    async with there.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        values = {each.key: each.value for each in await session.kv_entries()}
+    assert values == {"mood": "later", "only earlier": "earlier", "only later": "later"}
+    assert session.record.title == "later"
+
+
+async def test_a_call_is_billed_once(tmp_path: Path) -> None:
+    world = World(tmp_path, 3, 2)
+    await world.begin()
+    for machine in world.machines * 2:
+        await world.talk(machine)
+    await world.settle()
+    bills = [(machine.home / "usage.jsonl").read_text().splitlines() for machine in world.machines]
+    assert len(bills[0]) == len(bills[1]) == world.calls
+    times = [json.loads(line)["at"] for line in bills[0]]
+    assert times == sorted(times)  # the bill of a day is read backwards, as far as that day
+
+
+async def test_what_belongs_to_a_machine_stays_there(pair: Pair) -> None:
+    here, there, place = pair
+    session_id = await _session(here, "hello")
+    async with here.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        await session.kv_set(CHOICES, json.dumps({"model": "evil/model"}))
+        await session.attach([(b"photo", ".png")])
+        memory.backend.document("tokens.json").change(lambda _: b"{}")
+    await _both(pair)
+    async with there.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        assert await session.kv_entries() == []
+        assert list((await session.attachments()).values()) == [5]
+        assert memory.backend.document("tokens.json").read() is None
+    assert {path.suffix for path in place.rglob("*") if path.is_file()} == {".json", ".gz"}
+
+
+async def test_identities_that_were_never_one_are_refused(pair: Pair, tmp_path: Path) -> None:
+    stranger = Machine(tmp_path / "stranger", timedelta(0), Clock())
+    await _remembered(stranger, "Eve keeps snakes")
+    with pytest.raises(ConfigError, match="never one with this: nothing was changed"):
+        await stranger.sync(pair[2])
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+
+
+@pytest.mark.parametrize("damage", [_cut, _flipped, lambda _: b""], ids=["cut", "flipped", "empty"])
+async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_whole(
+    pair: Pair, damage: Callable[[bytes], bytes]
+) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    [path] = place.glob("*/*.gz")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    [(name, why)] = (await there.sync(place)).aside
+    assert name == str(path.relative_to(place))
+    assert "not complete yet, or damaged" in why
+    assert not await there.rows()
+    path.write_bytes(whole)
+    await there.sync(place)
+    assert (await there.rows()).keys() == {row_id}
+
+
+async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    for path in place.glob("*/*.gz"):
+        path.unlink()
+    await here.sync(place)
+    await there.sync(place)
+    assert (await there.rows()).keys() == {row_id}
+
+
+async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: Path) -> None:
+    clock, folder = Clock(step=timedelta(milliseconds=7)), tmp_path / "place"
+    folder.mkdir()
+
+    async def synced(home: str, asked: Callable[[], str] | None) -> None:
+        async with MemorySystem(tmp_path / home, clock=clock) as memory:
+            await sync(memory, sealed(FolderPlace(folder), memory.backend, asked), now=clock)
+
+    here, there = (Machine(tmp_path / each, timedelta(0), clock) for each in ("here", "there"))
+    row_id = await _remembered(here, "Ada keeps bees")
+    await synced("here", lambda: "correct horse")
+    with pytest.raises(ConfigError, match="is encrypted: pass --passphrase"):
+        await synced("there", None)
+    with pytest.raises(ConfigError, match="the passphrase is not that of"):
+        await synced("there", lambda: "wrong")
+    await synced("there", lambda: "correct horse")
+    await synced("there", None)
+    assert (await there.rows()).keys() == {row_id}
+    assert all(path.read_bytes().startswith(b"age-encryption.org/") for path in folder.glob("*/*.gz"))
+    with pytest.raises(ConfigError, match="not encrypted: use an empty folder"):
+        await _plain(here, tmp_path)
+
+
+async def _plain(machine: Machine, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    await machine.sync(folder)
+    async with machine.opened() as memory:
+        sealed(FolderPlace(folder), memory.backend, lambda: "too late")
+
+
+@pytest.mark.parametrize("seed", range(rounds(40, least=3)))
+async def test_machines_that_live_apart_come_to_the_same_and_lose_nothing(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed, 2 + seed % 2)
+    await world.begin()
+    await world.live(40)
+    await world.settle()
+    await world.check()
