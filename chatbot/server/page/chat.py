@@ -22,11 +22,10 @@ from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.choices import Choices, choices_of
-from chatbot.server.page.exchanges import Exchange
 from chatbot.server.page.markdown import Growing
-from chatbot.server.page.routes import AccessHere, PageRoute, SessionId, beside
-from chatbot.server.page.sheets import base, fragment, piece, sheet
+from chatbot.server.page.settings import Choices, choices_of
+from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, beside, fragment, piece, sheet
+from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError

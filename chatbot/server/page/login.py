@@ -7,8 +7,7 @@ from fastapi import APIRouter, Request, Response
 from chatbot.errors import IdentityError
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.doors import COOKIE, LOGIN
-from chatbot.server.page.routes import Fields, PageRoute
-from chatbot.server.page.sheets import goto, sheet
+from chatbot.server.page.sheets import Fields, PageRoute, goto, sheet
 
 _TRIES_PER_MINUTE = 30
 _FOR_30_DAYS = 30 * 24 * 3600

@@ -13,10 +13,9 @@ from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.choices import choose, request_of
-from chatbot.server.page.exchanges import position
-from chatbot.server.page.routes import AccessHere, Fields, PageRoute, SessionId
-from chatbot.server.page.sheets import base, fragment, goto, is_part
+from chatbot.server.page.settings import choose, request_of
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, SessionId, base, fragment, goto, is_part
+from chatbot.server.page.talk import position
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnsafePath

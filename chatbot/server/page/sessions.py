@@ -14,8 +14,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of
-from chatbot.server.page.routes import AccessHere, PageRoute
-from chatbot.server.page.sheets import day, sheet
+from chatbot.server.page.sheets import AccessHere, PageRoute, day, sheet
 from chatbot.stores.records import format_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")

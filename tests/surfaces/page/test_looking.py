@@ -215,7 +215,7 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Serve
     expect(page.locator(".rows").last).to_contain_text("needs the local encoders")
     for value in ("Berlin", "Lisbon"):
         page.get_by_label("Key, such as home or favourite tea").fill("home")
-        page.get_by_label("Value").fill(value)
+        page.get_by_label("Value", exact=True).fill(value)
         page.get_by_role("button", name="Set").click()
         expect(page.get_by_role("link", name=f"home: {value}")).to_be_visible()
     page.get_by_role("button", name="Pin: home: Lisbon").click()
