@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.servers.http_server import Serve, Served
+from tests.servers.http_server import Serve
 from tests.surfaces.page.actions import remember, say
 
 Tab = Callable[..., Page]
