@@ -16,6 +16,7 @@ from typing import Any
 from platformdirs import user_data_path
 
 from chatbot.errors import ConfigError, KeyRefused
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 
 NAME = "keys.json"
@@ -23,6 +24,7 @@ SERVICE = "chatbot-runtime"
 """Name of our entries in the keyring; the user name of each is the provider."""
 _KEYRING = "keyring"
 _OTHERS = 0o077
+_SHORTEST = 8
 
 Entries = dict[str, dict[str, Any]]
 
@@ -38,6 +40,14 @@ def stored_key(provider: str) -> str:
     if entry is None:
         return ""
     return str(entry["key"]) if "key" in entry else _from_keyring(provider)
+
+
+def parsed_key(text: str) -> str:
+    """Return the key that was typed. Raises `InvalidValue` for a text that is none."""
+    key = text.strip()
+    if len(key) < _SHORTEST or not key.isprintable() or " " in key:
+        raise InvalidValue("invalid key: nothing was stored")
+    return key
 
 
 def store_key(provider: str, key: str) -> str:

@@ -236,6 +236,20 @@ def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None =
     return variable or stored_keys().get(provider, "")
 
 
+def key_places(own: Mapping[str, ProviderSettings]) -> list[tuple[str, str]]:
+    """Return every provider with a key, and where the key comes from."""
+    known = {*known_providers() - OURS, *own, *stored_keys()}
+    return [(name, place) for name in sorted(known) if (place := key_place(name, own))]
+
+
+def check_takes_key(name: str, own: Mapping[str, ProviderSettings]) -> None:
+    """Raise `ConfigError` for a name that is no provider, or one that takes no key."""
+    if name in OURS:
+        raise ConfigError(f"{name} runs on this machine and takes no key")
+    if name not in known_providers() and name not in own:
+        raise ConfigError(f"no provider is called {name!r}{nearest_to(name)}")
+
+
 def check_providers(configured: Mapping[str, ProviderSettings]) -> None:
     """Raise `ConfigError` for an unknown provider, or contradictory settings."""
     for name, settings in configured.items():

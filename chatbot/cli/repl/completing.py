@@ -62,7 +62,8 @@ class Completions:
 
     async def models(self) -> list[Candidate]:
         """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
-        from chatbot.cli.models import price, usable_models
+        from chatbot.cli.models import price
+        from chatbot.models.catalog import usable_models
 
         setup = self._runtime.setup
         names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]

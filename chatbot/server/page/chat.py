@@ -23,7 +23,7 @@ from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import Growing
-from chatbot.server.page.settings import Choices, choices_of
+from chatbot.server.page.settings import Choices, choices_of, menus_for
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, beside, fragment, piece, sheet
 from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RunningTurn
@@ -53,6 +53,7 @@ async def begin(request: Request, access: AccessHere) -> Response:
         part=talk.TalkSpan(),
         welcome=await welcome(access),
         choices=Choices(),
+        menus=await menus_for(access),
     )
 
 
@@ -86,6 +87,7 @@ async def show(
         session=_titled(session.record, part.exchanges),
         part=part,
         choices=await choices_of(session),
+        menus=await menus_for(access),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory, "erase") else None,
         edit=edit,
         shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
