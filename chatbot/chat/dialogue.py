@@ -1,15 +1,18 @@
 """Between the transcript and the prompt: entries become role-annotated messages, and tool calls become entries.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
-a role that someone made up, is never shown to it, so no entry can speak as the system.
+a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
+to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from chatbot.messages import Message, ToolCall
@@ -22,6 +25,8 @@ TOOL_CALL = "tool_call"
 USER = "user"
 
 _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
+
+_ASIDE = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
 
 Line = tuple[str, str]
 """A role and a content, as a transcript entry holds them."""
@@ -49,6 +54,28 @@ def messages_of(said: Sequence[Line]) -> list[Message]:
         elif role == TOOL and messages:
             messages.extend(_read_result(content))
     return _paired(messages)
+
+
+def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:
+    """Return every reply among the entries after a message, by its number from 1, and the number of the current one."""
+    found: dict[int, list[Line]] = {}
+    current: list[Line] = []
+    for entry in entries:
+        if aside := _ASIDE.fullmatch(entry.role):
+            found.setdefault(int(aside[1]), []).append((aside[2], entry.content))
+        else:
+            current.append((entry.role, entry.content))
+    number = next(number for number in count(1) if number not in found)
+    return dict(sorted((found | {number: current}).items())), number
+
+
+def reply_lines(replies: Mapping[int, Sequence[Line]], current: int) -> list[Line]:
+    """Return the entries that hold these replies, one of which is current."""
+    others = [(number, line) for number, lines in replies.items() if number != current for line in lines]
+    return [
+        *((f"reply-{number}-{role}"[:32], content) for number, (role, content) in others),
+        *replies.get(current, ()),
+    ]
 
 
 def unanswered(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:

@@ -23,6 +23,8 @@ class Next:
     draft: str = ""
     replaces: bool = False
     """True if the next message replaces the last exchange, which stays until then."""
+    again: bool = False
+    """True if the last message is answered again."""
     identity: str | None = None
     leave: bool = False
 

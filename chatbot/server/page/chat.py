@@ -118,14 +118,14 @@ async def later(access: AccessHere, session_id: SessionId, after: Number) -> Res
 
 
 @router.get("/c/{session_id}/since")
-async def since(access: AccessHere, session_id: SessionId, after: Time = "") -> Response:
+async def since(access: AccessHere, session_id: SessionId, after: Time = "", written: Time = "") -> Response:
     """Render the exchanges after the one of that time, made in another tab or on another device.
 
-    Answers 205 where that one is gone, for it was edited or answered again: the whole page is to be loaded.
+    Answers 205 where that one is gone or got another reply: the whole page is to be loaded.
     """
     session = await access.session(session_id)
-    told = await talk.since(session, parse_time(after)) if after else (await talk.the_end(session)).exchanges
-    if told is None:
+    told = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
+    if told is None or any(turn.is_again for turn in await access.turns_under_way(session_id)):
         return Response(status_code=205)
     await talk.under_way(access, session_id, told)
     if not told:
@@ -146,17 +146,19 @@ async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> 
 async def _pieces(
     access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | None
 ) -> AsyncGenerator[bytes, None]:
-    problem, at, text = "", "", ""
+    problem, at = "", ""
     if turn is not None:
-        text = turn.text
         async for piece_ in _growing(turn):
             yield piece_
         problem, at = await _result(access, turn)
-    yield sse.event(await _done(access, session_id, name, problem, (at, text)), "done")
+    yield sse.event(await _done(access, session_id, name, (turn, at, problem)), "done")
 
 
-async def _done(access: IdentityAccess, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
+async def _done(
+    access: IdentityAccess, session_id: str, name: str, ended: tuple[RunningTurn | None, str, str]
+) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
+    turn, at, problem = ended
     session = await access.session(session_id)
     part = await talk.the_end(session)
     waiting: list[Exchange] = []
@@ -169,18 +171,20 @@ async def _done(access: IdentityAccess, session_id: str, name: str, problem: str
         session=session.record,
         session_id=session_id,
         beside=await beside(access),
-        exchange=_exchange_of(part.exchanges, name, *said),
+        exchange=_exchange_of(part.exchanges, turn, at),
         following=waiting[0] if waiting else None,
         problem=problem,
     )
 
 
-def _exchange_of(told: list[Exchange], turn: str, at: str, text: str) -> Exchange | None:
-    """Return the exchange of that time; for a turn that failed, the first since it began, with its text if possible."""
-    later = [each for each in told if turn and each.at >= turn]
-    same = [each for each in later if each.question == split(text)[0]]
-    of_turn = [each for each in told if each.at == at] or same or later or told[-1:]
-    return of_turn[0] if of_turn else None
+def _exchange_of(told: list[Exchange], turn: RunningTurn | None, at: str) -> Exchange | None:
+    """Return the exchange of that time; for a turn that failed, its own, which may not be in the transcript."""
+    if turn is None or turn.is_again:
+        return told[-1] if told else None
+    later = [each for each in told if each.moment >= turn.begun_at]
+    same = [each for each in later if each.question == split(turn.text)[0]]
+    of_turn = [each for each in told if each.at == at] or same or later
+    return of_turn[0] if of_turn else replace(talk.waiting(turn), turn="")
 
 
 async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:

@@ -72,7 +72,7 @@ async def show(
 
 
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    """Return the last receipt for the message; an answer that was retried has several."""
+    """Return the last receipt for the message; one that was answered again has several."""
     found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
     if not found:
         raise SessionNotFound("no receipt for this turn: a fork leaves receipts in the original session")
@@ -124,7 +124,7 @@ _MOST_MADE = 20
 async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]) -> Response:
     """Show the memories that a turn recalled and made, each with what can be done with it."""
     session = await access.session(session_id)
-    receipts = sorted(await session.receipts_since(parse_time(at)), key=lambda each: str(each["at"]))
+    receipts = list(reversed(await session.receipts_since(parse_time(at))))
     receipt = receipt_at(receipts, at)
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}
@@ -206,7 +206,7 @@ async def show_session_cost(request: Request, access: AccessHere, session_id: Se
         here="session",
         session=session.record,
         bill=bill_of(calls_in(await session.records())),
-        turns=[(receipt, bill_of(calls_in([receipt]))) for receipt in reversed(receipts)][:200],
+        turns=[(each, bill_of(calls_in([each]))) for each in reversed(receipts) if each.get("calls")][:200],
     )
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.attachments import Link, split
-from chatbot.chat.dialogue import ASSISTANT, TOOL, TOOL_CALL, USER
+from chatbot.chat.dialogue import ASSISTANT, ERROR, TOOL, TOOL_CALL, USER, replies_of
 from chatbot.memory import SessionHandle
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RunningTurn
@@ -34,6 +34,24 @@ class Exchange:
     """Files and pictures of the message."""
     turn: str = ""
     """The name of the turn that writes it now; empty for one that is complete."""
+    number: int = 1
+    """The number of the reply that models are shown."""
+    others: dict[int, list[AnswerEntry]] = field(default_factory=dict)
+    """The other replies to the message that say something, by their numbers."""
+    written: str = ""
+    """The time of its last entry: another one means another reply."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the replies to choose from."""
+        return sorted([*self.others, self.number])
+
+    @property
+    def state(self) -> str:
+        """`failed`, `stopped`, `cut` at its longest, or empty for a reply that is complete."""
+        if self.answers and self.answers[-1].role == ERROR:
+            return "failed"
+        return _STATES.get(str((self.receipt or {}).get("finish")), "")
 
     @property
     def reply(self) -> str:
@@ -61,21 +79,34 @@ class AnswerEntry:
     names: str = ""
 
 
+_STATES = {"cancelled": "stopped", "length": "cut"}
+
+
 def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
     """The entries, gathered."""
-    found: list[Exchange] = []
+    gathered: list[list[TranscriptEntry]] = []
     for entry in entries:
-        if entry.role == USER or not found:
-            asked, files = split(entry.content) if entry.role == USER else (None, ())
-            found.append(Exchange(format_time(entry.at), entry.at, asked, files=files))
-        if entry.role != USER:
-            found[-1].answers.append(_answer(entry))
-    return found
+        if entry.role == USER or not gathered:
+            gathered.append([])
+        gathered[-1].append(entry)
+    return [_exchange(each) for each in gathered]
+
+
+def _exchange(entries: Sequence[TranscriptEntry]) -> Exchange:
+    first, is_asked = entries[0], entries[0].role == USER
+    asked, files = split(first.content) if is_asked else (None, ())
+    replies, number = replies_of(entries[1:] if is_asked else entries)
+    answers = {each: [_answer(*line) for line in lines] for each, lines in replies.items()}
+    current, written = answers.pop(number), format_time(entries[-1].at)
+    others = {each: reply for each, reply in answers.items() if any(line.role == ASSISTANT for line in reply)}
+    return Exchange(
+        format_time(first.at), first.at, asked, current, files=files, number=number, others=others, written=written
+    )
 
 
 def with_receipts(found: Iterable[Exchange], receipts: Iterable[dict[str, Any]]) -> None:
-    """Give each exchange the receipt of its turn; of several, the last written."""
-    by_time = {str(each["at"]): each for each in sorted(receipts, key=lambda each: str(each["at"]))}
+    """Give each exchange the receipt of its turn; of several, the last written. `receipts` are newest first."""
+    by_time = {str(each["at"]): each for each in reversed(list(receipts))}
     for each in found:
         each.receipt = by_time.get(each.at)
 
@@ -88,14 +119,14 @@ def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:
     return None
 
 
-def _answer(entry: TranscriptEntry) -> AnswerEntry:
-    if entry.role == TOOL_CALL:
-        return _call(entry.content)
-    if entry.role == TOOL:
-        result = _json(entry.content)
-        text = str(result.get("content", "")) if isinstance(result, dict) else entry.content
+def _answer(role: str, content: str) -> AnswerEntry:
+    if role == TOOL_CALL:
+        return _call(content)
+    if role == TOOL:
+        result = _json(content)
+        text = str(result.get("content", "")) if isinstance(result, dict) else content
         return AnswerEntry(TOOL, _shortened(text))
-    return AnswerEntry(entry.role, entry.content)
+    return AnswerEntry(role, content)
 
 
 def _call(content: str) -> AnswerEntry:
@@ -166,13 +197,14 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
     return await _part(session, lambda _: (at - _BEFORE, at + AT_ONCE - _BEFORE))
 
 
-async def since(session: SessionHandle, moment: datetime) -> list[Exchange] | None:
-    """The exchanges that began after the message of that moment; None if that message is gone."""
+async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
+    """The exchanges after the message of that moment; None if it is gone or has another reply than `written` then."""
     n = AT_ONCE
     while True:
         entries = await session.transcript_read_last(n)
         if len(entries) < n or entries[0].at <= moment or n > _MOST_ENTRIES:
-            if not any(each.at == moment for each in entries):
+            found = exchanges(each for each in entries if each.at >= moment)
+            if not found or found[0].moment != moment or found[0].written != written:
                 return None
             asked = (n for n, each in enumerate(entries) if each.role == USER and each.at > moment)
             return await _told(session, entries[next(asked, len(entries)) :])
@@ -197,7 +229,7 @@ def waiting(turn: RunningTurn) -> Exchange:
 
 def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
     """Return whether an exchange on disk belongs to the turn; its files are named in the transcript alone."""
-    return exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0]
+    return turn.is_again or (exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0])
 
 
 def name_of(turn: RunningTurn) -> str:
