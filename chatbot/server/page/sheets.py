@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -36,7 +36,7 @@ THEMES = ("light", "dark")
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
@@ -115,6 +115,15 @@ def title_of(row: Observation) -> str:
     return shorten(said, 120)
 
 
+def words(value: object) -> str:
+    """Return a value of a memory as people write it: a list by commas, a table as names and values."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{str(name).replace('_', ' ')}: {words(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(words, value))
+    return {True: "yes", False: "no", None: ""}.get(value, "") if isinstance(value, bool | None) else str(value)
+
+
 def shorten(text: str, most: int) -> str:
     """The text on one line of at most so many characters."""
     line = " ".join(text.split())
@@ -173,8 +182,9 @@ def _templates() -> Environment:
         markdown=rendered,
         query=urlencode,
         span_of_days=span_of_days,
-        shortened=lambda value: shorten(str(value), 300),
+        shortened=lambda value: shorten(words(value), 300),
         title_of=title_of,
+        words=words,
     )
     templates.globals.update(assets=addresses())
     return templates
@@ -196,6 +206,8 @@ class Assets(StaticFiles):
         response = await super().get_response(path, scope)
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["cache-control"] = _FOR_A_YEAR
+        if path.endswith(".webmanifest"):
+            response.headers["content-type"] = "application/manifest+json"
         return response
 
 
