@@ -26,6 +26,7 @@ from chatbot.server.page.markdown import Growing
 from chatbot.server.page.settings import Choices, choices_of, menus_for
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, beside, fragment, piece, sheet
 from chatbot.server.page.talk import Exchange
+from chatbot.server.relay import RemoteTurn
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
@@ -139,12 +140,14 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
 async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> Response:
     """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
     turns = await access.turns_lately(session_id)
-    running = next((each for each in turns if talk.name_of(each) == turn), None)
+    running: RunningTurn | RemoteTurn | None = next((each for each in turns if talk.name_of(each) == turn), None)
+    if turn == talk.ELSEWHERE:
+        running = await access.listen(session_id)
     return sse.EventStream(_pieces(access, session_id, turn, running))
 
 
 async def _pieces(
-    access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | None
+    access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | RemoteTurn | None
 ) -> AsyncGenerator[bytes, None]:
     problem, at = "", ""
     if turn is not None:
@@ -155,7 +158,7 @@ async def _pieces(
 
 
 async def _done(
-    access: IdentityAccess, session_id: str, name: str, ended: tuple[RunningTurn | None, str, str]
+    access: IdentityAccess, session_id: str, name: str, ended: tuple[RunningTurn | RemoteTurn | None, str, str]
 ) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
     turn, at, problem = ended
@@ -177,9 +180,9 @@ async def _done(
     )
 
 
-def _exchange_of(told: list[Exchange], turn: RunningTurn | None, at: str) -> Exchange | None:
+def _exchange_of(told: list[Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> Exchange | None:
     """Return the exchange of that time; for a turn that failed, its own, which may not be in the transcript."""
-    if turn is None or turn.is_again:
+    if not isinstance(turn, RunningTurn) or turn.is_again:
         return told[-1] if told else None
     later = [each for each in told if each.moment >= turn.begun_at]
     same = [each for each in later if each.question == split(turn.text)[0]]
@@ -187,7 +190,7 @@ def _exchange_of(told: list[Exchange], turn: RunningTurn | None, at: str) -> Exc
     return of_turn[0] if of_turn else replace(talk.waiting(turn), turn="")
 
 
-async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:
+async def _growing(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:
     """Collect chunks for a moment, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
@@ -231,7 +234,7 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _result(access: IdentityAccess, turn: RunningTurn) -> tuple[str, str]:
+async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tuple[str, str]:
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])

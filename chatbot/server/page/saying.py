@@ -59,6 +59,8 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
     name = fields.get("turn", "")
     for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
         await turn.stop()
+    if not turns:
+        await access.stop(session_id)
     return Response("") if is_part(request) else _to(access, session_id)
 
 

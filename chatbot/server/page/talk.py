@@ -211,6 +211,10 @@ async def since(session: SessionHandle, moment: datetime, written: str) -> list[
         n *= 4
 
 
+ELSEWHERE = "elsewhere"
+"""The name of a turn that another server runs."""
+
+
 async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange]) -> None:
     """Mark the exchange that is being answered, and add messages that wait, as they are not written down yet."""
     turns = await access.turns_under_way(session_id)
@@ -219,6 +223,9 @@ async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange
             told[-1].turn = name_of(turn)
             continue
         told.append(waiting(turn))
+    is_open = bool(told) and not turns and (told[-1].receipt is None or not told[-1].answers)
+    if is_open and await access.is_answered_elsewhere(session_id):
+        told[-1].turn = ELSEWHERE
 
 
 def waiting(turn: RunningTurn) -> Exchange:

@@ -171,3 +171,18 @@ def _walk(page: Page, steps: int) -> list[str]:
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.innerText.replace(/[\\s▾]+$/, '')"))
     return seen
+
+
+def test_no_page_asks_for_what_its_policy_refuses(served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url)
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text) if message.type in {"error", "warning"} else None)
+    for place in places:
+        page.goto(place)
+        page.wait_for_load_state("networkidle")
+    refused = [each for each in told if "404" not in each]  # one of the places is a memory that is not there
+    assert refused == []
+    manifest = page.request.get(str(page.locator("link[rel=manifest]").get_attribute("href")))
+    assert manifest.headers["content-type"] == "application/manifest+json"
+    [icon] = manifest.json()["icons"]
+    assert page.request.get(icon["src"]).headers["content-type"] == "image/svg+xml"

@@ -285,3 +285,26 @@ def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     row.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
     expect(page.locator(".rows > li")).to_have_count(1)
+
+
+def test_a_memory_shows_words_for_what_programs_kept_with_it(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "Kim plays chess", metadata={"seen_in": ["a.md", "b.md"], "checked": True})
+    page = tab(served.url)
+    page.goto(f"/i/ada/memory/{memory_id}")
+    expect(page.locator(".about")).to_contain_text("Seen in")
+    expect(page.locator(".about")).to_contain_text("a.md, b.md")
+    expect(page.locator(".about")).to_contain_text("yes")
+
+
+def test_a_session_is_downloaded_as_markdown(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "Grüße aus Graz")
+    page.get_by_text("More").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as Markdown").click()
+    assert download.value.suggested_filename == "Grüße aus Graz.md"
+    text = download.value.path().read_text(encoding="utf-8")
+    assert text.startswith("# Grüße aus Graz\n")
+    assert "### user" in text
