@@ -201,7 +201,7 @@ def test_tools_and_failures_are_shown(http: Serve, tab: Tab) -> None:
     expect(answers(page)).to_have_text("I looked.")
     say(page, "again")
     expect(page.locator(".problem")).to_contain_text("the model broke off")
-    expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
 
 
 def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:

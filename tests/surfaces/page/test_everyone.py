@@ -62,11 +62,14 @@ def test_axe_finds_nothing(width: int, scheme: str, served: Served, places: list
         assert told == [], place
 
 
-_TOO_SMALL = """() => [...document.querySelectorAll("a, button, summary, select, textarea, input:not([type=hidden])")]
-    .filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.closest(".unseen, .skip, .prose, dd, .small, p:not(:has(> a:only-child)), [popover]:not(:popover-open)"))
-    .map((each) => [each.closest("label:has(input[type=checkbox], input[type=radio], input[type=file])") ?? each, each.outerHTML.slice(0, 90)])
-    .map(([each, html]) => [each.getBoundingClientRect().height, html])
-    .filter(([height]) => height > 0 && height < 40)"""
+_TOO_SMALL = """() => {
+    const inText = ".unseen, .skip, .prose, dd, .small, p:not(:has(> a:only-child)), [popover]:not(:popover-open)";
+    const boxes = "label:has(input[type=checkbox], input[type=radio], input[type=file])";
+    return [...document.querySelectorAll("a, button, summary, select, textarea, input:not([type=hidden])")]
+        .filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.closest(inText))
+        .map((each) => [(each.closest(boxes) ?? each).getBoundingClientRect().height, each.outerHTML.slice(0, 90)])
+        .filter(([height]) => height > 0 && height < 40);
+}"""
 """Elements to hit that are lower than 40 pixels; links within a text may be."""
 
 
