@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from chatbot.server.doors import LOGIN
-from chatbot.server.page import chat, login, memories, profile, receipts, saying, sessions, settings
+from chatbot.server.page import chat, login, memories, profile, saying, sessions, settings, why
 from chatbot.server.page.sheets import FOLDER, Assets
 
 OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 """Paths that need no token: the login and the assets."""
-PARTS = (login, chat, saying, sessions, memories, profile, receipts, settings)
+PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
 
 def add_page(app: APIRouter) -> None:

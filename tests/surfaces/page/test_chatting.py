@@ -200,7 +200,7 @@ def test_tools_and_failures_are_shown(http: Serve, tab: Tab) -> None:
     expect(page.locator("details.tool summary").first).to_have_text("used memory_search")
     expect(answers(page)).to_have_text("I looked.")
     say(page, "again")
-    expect(page.locator(".problem")).to_contain_text("the model broke off")
+    expect(page.locator(".problem")).to_contain_text("The model broke off")
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
 
 
@@ -274,10 +274,10 @@ def test_a_failed_reply_says_why_is_tried_again_and_is_announced(http: Serve, ta
     page.goto("/i/ada")
     say(page, "does it work?")
     expect(page.get_by_role("status")).to_have_text(
-        "The reply failed. the provider is overloaded: wait a minute, then ask again"
+        "The reply failed. The provider is overloaded: wait a minute, then ask again"
     )
     page.reload()
-    expect(page.locator(".problem")).to_have_text("the provider is overloaded: wait a minute, then ask again")
+    expect(page.locator(".problem")).to_have_text("The provider is overloaded: wait a minute, then ask again")
     page.get_by_role("button", name="Try again").click()
     expect(answers(page)).to_have_text("It works.")
     expect(page.locator(".problem")).to_have_count(0)
