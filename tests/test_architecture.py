@@ -296,8 +296,8 @@ ONE_THING = {
         "backend.py", "embedding.py", "examination.py", "hints.py", "log.py", "place.py", "sessions.py", "shelf.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "models.py",
-        "profile.py", "prompt.py", "serve.py", "stores.py", "tasks.py", "usage.py", "users.py", "why.py",
+        "chat.py", "config.py", "hooks.py", "keys.py", "memories.py", "models.py",
+        "profile.py", "prompt.py", "serve.py", "stores.py", "usage.py", "users.py", "why.py",
     },
     "a part of memory, and the hook that feeds it": {"episode.py", "facts.py", "memorability.py", "summaries.py"},
     "the binder of the table of operations, one for each door": {"bind.py"},

@@ -28,6 +28,7 @@ from chatbot.chat.dialogue import (
     Line,
     Window,
     messages_of,
+    replies_of,
     says_little,
     title_from,
     title_in,
@@ -193,6 +194,8 @@ class Turn:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
         if self._client.answers:
             await self._resume()
+        elif self._client.again:
+            await self._begin_again()
         else:
             await self._attach()
             await self._write((USER, self._entry))
@@ -233,6 +236,12 @@ class Turn:
         self._receipt.at = entries[0].at
         self._has_resumed = True
         await self._write(*(tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers))
+
+    async def _begin_again(self) -> None:
+        """Answer the last message, which is in the transcript with its earlier replies."""
+        entries = await self._read_since_asked()
+        self._entry, self._written, self._receipt.at = entries[0].content, len(entries), entries[0].at
+        self._receipt.resumed_at, self._receipt.reply_number = self._clock(), replies_of(entries[1:])[1]
 
     async def _read_since_asked(self) -> list[TranscriptEntry]:
         """Return the entries from the user's last one on."""
