@@ -284,6 +284,24 @@ async def test_an_answer_again_that_fails_keeps_the_reply_and_its_message() -> N
         assert roles == ["user", "reply-1-assistant", "reply-2-error", "assistant"]
 
 
+async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> None:
+    configure()
+    asked = SAID[1][0]
+    model = ScriptedModel([ProviderFailed("overloaded"), "The cello it is.", "The viola, then."])
+    async with Runtime(Options(identity="ada"), model=model) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        with pytest.raises(ProviderFailed):
+            await chat.turn(asked)
+        assert await replies_remembered(session) == [""]
+        await chat.turn(asked)
+        assert await replies_remembered(session) == ["The cello it is."]
+        again = await chat.turn(asked, client=ClientRequest(again=True))
+        assert await replies_remembered(session) == ["The viola, then."]
+        await chat.choose_reply(again.at, 1)
+        assert await replies_remembered(session) == ["The cello it is."]
+
+
 async def replies_remembered(session: SessionHandle) -> list[str]:
     rows = (await session.memory.list_observations(limit=100, ask=SENSITIVITIES)).rows
     return [row.assistant_text for row in rows if row.type == "exchange"]
