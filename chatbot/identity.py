@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from platformdirs import user_config_path
+
 from chatbot import allowed
 from chatbot.config import OF_IDENTITY, Config, Table, check_found, read_toml
 from chatbot.errors import ConfigError, IdentityError
@@ -19,6 +21,8 @@ from chatbot.stores.files import contained
 
 FILE_NAME = "identity.toml"
 DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
+_SHIPPED_PERSONAS = Path(__file__).with_name("persona_files")
+_LARGEST_PERSONA = 100_000
 _FORBIDDEN = frozenset({"aliases", "identity", "identities", "mcp", "providers", "server", "telemetry"})
 """Settings that no identity has of its own: they hold for the whole process."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -50,6 +54,38 @@ class Identity:
     def memory(self) -> Path:
         """The folder of everything that it remembers."""
         return self.folder / "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """A persona to choose: `summary` for people, `text` for the model."""
+
+    name: str
+    summary: str
+    text: str
+    file: str
+
+
+def personas() -> dict[str, Persona]:
+    """Return all personas by name; a file of the user's own takes the place of a shipped one. Raises `ConfigError`."""
+    files = [*sorted(_SHIPPED_PERSONAS.glob("*.md")), *sorted(own_personas().glob("*.md"))]
+    return {path.stem: _read_persona(path) for path in files}
+
+
+def own_personas() -> Path:
+    """Return the folder of the user's own personas."""
+    return user_config_path("chatbot") / "personas"
+
+
+def _read_persona(path: Path) -> Persona:
+    try:
+        with path.open(encoding="utf-8") as file:
+            head, _, text = file.read(_LARGEST_PERSONA).partition("\n\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
+    if not text.strip():
+        raise ConfigError(f"{path} has no persona: write a summary, an empty line, and the text", at=path)
+    return Persona(path.stem, head.strip(), " ".join(text.split()), str(path))
 
 
 def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS) -> Identity:

@@ -292,8 +292,7 @@ ONE_THING = {
         "backend.py", "embedding.py", "log.py", "place.py", "sessions.py", "shelf.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "exchanges.py", "memory.py", "models.py",
-        "profile.py", "serve.py", "tasks.py", "usage.py", "users.py", "why.py",
+        "chat.py", "config.py", "models.py", "profile.py", "serve.py", "usage.py", "users.py", "why.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py"},

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from chatbot.attachments import readable
 from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.dialogue import USER, Window
+from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, replies_of, reply_lines
 from chatbot.chat.events import Alone, Emit, Phase, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Rules, Turn, TurnContext
-from chatbot.chat.turn_memory import TurnMemory
+from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
+from chatbot.memory.memorability import Memorability
 from chatbot.memory.record import new_id, utc_now
 from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
@@ -156,10 +158,13 @@ class Chat:
         if not files:
             _check_message(text)
         # Nothing is read before our turn has come, or we could miss what the one before has written.
-        async with self._order if self.session is None else self.session.turn_begun():
+        begun = self._order if self.session is None else self.session.turn_begun()
+        async with self._settled() if client.again else begun:
             if self.session is not None:
                 await self._conversation.publisher.begin(self.session)
             await self._begin_window()
+            if client.again:
+                await self._set_aside()
             turn, receipt = self._turn(text, emit, most, client, files)
             self._receipts.append(receipt)
             return await turn.run()
@@ -190,36 +195,106 @@ class Chat:
         Everything derived from it goes too: rows, captures and summaries, and the attachments that it alone names,
         unless it is asked again. Its cost stays on the bill.
         """
-        session, publisher = self.session, self._conversation.publisher
+        session = self.session
         if session is None or not session.supports(TranscriptStore):
             return []
         with observed(self._observer):
-            while True:
-                await publisher.settle(session)  # not within the order, which some of it may wait for
-                async with self._order:
-                    if publisher.is_settled(session):
-                        taken = await self._take_back(session)
-                        if taken and not to_ask_again:
-                            await session.drop_unnamed_attachments()
-                        return taken
+            async with self._settled():
+                entries = await self._last_exchange(session)
+                if entries:  # memory first and the transcript last: then a failure in between can be tried again
+                    await self._forget_reply(session, entries)
+                    await session.take_back_turn(entries[0].at)
+                    await session.transcript_drop_last(len(entries))
+                    if not to_ask_again:
+                        await session.drop_unnamed_attachments()
+                return entries
 
-    async def _take_back(self, session: SessionHandle) -> list[TranscriptEntry]:
-        """Take back memory first and the transcript last: then a failure in between can be tried again."""
+    @asynccontextmanager
+    async def _settled(self) -> AsyncIterator[None]:
+        """Hold the order of turns, with nothing of earlier ones left to be done."""
+        session, publisher = self.session, self._conversation.publisher
+        while True:
+            if session is not None:
+                await publisher.settle(session)  # not within the order, which some of it may wait for
+            async with self._order:
+                if session is None or publisher.is_settled(session):
+                    yield
+                    return
+
+    async def _last_exchange(self, session: SessionHandle) -> list[TranscriptEntry]:
+        """Return the entries from the last message on; empty where there is none."""
         n = _ENTRIES_AT_A_TIME
         while True:
             entries = await session.transcript_read_last(n)
             asked = [at for at, entry in enumerate(entries) if entry.role == USER]
-            if asked:
-                since = entries[asked[-1]].at
-                if self._conversation.memory is not None:
-                    await self._conversation.memory.take_back(since)
-                if session.supports(KeyValueStore):
-                    await take_back_episode(session, since)
-                await session.take_back_turn(since)
-                return await session.transcript_drop_last(len(entries) - asked[-1])
-            if len(entries) < n:
-                return []
+            if asked or len(entries) < n:
+                return list(entries[asked[-1] :]) if asked else []
             n *= 2
+
+    async def _forget_reply(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
+        """Erase everything that memory and summaries took from the last exchange."""
+        if self._conversation.memory is not None:
+            await self._conversation.memory.take_back(entries[0].at)
+        if session.supports(KeyValueStore):
+            await take_back_episode(session, entries[0].at)
+
+    async def _set_aside(self) -> None:
+        """Keep the reply to the last message beside the next one. Raises `InvalidValue` where there is no message."""
+        session = self.session
+        supported = session is not None and session.supports(TranscriptStore)
+        entries = await self._last_exchange(session) if session is not None and supported else []
+        if session is None or not entries:
+            raise InvalidValue("no message to answer again")
+        replies, current = replies_of(entries[1:])
+        following = max(replies) + 1 if replies[current] else current
+        await self._write_replies(session, entries, reply_lines(replies, following))
+
+    async def _write_replies(
+        self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[Line]
+    ) -> None:
+        await self._forget_reply(session, entries)
+        await session.transcript_drop_last(len(entries) - 1)
+        await session.transcript_extend(
+            TranscriptEntry(role, content, self._conversation.clock()) for role, content in lines
+        )
+
+    async def choose_reply(self, at: datetime, number: int) -> None:
+        """Have models be shown another reply to the last message, which was sent `at` that time.
+
+        The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` where there is no
+        such reply to the last message.
+        """
+        session = self.session
+        if session is None or not session.supports(TranscriptStore):
+            raise UnsupportedOperation("no transcript is kept")
+        with observed(self._observer):
+            async with self._settled():
+                entries = await self._last_exchange(session)
+                replies, current = replies_of(entries[1:])
+                if not entries or entries[0].at != at or number not in replies:
+                    raise InvalidValue(f"the last message has no reply {number}")
+                if number != current:
+                    await self._write_replies(session, entries, reply_lines(replies, number))
+                    await self._note_choice(session, entries[0], number, replies[number])
+
+    async def _note_choice(
+        self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[Line]
+    ) -> None:
+        """Write the receipt of a reply again, so that it is the last one, and remember the exchange with that reply."""
+        receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
+        receipt = next((each for each in receipts if each.get("reply_number", 1) == number), None)
+        memory, kept = self._conversation.memory, None
+        if memory is not None and any(each.get("remembered") for each in receipts):
+            said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
+            gate = Memorability(gate=0)  # it was judged when the message came
+            kept = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
+            if kept is not None:
+                ended = await session.turn_ended(events=memory.ended(PromptMemory(), kept, said))
+                for error in ended.failed.values():
+                    raise error
+                kept = await memory.completed(kept, ended.outcomes[-1])
+        if receipt is not None:
+            await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 
     async def asked_last(self) -> str | None:
         """Return the user's last message; None where the transcript holds none."""

@@ -36,6 +36,8 @@ class ClientRequest:
     """True if the model is shown what memory holds."""
     keeps: bool = True
     """True if the exchange is remembered; its transcript is written either way."""
+    again: bool = False
+    """True if the last message is answered again; its replies so far stay in the transcript, unseen by models."""
     payers: tuple[Payer, ...] = ()
     """Those on whose account the calls of the turn are, beside the identity's."""
 

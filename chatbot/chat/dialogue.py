@@ -1,7 +1,8 @@
 """Dialogue as lines of a transcript and messages for a model, and titles for it.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
-a role that someone made up, is never shown to it, so no entry can speak as the system.
+a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
+to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
 
 The rule takes the first sentence that says something: quotations, code and headings' marks are passed over. A sentence
 of one content word that asks nothing says little: where there is no other, the title is the text as it is.
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from chatbot.memory.memorability import content
@@ -29,6 +31,8 @@ TOOL_CALL = "tool_call"
 USER = "user"
 
 _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
+
+_ASIDE = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
 
 Line = tuple[str, str]
 """A role and a content, as a transcript entry holds them."""
@@ -56,6 +60,28 @@ def messages_of(said: Sequence[Line]) -> list[Message]:
         elif role == TOOL and messages:
             messages.extend(_read_result(text))
     return _paired(messages)
+
+
+def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:
+    """Return every reply among the entries after a message, by its number from 1, and the number of the current one."""
+    found: dict[int, list[Line]] = {}
+    current: list[Line] = []
+    for entry in entries:
+        if aside := _ASIDE.fullmatch(entry.role):
+            found.setdefault(int(aside[1]), []).append((aside[2], entry.content))
+        else:
+            current.append((entry.role, entry.content))
+    number = next(number for number in count(1) if number not in found)
+    return dict(sorted((found | {number: current}).items())), number
+
+
+def reply_lines(replies: Mapping[int, Sequence[Line]], current: int) -> list[Line]:
+    """Return the entries that hold these replies, one of which is current."""
+    others = [(number, line) for number, lines in replies.items() if number != current for line in lines]
+    return [
+        *((f"reply-{number}-{role}"[:32], content) for number, (role, content) in others),
+        *replies.get(current, ()),
+    ]
 
 
 def unanswered(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:

@@ -40,7 +40,9 @@ class Receipt:
     at: datetime
     """Time of the user's entry, by which its receipt is found."""
     resumed_at: datetime | None = None
-    """Time at which a client's tool results continued a turn that had ended with their calls."""
+    """Time at which a message was answered again, or tool results continued a turn that had ended with their calls."""
+    reply_number: int = 1
+    """The number of the reply among those to the same message."""
     finish: Finish = "stop"
     reply: str = ""
     """The reply; the transcript holds it, so the line on the disk leaves it out."""
@@ -106,6 +108,7 @@ class Receipt:
             "agent": self.agent,
             "at": format_time(self.at),
             **({"resumed_at": format_time(self.resumed_at)} if self.resumed_at else {}),
+            **({"reply_number": self.reply_number} if self.reply_number > 1 else {}),
             "model": self.model,
             "finish": self.finish,
             "error": self.error,

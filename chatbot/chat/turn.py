@@ -28,6 +28,7 @@ from chatbot.chat.dialogue import (
     Line,
     Window,
     messages_of,
+    replies_of,
     says_little,
     title_from,
     title_in,
@@ -225,6 +226,9 @@ class Turn:
         if self._client.answers:
             await self._resume()
             return
+        if self._client.again:
+            await self._begin_again()
+            return
         kept = await self._attached.keep(self._files)
         self._entry = with_links(self._entry, [link for link, _ in kept])
         self._receipt.attachments = [told for _, told in kept]
@@ -242,12 +246,18 @@ class Turn:
             await self._write((USER, self._entry))
             return
         self._written = len(entries)
-        self._receipt.at = entries[0].at
+        self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
         self._has_resumed = True
         if self._session is not None:
             earlier = await self._session.receipts_since(self._receipt.at)
             self._receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         await self._write(*(tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers))
+
+    async def _begin_again(self) -> None:
+        """Answer the last message, which is in the transcript with its earlier replies."""
+        entries = await self._read_since_asked()
+        self._entry, self._written, self._receipt.at = entries[0].content, len(entries), entries[0].at
+        self._receipt.resumed_at, self._receipt.reply_number = self._clock(), replies_of(entries[1:])[1]
 
     async def _read_since_asked(self) -> list[TranscriptEntry]:
         """Return the entries from the user's last one on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
@@ -13,9 +13,8 @@ from chatbot.cli.output import say, say_json, say_table, waiting
 from chatbot.config import Config, Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.record import utc_now
-from chatbot.models.catalog import CatalogModel, ModelServer, catalog, described, find_servers, local_model
-from chatbot.models.provider import key_place
-from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2, WEIGHTS, Weights
+from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
+from chatbot.models.weights import WEIGHTS, Weights
 
 _SHOWN = 40
 _HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")
@@ -46,23 +45,6 @@ async def _list(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[tuple[CatalogModel, str]]:
-    """Return the models that can be called now, each with what makes it usable: here first, then by provider."""
-    found: dict[str, tuple[CatalogModel, str]] = {}
-    if SMOLLM2.folder() is not None:
-        found[f"{PREFIX}{EMBEDDED}"] = (replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed")
-    for server in servers:
-        for name in server.models:
-            found[name] = (replace(local_model(name), tools=None, images=None), f"{server.title} on this machine")
-    named = config.model.name
-    if named not in found and (place := _place(named, config)):
-        found[named] = (described(named), place)
-    for model in catalog(utc_now().date()):
-        if model.name not in found and (place := key_place(model.provider, config.providers)):
-            found[model.name] = (model, place)
-    return list(found.values())
-
-
 def cells(model: CatalogModel) -> list[str]:
     """Return the columns of one model."""
     window = f"{model.window:,}" if model.window else _UNKNOWN
@@ -75,15 +57,6 @@ def price(model: CatalogModel) -> str:
     if prices[0] is None or prices[1] is None:
         return _UNKNOWN
     return "free" if prices == (0.0, 0.0) else f"{prices[0]:g} / {prices[1]:g}"
-
-
-def _place(name: str, config: Config) -> str:
-    provider = name.partition("/")[0]
-    if name.startswith(PREFIX) or name == "scripted":
-        return "" if name == f"{PREFIX}{EMBEDDED}" else "[model]"
-    if provider in config.providers and config.providers[provider].api_base:
-        return f"[providers.{provider}]"
-    return key_place(provider, config.providers)
 
 
 def _others(usable: Iterable[tuple[CatalogModel, str]]) -> list[tuple[CatalogModel, str]]:

@@ -6,32 +6,18 @@ A file is a line that describes it, an empty line, and the text that the model i
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import tomlkit
-from platformdirs import user_config_path
 
 from chatbot.cli.config import write_atomically
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_table
 from chatbot.errors import ConfigError
-from chatbot.identity import FILE_NAME, Identity
+from chatbot.identity import FILE_NAME, Identity, Persona, own_personas, personas
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import did_you_mean
-
-_SHIPPED = Path(__file__).parent / "persona_files"
-_LARGEST = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Persona:
-    """A persona: `summary` for people, `text` for the model."""
-
-    name: str
-    summary: str
-    text: str
-    file: str
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -51,32 +37,11 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def personas() -> dict[str, Persona]:
-    """Return all personas by name; a file of the user's own takes the place of a shipped one. Raises `ConfigError`."""
-    files = [*sorted(_SHIPPED.glob("*.md")), *sorted(_own_folder().glob("*.md"))]
-    return {path.stem: _read(path) for path in files}
-
-
-def _own_folder() -> Path:
-    return user_config_path("chatbot") / "personas"
-
-
-def _read(path: Path) -> Persona:
-    try:
-        with path.open(encoding="utf-8") as file:
-            head, _, text = file.read(_LARGEST).partition("\n\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
-    if not text.strip():
-        raise ConfigError(f"{path} has no persona: write a summary, an empty line, and the text", at=path)
-    return Persona(path.stem, head.strip(), " ".join(text.split()), str(path))
-
-
 def _list(known: dict[str, Persona], *, as_json: bool) -> Exit:
     if as_json:
         say_json([asdict(each) for each in known.values()])
         return Exit.OK
-    own = _own_folder()
+    own = own_personas()
     say_table(
         ("persona", "from", "about"),
         [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from functools import lru_cache
 from http.client import HTTPException
 from ipaddress import ip_address
 from typing import Any
@@ -15,7 +16,10 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
+from chatbot.config import Config
 from chatbot.errors import ConfigError
+from chatbot.models.provider import key_place
+from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2
 from chatbot.providers import LOCAL, OTHER_HERE, PORTS_HERE, model_table, ollama_address, server_here
 
 SUGGESTED = {
@@ -49,10 +53,39 @@ class CatalogModel:
     images: bool | None = None
 
 
-def catalog(today: date) -> list[CatalogModel]:
+@lru_cache(maxsize=1)
+def catalog(today: date) -> tuple[CatalogModel, ...]:
     """Return all chat models that are still offered on that day, by provider and name, each once."""
     found = {model.name: model for model in _models(today)}
-    return [model for name, model in sorted(found.items()) if not _is_copy(name, found)]
+    return tuple(model for name, model in sorted(found.items()) if not _is_copy(name, found))
+
+
+def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[tuple[CatalogModel, str]]:
+    """Return the models that can be called now, each with what makes it usable: here first, then by provider."""
+    found: dict[str, tuple[CatalogModel, str]] = {}
+    if SMOLLM2.folder() is not None:
+        found[f"{PREFIX}{EMBEDDED}"] = (replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed")
+    for server in servers:
+        for name in server.models:
+            found[name] = (replace(local_model(name), tools=None, images=None), f"{server.title} on this machine")
+    named = config.model.name
+    if named not in found and (place := _place(named, config)):
+        found[named] = (described(named), place)
+    models = catalog(datetime.now(UTC).date())
+    places = {provider: key_place(provider, config.providers) for provider in {model.provider for model in models}}
+    for model in models:
+        if model.name not in found and (place := places[model.provider]):
+            found[model.name] = (model, place)
+    return list(found.values())
+
+
+def _place(name: str, config: Config) -> str:
+    provider = name.partition("/")[0]
+    if name.startswith(PREFIX) or name == "scripted":
+        return "" if name == f"{PREFIX}{EMBEDDED}" else "[model]"
+    if provider in config.providers and config.providers[provider].api_base:
+        return f"[providers.{provider}]"
+    return key_place(provider, config.providers)
 
 
 def described(name: str) -> CatalogModel:

@@ -46,6 +46,7 @@ from chatbot.providers import (
     server_here,
     variables_of,
 )
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 
 NAME = "keys.json"
@@ -53,6 +54,7 @@ SERVICE = "chatbot-runtime"
 """Name of our entries in the keyring; the user name of each is the provider."""
 _KEYRING = "keyring"
 _OTHERS = 0o077
+_SHORTEST = 8
 
 Entries = dict[str, dict[str, Any]]
 
@@ -68,6 +70,14 @@ def stored_key(provider: str) -> str:
     if entry is None:
         return ""
     return str(entry["key"]) if "key" in entry else _from_keyring(provider)
+
+
+def parsed_key(text: str) -> str:
+    """Return the key that was typed. Raises `InvalidValue` for a text that is none."""
+    key = text.strip()
+    if len(key) < _SHORTEST or not key.isprintable() or " " in key:
+        raise InvalidValue("invalid key: nothing was stored")
+    return key
 
 
 def store_key(provider: str, key: str) -> str:
@@ -415,6 +425,20 @@ def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None =
         return f"[providers.{provider}]"
     variable = next((each for each in variables_of(provider) if os.environ.get(each)), "")
     return variable or stored_keys().get(provider, "")
+
+
+def key_places(own: Mapping[str, ProviderSettings]) -> list[tuple[str, str]]:
+    """Return every provider with a key, and where the key comes from."""
+    known = {*known_providers() - OURS, *own, *stored_keys()}
+    return [(name, place) for name in sorted(known) if (place := key_place(name, own))]
+
+
+def check_takes_key(name: str, own: Mapping[str, ProviderSettings]) -> None:
+    """Raise `ConfigError` for a name that is no provider, or one that takes no key."""
+    if name in OURS:
+        raise ConfigError(f"{name} runs on this machine and takes no key")
+    if name not in known_providers() and name not in own:
+        raise ConfigError(f"no provider is called {name!r}{nearest_to(name)}")
 
 
 def check_providers(configured: Mapping[str, ProviderSettings]) -> None:

@@ -33,7 +33,7 @@ from chatbot.server.open_runtimes import IdentityUse
 from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
-from chatbot.server.page.routes import told
+from chatbot.server.page.sheets import told
 from chatbot.server.request_values import VISIBLE
 from chatbot.stores.errors import StoreError, UnknownOutcome
 

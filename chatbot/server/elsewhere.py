@@ -60,9 +60,13 @@ class Elsewhere:
                 await asyncio.to_thread(self._new)
                 self._task = asyncio.create_task(self._watch(hint), name="elsewhere")
 
+    async def is_running(self, session_id: str) -> bool:
+        """Return whether anyone runs a turn of the session."""
+        return not await asyncio.to_thread(is_free, self._turn_lease(session_id))
+
     async def ask_to_listen(self, session_id: str) -> bool:
         """Have the server that runs a turn of the session write its events down; False if nobody runs one."""
-        if await asyncio.to_thread(is_free, self._turn_lease(session_id)):
+        if not await self.is_running(session_id):
             return False
         await asyncio.to_thread(self._write, "listen", session_id, utc_now())
         return True

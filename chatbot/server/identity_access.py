@@ -236,6 +236,10 @@ class IdentityAccess:
         """Return whether a turn of a session runs in this server."""
         return bool(self.turns.under_way((self.identity, session_id)))
 
+    async def is_answered_elsewhere(self, session_id: str) -> bool:
+        """Return whether another server or program runs a turn of a session."""
+        return not self.is_answered(session_id) and await self._elsewhere.is_running(session_id)
+
     async def listen(self, session_id: str) -> RunningTurn | RemoteTurn | None:
         """The turn of a session under way, here or in another server; None if there is none. Raises like `session`."""
         for turn in await self.turns_under_way(session_id):

@@ -12,7 +12,7 @@ from typing import Any
 
 from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
-from chatbot.chat.dialogue import ASSISTANT, TOOL, USER, unanswered
+from chatbot.chat.dialogue import ASSISTANT, USER, unanswered
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
@@ -69,6 +69,8 @@ class RunningTurn:
     def __init__(self, chat: Chat, saying: Saying, *, then: Then | None = None) -> None:
         self.text = saying.text
         self.begun_at = utc_now()
+        self.is_again = saying.client.again
+        """True if it answers a message that is in the transcript already."""
         self._feed: Feed[Event] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None
@@ -152,9 +154,10 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
     """Return the reply of a turn, and the tools that the client was asked to run."""
     begun = parse_time(receipt.get("resumed_at") or receipt["at"])
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
-    entries = [each for each in await _entries_since(session, begun) if each.at <= until]
-    if not any(each.role in {USER, TOOL} for each in entries):
+    entries = [each for each in await _entries_since(session, parse_time(receipt["at"])) if each.at <= until]
+    if not any(each.role == USER for each in entries):
         raise TurnGone(_GONE)
+    entries = [each for each in entries if each.at >= begun]
     said = next((each.content for each in reversed(entries) if each.role == ASSISTANT), "")
     return said, unanswered(entries) if receipt["finish"] == "tool_calls" else []
 

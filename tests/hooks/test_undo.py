@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat import Chat
+from chatbot.chat import Chat, ClientRequest
+from chatbot.errors import ProviderFailed
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
@@ -235,3 +237,71 @@ async def test_a_memory_without_files_takes_back_as_much() -> None:
         [receipt] = await session.receipts()
         assert "query" not in receipt["memory"]
         assert (await session.memory.list_observations()).rows == ()
+
+
+async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() -> None:
+    configure()
+    asked, model = SAID[1][0], ScriptedModel(["The cello it is.", "The viola, then.", "On we go."])
+    async with Runtime(Options(identity="ada"), model=model) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn(asked)
+        again = await chat.turn(asked, client=ClientRequest(again=True))
+        entries = await session.transcript_read_all()
+        assert [each.role for each in entries] == ["user", "reply-1-assistant", "assistant"]
+        assert again.at == entries[0].at
+        assert await replies_remembered(session) == ["The viola, then."]
+        with pytest.raises(InvalidValue, match="no reply 3"):
+            await chat.choose_reply(entries[0].at, 3)
+        await chat.choose_reply(entries[0].at, 1)
+        lines = [(each.role, each.content) for each in await session.transcript_read_all()]
+        assert lines == [("user", asked), ("reply-2-assistant", "The viola, then."), ("assistant", "The cello it is.")]
+        assert await replies_remembered(session) == ["The cello it is."]
+        receipts = await session.receipts()
+        assert [each.get("reply_number", 1) for each in receipts] == [1, 2, 1]
+        assert (await chat.bill()).calls == 2
+        await chat.turn("And what shall I buy for it?")
+        assert "The viola, then." not in str(model.prompts[-1])
+        await chat.take_back()
+        await chat.take_back()
+        assert await session.transcript_read_all() == []
+        assert holding("viola") == []
+
+
+async def test_an_answer_again_that_fails_keeps_the_reply_and_its_message() -> None:
+    configure()
+    model = ScriptedModel(["The cello it is.", ProviderFailed("overloaded"), "The viola, then."])
+    async with Runtime(Options(identity="ada"), model=model) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        with pytest.raises(InvalidValue, match="no message to answer again"):
+            await chat.turn("anything", client=ClientRequest(again=True))
+        await chat.turn(SAID[1][0])
+        with pytest.raises(ProviderFailed):
+            await chat.turn(SAID[1][0], client=ClientRequest(again=True))
+        await chat.turn(SAID[1][0], client=ClientRequest(again=True))
+        roles = [each.role for each in await session.transcript_read_all()]
+        assert roles == ["user", "reply-1-assistant", "reply-2-error", "assistant"]
+
+
+async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> None:
+    configure()
+    asked = SAID[1][0]
+    model = ScriptedModel([ProviderFailed("overloaded"), "The cello it is.", "The viola, then."])
+    async with Runtime(Options(identity="ada"), model=model) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        with pytest.raises(ProviderFailed):
+            await chat.turn(asked)
+        assert await replies_remembered(session) == [""]
+        await chat.turn(asked)
+        assert await replies_remembered(session) == ["The cello it is."]
+        again = await chat.turn(asked, client=ClientRequest(again=True))
+        assert await replies_remembered(session) == ["The viola, then."]
+        await chat.choose_reply(again.at, 1)
+        assert await replies_remembered(session) == ["The cello it is."]
+
+
+async def replies_remembered(session: SessionHandle) -> list[str]:
+    rows = (await session.memory.list_observations(limit=100, ask=SENSITIVITIES)).rows
+    return [row.assistant_text for row in rows if row.type == "exchange"]

@@ -166,8 +166,7 @@ def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_befo
     ("text", "html"),
     [
         ("- [ ] a\n- [x] b", '<span class="box">☐</span> a'),
-        ("$$\\int x^2\\,dx$$", "<code>$$\\int x^2\\,dx$$</code>"),
-        ("\\(a_b_c\\)", "<code>\\(a_b_c\\)</code>"),
+        ("\\(a_b\\)", "<msub><mi>a</mi><mi>b</mi></msub>"),
         ("|a|b|\n|--:|:-:|\n|1|2|", '<td class="right">1</td>\n<td class="center">2</td>'),
         ("```python\nx = 1\n```", '<span>python</span><button type="button" class="copy">Copy</button>'),
         ("\\*plain\\*", "<p>*plain*</p>"),

@@ -101,7 +101,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     chat.say("/retry")
     chat.see("two")
     chat.prompt()
-    assert _said() == [("user", "a question"), ("assistant", "two")]
+    assert _said() == [("user", "a question"), ("reply-1-assistant", "one"), ("assistant", "two")]
     chat.say("/edit")
     chat.see("❯ a question$")
     chat.type(" indeed\r")

@@ -128,12 +128,11 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         self._screen.say(f"took back {_first_line(taken)!r}" if taken else "nothing to remove", "dim")
 
     async def do_retry(self, _: str) -> Next:
-        """Ask the last question again, replacing the reply."""
-        taken = await self.chat.take_back(to_ask_again=True)
-        if not taken:
+        """Ask the last question again. The transcript keeps the earlier reply, which no model is shown."""
+        asked = await self.chat.asked_last()
+        if asked is None:
             self._screen.say("no question to ask again", "dim")
-            return Next()
-        return Next(say=taken[0].content)
+        return Next(say=asked, again=asked is not None)
 
     async def do_edit(self, _: str) -> Next:
         """Change the last question and ask it again, in your editor.

@@ -43,6 +43,8 @@ class Next:
     draft: str = ""
     replaces: bool = False
     """True if the next message replaces the last exchange, which stays until then."""
+    again: bool = False
+    """True if the last message is answered again."""
     identity: str | None = None
     leave: bool = False
 
@@ -220,7 +222,8 @@ class Completions:
 
     async def models(self) -> list[Candidate]:
         """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
-        from chatbot.cli.models import price, usable_models
+        from chatbot.cli.models import price
+        from chatbot.models.catalog import usable_models
 
         setup = self._runtime.setup
         names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]

@@ -16,6 +16,7 @@ from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from chatbot.chat import ClientRequest
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
@@ -139,7 +140,7 @@ class Repl:
         if following.say is None:
             await self._answer(*await asyncio.to_thread(attached, text, self._pasted))
         else:
-            await self._answer(text)
+            await self._answer(text, again=following.again)
         return Next()
 
     async def _read(self, draft: str) -> str:
@@ -150,11 +151,12 @@ class Repl:
         self._typeahead.release(self._prompt.input)
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
-    async def _answer(self, text: str, files: Sequence[Upload] = ()) -> None:
+    async def _answer(self, text: str, files: Sequence[Upload] = (), *, again: bool = False) -> None:
+        client = ClientRequest(again=again)
         with self._screen.reply() as reply:
             self._consent.reply = reply
             self._consent.session = session.id if (session := self._commands.session) else None
-            receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files))
+            receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files, client=client))
         if receipt is None:
             self._screen.say("stopped; the text so far is kept", "yellow")
         elif self._runtime.config.terminal.show_usage:

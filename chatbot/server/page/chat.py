@@ -22,11 +22,11 @@ from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.choices import Choices, choices_of
-from chatbot.server.page.exchanges import Exchange
 from chatbot.server.page.markdown import Growing
-from chatbot.server.page.routes import AccessHere, PageRoute, SessionId, beside
-from chatbot.server.page.sheets import base, fragment, piece, sheet
+from chatbot.server.page.settings import Choices, choices_of, menus_for
+from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, beside, fragment, piece, sheet
+from chatbot.server.page.talk import Exchange
+from chatbot.server.relay import RemoteTurn
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
@@ -54,6 +54,7 @@ async def begin(request: Request, access: AccessHere) -> Response:
         part=talk.TalkSpan(),
         welcome=await welcome(access),
         choices=Choices(),
+        menus=await menus_for(access),
     )
 
 
@@ -87,6 +88,7 @@ async def show(
         session=_titled(session.record, part.exchanges),
         part=part,
         choices=await choices_of(session),
+        menus=await menus_for(access),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
         edit=edit,
         shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
@@ -117,14 +119,14 @@ async def later(access: AccessHere, session_id: SessionId, after: Number) -> Res
 
 
 @router.get("/c/{session_id}/since")
-async def since(access: AccessHere, session_id: SessionId, after: Time = "") -> Response:
+async def since(access: AccessHere, session_id: SessionId, after: Time = "", written: Time = "") -> Response:
     """Render the exchanges after the one of that time, made in another tab or on another device.
 
-    Answers 205 where that one is gone, for it was edited or answered again: the whole page is to be loaded.
+    Answers 205 where that one is gone or got another reply: the whole page is to be loaded.
     """
     session = await access.session(session_id)
-    told = await talk.since(session, parse_time(after)) if after else (await talk.the_end(session)).exchanges
-    if told is None:
+    told = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
+    if told is None or any(turn.is_again for turn in await access.turns_under_way(session_id)):
         return Response(status_code=205)
     await talk.under_way(access, session_id, told)
     if not told:
@@ -138,24 +140,28 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "") -> 
 async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> Response:
     """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
     turns = await access.turns_lately(session_id)
-    running = next((each for each in turns if talk.name_of(each) == turn), None)
+    running: RunningTurn | RemoteTurn | None = next((each for each in turns if talk.name_of(each) == turn), None)
+    if turn == talk.ELSEWHERE:
+        running = await access.listen(session_id)
     return sse.EventStream(_pieces(access, session_id, turn, running))
 
 
 async def _pieces(
-    access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | None
+    access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | RemoteTurn | None
 ) -> AsyncGenerator[bytes, None]:
-    problem, at, text = "", "", ""
+    problem, at = "", ""
     if turn is not None:
-        text = turn.text
         async for piece_ in _growing(turn):
             yield piece_
         problem, at = await _result(access, turn)
-    yield sse.event(await _done(access, session_id, name, problem, (at, text)), "done")
+    yield sse.event(await _done(access, session_id, name, (turn, at, problem)), "done")
 
 
-async def _done(access: IdentityAccess, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
+async def _done(
+    access: IdentityAccess, session_id: str, name: str, ended: tuple[RunningTurn | RemoteTurn | None, str, str]
+) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
+    turn, at, problem = ended
     session = await access.session(session_id)
     part = await talk.the_end(session)
     waiting: list[Exchange] = []
@@ -168,21 +174,23 @@ async def _done(access: IdentityAccess, session_id: str, name: str, problem: str
         session=session.record,
         session_id=session_id,
         beside=await beside(access),
-        exchange=_exchange_of(part.exchanges, name, *said),
+        exchange=_exchange_of(part.exchanges, turn, at),
         following=waiting[0] if waiting else None,
         problem=problem,
     )
 
 
-def _exchange_of(told: list[Exchange], turn: str, at: str, text: str) -> Exchange | None:
-    """Return the exchange of that time; for a turn that failed, the first since it began, with its text if possible."""
-    later = [each for each in told if turn and each.at >= turn]
-    same = [each for each in later if each.question == split(text)[0]]
-    of_turn = [each for each in told if each.at == at] or same or later or told[-1:]
-    return of_turn[0] if of_turn else None
+def _exchange_of(told: list[Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> Exchange | None:
+    """Return the exchange of that time; for a turn that failed, its own, which may not be in the transcript."""
+    if not isinstance(turn, RunningTurn) or turn.is_again:
+        return told[-1] if told else None
+    later = [each for each in told if each.moment >= turn.begun_at]
+    same = [each for each in later if each.question == split(turn.text)[0]]
+    of_turn = [each for each in told if each.at == at] or same or later
+    return of_turn[0] if of_turn else replace(talk.waiting(turn), turn="")
 
 
-async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:
+async def _growing(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:
     """Collect chunks for a moment, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
@@ -226,7 +234,7 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _result(access: IdentityAccess, turn: RunningTurn) -> tuple[str, str]:
+async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tuple[str, str]:
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])

@@ -6,9 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from chatbot.errors import IdentityError
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.doors import COOKIE, LOGIN
-from chatbot.server.page.routes import Fields, PageRoute
-from chatbot.server.page.sheets import goto, sheet
+from chatbot.server.doors import COOKIE, LOGIN, is_loopback
+from chatbot.server.page.sheets import Fields, PageRoute, goto, sheet
 
 _TRIES_PER_MINUTE = 30
 _FOR_30_DAYS = 30 * 24 * 3600
@@ -44,6 +43,13 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -
     secure = _came_over_tls(request)
     answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=secure)
     return answer
+
+
+def came_safely(request: Request) -> bool:
+    """Return True for a request over TLS, or from this machine without a proxy between."""
+    is_forwarded = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-forwarded-proto"))
+    is_here = request.client is not None and is_loopback(request.client.host) and not is_forwarded
+    return is_here or _came_over_tls(request)
 
 
 def _came_over_tls(request: Request) -> bool:

@@ -18,6 +18,7 @@ import nh3
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
@@ -37,18 +38,29 @@ _SCHEMES = {"http", "https", "mailto"}
 _TAGS = {
     *("a", "blockquote", "br", "button", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p"),
     *("pre", "s", "small", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+    *("math", "menclose", "mfrac", "mi", "mn", "mo", "mover", "mphantom", "mroot", "mrow", "mspace", "msqrt", "mstyle"),
+    *("msub", "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover"),
 }
 _ATTRIBUTES = {
-    **{tag: {"class"} for tag in ("button", "div", "li", "span", "td", "th")},
+    **{tag: {"class"} for tag in ("li", "td", "th")},
     "a": {"href"},
     "button": {"class", "type"},
     "ol": {"start"},
     "pre": {"tabindex"},
     "div": {"class", "tabindex"},
+    "span": {"class", "tabindex"},
+    "math": {"display"},
+    "mo": {"stretchy", "fence", "form"},
+    "mspace": {"width"},
+    "mtd": {"columnalign"},
 }
 """Classes come from this module alone: HTML in a text is shown as text, so no text brings attributes."""
 _KEEPS_BACKSLASH = "()[]{},;:%"
-r"""Marks whose backslash stays, because mathematics is written with it: `\(x\)`, `\,`."""
+r"""Marks whose backslash stays, as a formula that is not complete yet holds them: `\(x`, `\,`."""
+_FORMULA_MARKS = {"$$": "$$", "\\(": "\\)", "\\[": "\\]", "$": "$"}
+_TEX_SIGN = re.compile(r"[\\^_={}]")
+_BEGIN_MATRIX, _END_MATRIX = (re.compile(rf"\\{mark}\{{[pbvBV]matrix\*?\}}") for mark in ("begin", "end"))
+_LONGEST_FORMULA = 4_000
 _BOX = re.compile(r"\[([ xX])\]\s+")
 _ALIGNMENT = re.compile(r"text-align:(left|right|center)")
 
@@ -127,6 +139,12 @@ class _Renderer(RendererHTML):
         is_done = tokens[idx].content.strip() != ""
         return f'<span class="box">{"☑" if is_done else "☐"}</span> '
 
+    def formula(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
+        """A formula as MathML, which browsers draw and screen readers read."""
+        del options, env
+        html = _mathml(tokens[idx].content)
+        return f"<p>{html}</p>\n" if tokens[idx].block else html
+
     def link_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """Show the target, because the text may suggest another."""
         opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open")
@@ -161,19 +179,59 @@ def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdow
     return True
 
 
-def _mathematics(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
-    r"""Formulas between `$$` or `\(` and `\)` are kept as written, so that they can be copied."""
-    for begin, end in (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]")):
-        if not state.src.startswith(begin, state.pos):
-            continue
-        until = state.src.find(end, state.pos + len(begin))
-        if until > state.pos + len(begin):
-            if not silent:
-                token = state.push("code_inline", "code", 0)
-                token.content = state.src[state.pos : until + len(end)]
-            state.pos = until + len(end)
-            return True
-    return False
+def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+    r"""Formulas between `$$`, `\(` and `\)`, `\[` and `\]`, or single dollars that are no prices."""
+    at, text = state.pos, state.src
+    mark = next((each for each in _FORMULA_MARKS if text.startswith(each, at)), "")
+    begin = at + len(mark)
+    end = text.find(_FORMULA_MARKS[mark], begin, begin + _LONGEST_FORMULA) if mark else -1
+    if end <= begin or (mark == "$" and not _is_formula(text, begin, end)):
+        return False
+    if not silent:
+        state.push("formula", "math", 0).content = text[at : end + len(mark)]
+    state.pos = end + len(mark)
+    return True
+
+
+def _is_formula(text: str, begin: int, end: int) -> bool:
+    """Return whether the text between two dollars is a formula: `$5 and $10`, `US$5` and `$HOME:$PATH` are none."""
+    inside = text[begin:end]
+    is_apart = not (text[: begin - 1][-1:].isalnum() or text[end + 1 : end + 2].isalnum())
+    is_price = inside[0].isdecimal() and " " in inside and not _TEX_SIGN.search(inside)
+    return is_apart and inside == inside.strip() and "\n" not in inside and inside[-1] != "\\" and not is_price
+
+
+def _formula_block(state: StateBlock, begin: int, end: int, silent: bool) -> bool:  # noqa: FBT001
+    r"""A formula of whole lines between `$$` or `\[` and `\]`, in which a line such as `- x` begins no list."""
+    at = state.bMarks[begin] + state.tShift[begin]
+    mark = state.src[at : at + 2]
+    if mark not in {"$$", "\\["}:
+        return False
+    until = state.src.find(_FORMULA_MARKS[mark], at + 2, at + _LONGEST_FORMULA) + 2
+    line = next((each for each in range(begin, end) if state.eMarks[each] >= until), end) if until > 1 else end
+    if line == end or state.src[until : state.eMarks[line]].strip() or "\n\n" in state.src[at:until]:
+        return False
+    if not silent:
+        token = state.push("formula", "math", 0)
+        token.content = state.getLines(begin, line + 1, state.blkIndent, keepLastLF=False).strip()
+        token.map, token.block = [begin, line + 1], True
+    state.line = line + 1
+    return True
+
+
+def _mathml(formula: str) -> str:
+    """Return a formula with its marks as MathML; as it is written where it cannot be read."""
+    from latex2mathml.converter import convert  # its table of symbols takes long to read, and most replies need none
+
+    mark = next(each for each in _FORMULA_MARKS if formula.startswith(each))
+    is_block = mark in {"$$", "\\["}
+    try:
+        # In braces, as it would take the marks of a matrix with an exponent for more bases of it.
+        text = _END_MATRIX.sub(r"\g<0>}", _BEGIN_MATRIX.sub(r"{\g<0>", formula[len(mark) : -len(mark)].strip()))
+        html = convert(text, display="block" if is_block else "inline")
+    except Exception:  # noqa: BLE001 - it raises anything for a text that is no formula
+        return f"<code>{escapeHtml(formula)}</code>"
+    return f'<span class="formula" tabindex="0">{html}</span>' if is_block else html
 
 
 def _task_lists(state: StateCore) -> None:
@@ -220,7 +278,8 @@ def _clean(html: str) -> Markup:
 def _markdown() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}, renderer_cls=_Renderer)
     parser.enable(["table", "strikethrough"])
-    parser.inline.ruler.before("escape", "mathematics", _mathematics)
+    parser.block.ruler.before("fence", "formula", _formula_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("escape", "formula", _formula)
     parser.inline.ruler.before("escape", "kept_backslash", _escape)
     parser.core.ruler.push("task_lists", _task_lists)
     return parser

@@ -1,4 +1,4 @@
-"""Memories by day or by a search, with score details; adding by hand, hiding many at once; the people mentioned."""
+"""Memories by day or by a search, adding and hiding them, the people mentioned; one memory with its history."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from chatbot.config import ProfileSettings
 from chatbot.memory.reading import Hit
+from chatbot.memory.writing import AddResult
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, gone
-from chatbot.server.page.routes import AccessHere, Fields, PageRoute
-from chatbot.server.page.sheets import base, day, goto, sheet
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, fragment, goto, is_part, sheet
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import STATUSES, TYPES, Status, Type
-from chatbot.stores.query import Order
+from chatbot.stores.observation import STATUSES, TYPES, Observation, Status, Type
+from chatbot.stores.query import Order, Version
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -245,3 +245,122 @@ async def show_people(request: Request, access: AccessHere, q: Annotated[str, Qu
         people=people[:_MOST_PEOPLE],
         more=len(people) > _MOST_PEOPLE,
     )
+
+
+MemoryId = Annotated[str, Path(max_length=100)]
+_SAID = ("title", "narrative", "user_text", "assistant_text")
+_INHERITED = ("type", "tags", "concepts", "people", "subject", "category", "project", "visibility", "sensitivity")
+_INHERITED_TOO = ("min_clearance", "importance", "derived_from")
+
+
+@router.get("/memory/{memory_id}")
+async def show_one(
+    request: Request, access: AccessHere, memory_id: MemoryId, told: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
+    """Show the memory in any status; `told` is the last action."""
+    line = await _line(access, memory_id)
+    return sheet(
+        request,
+        "memory.html",
+        access,
+        here="memory",
+        row=_of(line, memory_id),
+        line=line,
+        said=_SAID,
+        told=_TOLD_OF_ONE.get(told, ""),
+    )
+
+
+@router.post("/memory/{memory_id}/correct")
+async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
+    """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
+    row = _of(await _line(access, memory_id), memory_id)
+    said = _what_is_said(fields)
+    match fields.get("how"):
+        case "wrong":
+            await access.memories.update(memory_id, **said)
+            return _to(access, memory_id, "corrected")
+        case "changed":
+            new = await _supersede(access, row, said)
+            return _to(access, new.id, "superseded")
+    raise InvalidValue("choose a reason: wrong or changed")
+
+
+@router.post("/memory/{memory_id}/forget")
+async def forget(request: Request, access: AccessHere, memory_id: MemoryId) -> Response:
+    """Hide the memory; `restore` undoes it."""
+    await access.memories.forget(_checked(memory_id))
+    return await _shown(request, access, memory_id, "forgotten")
+
+
+@router.post("/memory/{memory_id}/purge")
+async def purge(access: AccessHere, memory_id: MemoryId) -> Response:
+    """Delete the memory permanently."""
+    await access.memories.purge(_checked(memory_id))
+    return goto(f"{base(access)}/memory?told=erased")
+
+
+@router.post("/memory/{memory_id}/restore")
+async def restore_one(request: Request, access: AccessHere, memory_id: MemoryId) -> Response:
+    """Restore the memory."""
+    await access.memories.restore(_checked(memory_id))
+    return await _shown(request, access, memory_id, "restored")
+
+
+@router.post("/memory/{memory_id}/confirm")
+async def confirm(access: AccessHere, memory_id: MemoryId) -> Response:
+    """Mark the memory as correct."""
+    await access.memories.confirm(_checked(memory_id))
+    return _to(access, memory_id, "confirmed")
+
+
+async def _supersede(access: IdentityAccess, row: Observation, said: dict[str, object]) -> AddResult:
+    inherited = {name: getattr(row, name) for name in (*_INHERITED, *_INHERITED_TOO)}
+    kept = {name: getattr(row, name) for name in ("subtitle", "facts", *_SAID)}
+    new = await access.memories.remember(
+        **{**inherited, **kept, **said}, metadata=dict(row.metadata), source="user", supersedes=row.id
+    )
+    if new.outcome == "exact_dup":
+        raise ConflictingChange("an identical memory already exists: nothing was changed")
+    return new
+
+
+def _what_is_said(fields: Fields) -> dict[str, Any]:
+    said: dict[str, Any] = {name: fields[name].strip() for name in _SAID if name in fields}
+    if "facts" in fields:
+        said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
+    return said
+
+
+async def _shown(request: Request, access: IdentityAccess, memory_id: str, told: str) -> Response:
+    """Show the memory on its page, or as a row where only that is exchanged."""
+    if not is_part(request):
+        return _to(access, memory_id, told)
+    return fragment("row.html", access, row=_of(await _line(access, memory_id), memory_id))
+
+
+async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
+    return await access.memories.history(_checked(memory_id), ask=SENSITIVITIES)
+
+
+def _of(line: list[Version], memory_id: str) -> Observation:
+    return next(each.observation for each in line if each.observation.id == memory_id)
+
+
+def _checked(memory_id: str) -> str:
+    if not is_observation_id(memory_id):
+        raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
+    return memory_id
+
+
+def _to(access: IdentityAccess, memory_id: str, told: str) -> Response:
+    return goto(f"{base(access)}/memory/{memory_id}?told={told}")
+
+
+_TOLD_OF_ONE = {
+    "corrected": "Saved. The history keeps the old text.",
+    "superseded": "Saved. It replaces the old memory, which stays in the history.",
+    "forgotten": "Hidden. It is not recalled; you can restore it.",
+    "restored": "Restored.",
+    "confirmed": "Confirmed. It now ranks higher.",
+}

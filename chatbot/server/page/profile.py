@@ -1,23 +1,28 @@
-"""Page of the profile: lines with their dates and history, set, pinned and forgotten, and what was said last."""
+"""Pages of the profile and of tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
 from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import OWN
+from chatbot.memory.record import utc_now
+from chatbot.memory.tasks import OPEN, Task
 from chatbot.operations import show_profile
-from chatbot.server.page.routes import AccessHere, Fields, PageRoute
-from chatbot.server.page.sheets import base, goto, sheet
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
+from chatbot.stores.errors import InvalidValue
+from chatbot.words import TaskStatus
 
-router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/profile")
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 Key = Annotated[str, Path(max_length=100)]
 
 
-@router.get("")
+@router.get("/profile")
 async def show(request: Request, access: AccessHere) -> Response:
     """Render the current lines, the proposals, and what was said last."""
     known = await show_profile(access.context, ask=OWN)
@@ -25,21 +30,21 @@ async def show(request: Request, access: AccessHere) -> Response:
     return sheet(request, "profile.html", access, here="profile", known=known, proposals=proposals, key="")
 
 
-@router.get("/{key}")
+@router.get("/profile/{key}")
 async def history(request: Request, access: AccessHere, key: Key) -> Response:
     """Render all values that a key had."""
     known = Profile(await access.memories.profile_history(key))
     return sheet(request, "profile.html", access, here="profile", known=known, proposals=(), key=key)
 
 
-@router.post("")
+@router.post("/profile")
 async def set_(access: AccessHere, fields: Fields) -> Response:
     """Give a key a value."""
     await access.memories.profile_set(fields.get("key", ""), fields.get("value", ""), also="also" in fields)
     return goto(f"{base(access)}/profile")
 
 
-@router.post("/{key}")
+@router.post("/profile/{key}")
 async def change(access: AccessHere, key: Key, fields: Fields) -> Response:
     """Pin a key, forget it, or accept or reject a proposal, which is named by its id."""
     deed = fields.get("deed", "")
@@ -52,3 +57,50 @@ async def change(access: AccessHere, key: Key, fields: Fields) -> Response:
     else:
         await access.memories.profile_pin(key, pinned=deed == "pin")
     return goto(f"{base(access)}/profile")
+
+
+_DONE: tuple[TaskStatus, ...] = ("completed", "cancelled")
+_WEEK = 7
+_PRIORITIES = ("high", "normal", "low")
+
+
+@router.get("/tasks")
+async def show_tasks(request: Request, access: AccessHere, *, done: bool = False) -> Response:
+    """List open or completed tasks."""
+    tasks = await access.memories.tasks(statuses=_DONE if done else OPEN)
+    groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
+    return sheet(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
+
+
+def _by_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
+    """Group tasks by when they are due; groups without tasks are left out, and so is the name of a single one."""
+    groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
+    for task in sorted(tasks, key=lambda task: task.due or "~"):
+        groups[_when(task.due, today)].append(task)
+    return [(name, group) for name, group in groups.items() if group]
+
+
+def _when(due: str, today: date) -> str:
+    try:
+        days = (date.fromisoformat(due[:10]) - today).days
+    except ValueError:  # a date may be given in words
+        return "Later" if due else "No date"
+    return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= _WEEK else "Later"
+
+
+@router.post("/tasks")
+async def add_task(access: AccessHere, fields: Fields) -> Response:
+    """Write one down."""
+    title = fields.get("title", "").strip()
+    if not title:
+        raise InvalidValue("the task is empty")
+    due, priority = fields.get("due", ""), fields.get("priority", "normal")
+    await access.memories.add_task(title, due=due, priority=priority)  # type: ignore[arg-type]  # it is checked there
+    return goto(f"{base(access)}/tasks")
+
+
+@router.post("/tasks/{task_id}")
+async def change_task(access: AccessHere, task_id: Annotated[str, Path(max_length=100)], fields: Fields) -> Response:
+    """Tick it off, or open it again."""
+    await access.memories.update_task(task_id, status=fields.get("status", ""))
+    return goto(f"{base(access)}/tasks{'?done=1' if fields.get('status') == 'pending' else ''}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -13,14 +14,13 @@ from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.choices import choose, request_of
-from chatbot.server.page.exchanges import position
-from chatbot.server.page.routes import AccessHere, Fields, PageRoute, SessionId
-from chatbot.server.page.sheets import base, fragment, goto, is_part
+from chatbot.server.page.settings import choose, request_of
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, SessionId, base, fragment, goto, is_part
+from chatbot.server.page.talk import position
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnsafePath
-from chatbot.stores.records import TranscriptEntry, check_text
+from chatbot.stores.records import TranscriptEntry, check_text, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -59,16 +59,36 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
     name = fields.get("turn", "")
     for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
         await turn.stop()
+    if not turns:
+        await access.stop(session_id)
     return Response("") if is_part(request) else _to(access, session_id)
 
 
 @router.post("/c/{session_id}/retry")
-async def retry(access: AccessHere, session_id: SessionId) -> Response:
-    """Have the last message answered again."""
-    taken = await _take_back(access, session_id)
-    if not taken:
+async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
+    """Have the last message answered again, or the one sent `at` that time; an earlier one in a fork."""
+    entries = await (await access.session(session_id)).transcript_read_all() if "at" in fields else []
+    at = _position(entries, fields) if entries else 0
+    if any(entry.role == "user" for entry in entries[at + 1 :]):
+        return await _said(access, await _fork(access, session_id, fields, keep_message=False), entries[at].content)
+    await access.stop(session_id)
+    asked = await (await access.chat(session_id)).asked_last()
+    if asked is None:
         raise ConflictingChange("no message to answer again")
-    return await _said(access, session_id, taken[0].content)
+    client = replace(await request_of(access, session_id), again=True)
+    await access.begin_turn(session_id, asked, client=client)
+    return _to(access, session_id)
+
+
+@router.post("/c/{session_id}/choose")
+async def choose_reply(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
+    """Have the model be shown another reply to the last message from now on."""
+    if await access.turns_under_way(session_id):
+        raise ConflictingChange("a reply is being written: stop it first")
+    number = fields.get("reply", "")
+    chat = await access.chat(session_id)
+    await chat.choose_reply(parse_time(fields.get("at", "")), int(number) if number.isdecimal() else 0)
+    return _to(access, session_id)
 
 
 @router.post("/c/{session_id}/edit")

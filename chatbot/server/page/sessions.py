@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -14,9 +15,9 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of
-from chatbot.server.page.routes import AccessHere, PageRoute
-from chatbot.server.page.sheets import day, sheet
+from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, day, sheet
 from chatbot.stores.records import format_time
+from chatbot.transfer.exports import export_session, render_session
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -102,3 +103,13 @@ def _marked(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
 
 def _place(before: str) -> tuple[datetime, str] | None:
     return place_of(before) if before else None
+
+
+@router.get("/c/{session_id}/export")
+async def export(access: AccessHere, session_id: SessionId) -> Response:
+    """The session as a Markdown file, without its memories."""
+    session = await access.session(session_id)
+    text = render_session(await export_session(access.memory, session_id, memories=False), "markdown")
+    name = quote(session.record.title.replace("/", " ") or "session", safe="")
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}.md", "cache-control": "no-store"}
+    return Response(text, media_type="text/markdown; charset=utf-8", headers=headers)

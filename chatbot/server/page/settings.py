@@ -1,13 +1,12 @@
-"""Settings that people change: model, persona, budget, memory and retention of one identity.
-
-They are written to its `identity.toml`, whose comments stay. A file that would not be valid is not written.
-"""
+"""Settings of an identity, in its `identity.toml`, whose comments stay; and the choices of one session."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,136 @@ from fastapi import APIRouter, Request, Response
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
+from chatbot.chat import ClientRequest
 from chatbot.config import Config
 from chatbot.errors import ChatbotError
-from chatbot.identity import DEFAULT_PERSONA
+from chatbot.identity import DEFAULT_PERSONA, Persona, personas
+from chatbot.memory import SessionHandle
+from chatbot.memory.record import CHOICES
+from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
+from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
+from chatbot.providers import OURS, known_providers
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.routes import AccessHere, Fields, PageRoute
-from chatbot.server.page.sheets import base, goto, sheet
+from chatbot.server.page.login import came_safely
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
+from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Choices of one session; an empty text means that of the identity."""
+
+    model: str = ""
+    persona: str = ""
+    memory: bool = True
+
+    @property
+    def request(self) -> ClientRequest:
+        """Options of a turn by these choices."""
+        return ClientRequest(persona=self.persona, recalls=self.memory, keeps=self.memory)
+
+
+async def choices_of(session: SessionHandle) -> Choices:
+    """Return the choices of a session; the default ones where it keeps none that can be read."""
+    kept = await session.kv_get(CHOICES) if session.supports(KeyValueStore) else None
+    try:
+        table = json.loads(kept or "{}")
+        return Choices(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
+    except (ValueError, AttributeError):
+        return Choices()
+
+
+async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> None:
+    """Keep what a form chose. Only the owner chooses a model. Raises `ModelError` for one that cannot be used."""
+    before = await choices_of(session)
+    after = _chosen(access, fields, before) if "chosen" in fields else before
+    if after == before or not session.supports(KeyValueStore):
+        return
+    await access.runtime.model_named(after.model)
+    await session.kv_set(CHOICES, json.dumps(asdict(after)))
+
+
+async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:
+    """Return how the next turn is taken, and have its model answer it. A model is not changed while a turn runs."""
+    choices = await choices_of(await access.session(session_id))
+    chat, model = await access.chat(session_id), await access.runtime.model_named(choices.model)
+    if chat.model is not model and not await access.turns_under_way(session_id):
+        chat.use(model, access.runtime.tools(chat.session, model))
+    return choices.request
+
+
+def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
+    model = _picked(fields, "model") if access.caller.is_owner else before.model
+    own = access.runtime.model_asked_for
+    return Choices("" if model == own else model, _persona(access, fields), "memory" in fields)
+
+
+_OTHER = "other"
+"""The last line of a menu: the text box below it says which."""
+
+
+def _picked(fields: Mapping[str, str], name: str) -> str:
+    value = fields.get(name, "")
+    return fields.get(f"{name}.{_OTHER}", "").strip() if value == _OTHER else value
+
+
+def _persona(access: IdentityAccess, fields: Mapping[str, str]) -> str:
+    """Return the text of the persona that a form names."""
+    named = fields.get("persona", "")
+    known = _personas(access).get(named)
+    if named and known is None and named != _OTHER:
+        raise InvalidValue(f"no persona is called {named!r:.80}")
+    return known.text if known else _picked(fields, "persona")
+
+
+def _personas(access: IdentityAccess) -> dict[str, Persona]:
+    """Return the personas with a name; only the owner sees them, as some are the owner's own."""
+    return personas() if access.caller.is_owner else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Menus:
+    """Models by provider, each with its price, and personas with their summaries."""
+
+    models: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
+    personas: Mapping[str, Persona] = field(default_factory=dict)
+
+    def persona_name(self, text: str) -> str:
+        """Return the name of a persona by its text; empty for one without a name."""
+        return next((name for name, each in self.personas.items() if each.text == text), "")
+
+
+async def menus_for(access: IdentityAccess) -> Menus:
+    """Return what the caller may choose."""
+    return await asyncio.to_thread(_menus, access) if access.caller.is_owner else Menus()
+
+
+def _menus(access: IdentityAccess) -> Menus:
+    config = access.runtime.config
+    aliases = [(name, f"{name} · {model}") for name, model in config.aliases.items()]
+    groups = [("Aliases", aliases)] if aliases else []
+    by_provider = groupby(usable_models(config), key=lambda each: each[0].provider)
+    groups += [(name, [(model.name, _described(model)) for model, _ in each]) for name, each in by_provider]
+    return Menus(groups, _personas(access))
+
+
+def _described(model: CatalogModel) -> str:
+    name = model.name.partition("/")[2] or model.name
+    read, written = model.input_usd_per_million, model.output_usd_per_million
+    if read is None or written is None:
+        return name
+    return f"{name} · {f'${read:g} in, ${written:g} out' if read or written else 'free'}"
+
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """One setting of the form: its place in the configuration, its kind (text, number, whole or yes), and its words."""
+    """One setting of the form: its place in the configuration, its kind (model, number, whole or yes), its words."""
 
     place: tuple[str, ...]
     kind: str
@@ -54,7 +167,7 @@ class SettingField:
         """Return the value of a text in the form. Raises `InvalidValue`."""
         if self.kind == "yes":
             return text == "yes"
-        if self.kind == "text":
+        if self.kind == "model":
             return text.strip()
         try:
             return int(text or 0) if self.kind == "whole" else float(text or 0)
@@ -65,9 +178,7 @@ class SettingField:
 def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
     """The form: its headings with their settings."""
     of_agent = ("agents", agent)
-    model = SettingField(
-        ("model", "name"), "text", "Model", "As LiteLLM names it, such as openai/gpt-5 or ollama/llama3.2"
-    )
+    model = SettingField(("model", "name"), "model", "Model", "Prices are US dollars per million tokens")
     per_session = SettingField(("budget", "session_usd"), "number", "Maximum US dollars per session", "0: no limit")
     per_day = SettingField(("budget", "day_usd"), "number", "Maximum US dollars per day", "0: no limit")
     keeps = SettingField(
@@ -94,6 +205,13 @@ def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
     )
 
 
+_TOLD = {
+    "saved": "Saved. The next message uses the new settings.",
+    "stored": "The key is stored. The next message uses it.",
+    "removed": "The key is removed.",
+}
+
+
 @router.get("")
 async def show(request: Request, access: AccessHere, told: str = "") -> Response:
     """Show the settings to the owner: a persona, a budget and paths are not for guests."""
@@ -107,10 +225,13 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         groups=_groups(access.runtime.agent),
         config=access.runtime.config,
         persona=setup.identity.persona,
-        description=setup.identity.description,
+        menus=await menus_for(access),
+        keys=await asyncio.to_thread(key_places, access.runtime.config.providers),
+        stored=await asyncio.to_thread(stored_keys),
+        providers=[*SUGGESTED, *sorted({*known_providers(), *access.runtime.config.providers} - OURS - {*SUGGESTED})],
         file=setup.identity.file,
         folder=setup.identity.memory,
-        told="Saved. The next message uses the new settings." if told == "saved" else "",
+        told=_TOLD.get(told, ""),
     )
 
 
@@ -129,21 +250,35 @@ async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -
     return goto(f"{base(access)}/settings?told=saved")
 
 
+@router.post("/key")
+async def set_key(request: Request, access: AccessHere, fields: Fields) -> Response:
+    """Store or remove the key of a provider, as `chatbot keys` does. No page shows a key."""
+    _check_owner(access)
+    if not came_safely(request):
+        raise AccessDenied("a key is taken over TLS or from this machine only")
+    provider = fields.get("provider", "")
+    check_takes_key(provider, access.runtime.config.providers)
+    if "remove" in fields:
+        await asyncio.to_thread(remove_key, provider)
+    else:
+        await asyncio.to_thread(store_key, provider, parsed_key(fields.get("key", "")))
+    return goto(f"{base(access)}/settings?told={'removed' if 'remove' in fields else 'stored'}#keys")
+
+
 def _check_owner(access: IdentityAccess) -> None:
     if not access.caller.is_owner:
         raise AccessDenied("only the owner may see and change settings")
 
 
 def _change(document: TOMLDocument, access: IdentityAccess, fields: Mapping[str, str]) -> None:
-    persona = fields.get("persona", "").strip()
+    persona = _persona(access, fields)
     if persona != access.runtime.setup.identity.persona:
         document["persona"] = persona or DEFAULT_PERSONA
     for _, group in _groups(access.runtime.agent):
-        for field in group:
-            if field.name in fields and (value := field.parsed(fields[field.name])) != field.value(
-                access.runtime.config
-            ):
-                _set(document, field.place, value)
+        for each in group:
+            value = each.parsed(_picked(fields, each.name)) if each.name in fields else None
+            if value is not None and value != each.value(access.runtime.config):
+                _set(document, each.place, value)
 
 
 def _set(document: Any, place: tuple[str, ...], value: Any) -> None:

@@ -1,33 +1,42 @@
-"""Rendering of pages, with the values that all templates need."""
+"""Rendering of pages, with the values that all templates need; base of the routes: forms in, errors as a page."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlencode
 
+from fastapi import Depends, Request, Response
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from chatbot.chat.usage import cost_text
+from chatbot.errors import ChatbotError
+from chatbot.memory import SessionRecord
 from chatbot.memory.record import utc_now
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
+from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import rendered
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.observation import Observation
 
 THEMES = ("light", "dark")
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
@@ -106,6 +115,15 @@ def title_of(row: Observation) -> str:
     return shorten(said, 120)
 
 
+def words(value: object) -> str:
+    """Return a value of a memory as people write it: a list by commas, a table as names and values."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{str(name).replace('_', ' ')}: {words(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(words, value))
+    return {True: "yes", False: "no", None: ""}.get(value, "") if isinstance(value, bool | None) else str(value)
+
+
 def shorten(text: str, most: int) -> str:
     """The text on one line of at most so many characters."""
     line = " ".join(text.split())
@@ -164,8 +182,9 @@ def _templates() -> Environment:
         markdown=rendered,
         query=urlencode,
         span_of_days=span_of_days,
-        shortened=lambda value: shorten(str(value), 300),
+        shortened=lambda value: shorten(words(value), 300),
         title_of=title_of,
+        words=words,
     )
     templates.globals.update(assets=addresses())
     return templates
@@ -187,6 +206,8 @@ class Assets(StaticFiles):
         response = await super().get_response(path, scope)
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["cache-control"] = _FOR_A_YEAR
+        if path.endswith(".webmanifest"):
+            response.headers["content-type"] = "application/manifest+json"
         return response
 
 
@@ -197,3 +218,77 @@ def addresses() -> dict[str, str]:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+_MOST_FIELDS = 200
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return a handler that renders errors as pages."""
+        handle = super().get_route_handler()
+
+        async def handle_or_tell(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (ChatbotError, StoreError) as error:
+                return told(request, problem_of(error, getattr(request.state, "caller", None)))
+            except RequestValidationError:
+                return told(request, Problem(422, "", "", "invalid address"))
+
+        return handle_or_tell
+
+
+async def _access(
+    request: Request, identities: IdentitiesHere, caller: CallerHere, identity: Annotated[str, InPath(max_length=100)]
+) -> IdentityAccess:
+    access = await identities.access(caller, identity)
+    if request.method == "GET" and not is_part(request):
+        request.state.access, request.state.beside = access, await beside(access)
+    return access
+
+
+AccessHere = Annotated[IdentityAccess, Depends(_access)]
+SessionId = Annotated[str, InPath(max_length=100)]
+
+
+def _fields(request: Request) -> dict[str, str]:
+    try:
+        text = request.state.body.decode()
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    except ValueError as error:  # also for text that is not UTF-8
+        raise InvalidValue(f"the form cannot be read: {error}") from error
+    return {name: value.replace("\r\n", "\n") for name, value in fields}
+
+
+Fields = Annotated[dict[str, str], Depends(_fields)]
+"""Return the fields of a form, each once."""
+
+
+def told(request: Request, problem: Problem) -> Response:
+    """Render an error as a page."""
+    access = getattr(request.state, "access", None)
+    response = sheet(request, "problem.html", access, status=problem.status, here="", problem=problem)
+    response.headers.update(problem.headers)
+    return response
+
+
+_MOST = 40
+
+
+async def beside(access: IdentityAccess) -> list[SessionRecord]:
+    """Return the pinned sessions and the ones used last."""
+    return [
+        *await access.memory.list_sessions(wanted=_is_pinned),
+        *await access.memory.list_sessions(limit=_MOST, wanted=_is_listed),
+    ]
+
+
+def _is_pinned(record: SessionRecord) -> bool:
+    return record.pinned_at is not None and record.archived_at is None
+
+
+def _is_listed(record: SessionRecord) -> bool:
+    return record.pinned_at is None and record.archived_at is None

@@ -1,20 +1,153 @@
-"""Parts of a conversation: the end of it, what came before and after a part, and what is being said."""
+"""Parts of a conversation as exchanges: the end of it, what came before and after a part, and what is being said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from chatbot.attachments import split
-from chatbot.chat.dialogue import USER
+from chatbot.attachments import Link, split
+from chatbot.chat.dialogue import ASSISTANT, ERROR, TOOL, TOOL_CALL, USER, replies_of
+from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.exchanges import Exchange, exchanges, with_receipts
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry, format_time
+
+_LONGEST_TOOL_TEXT = 4_000
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A message and all entries up to the next one. `at` identifies it; `question` is None without a message."""
+
+    at: str
+    moment: datetime
+    question: str | None
+    answers: list[AnswerEntry] = field(default_factory=list)
+    receipt: dict[str, Any] | None = None
+    """Memories that the turn recalled and added, where known."""
+    files: tuple[Link, ...] = ()
+    """Files and pictures of the message."""
+    turn: str = ""
+    """The name of the turn that writes it now; empty for one that is complete."""
+    number: int = 1
+    """The number of the reply that models are shown."""
+    others: dict[int, list[AnswerEntry]] = field(default_factory=dict)
+    """The other replies to the message that say something, by their numbers."""
+    written: str = ""
+    """The time of its last entry: another one means another reply."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the replies to choose from."""
+        return sorted([*self.others, self.number])
+
+    @property
+    def state(self) -> str:
+        """`failed`, `stopped`, `cut` at its longest, or empty for a reply that is complete."""
+        if self.answers and self.answers[-1].role == ERROR:
+            return "failed"
+        return _STATES.get(str((self.receipt or {}).get("finish")), "")
+
+    @property
+    def reply(self) -> str:
+        """The text of the reply, as Markdown."""
+        return "\n\n".join(each.text for each in self.answers if each.role == ASSISTANT)
+
+    @property
+    def recalled(self) -> str:
+        """How many memories the model saw, and how many were withheld."""
+        return memory_line((self.receipt or {}).get("memory") or {})
+
+    @property
+    def remembers(self) -> bool:
+        """True if the exchange itself is remembered."""
+        return bool((self.receipt or {}).get("remembered"))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEntry:
+    """One entry after a message: `role` is assistant, tool_call, tool, error, or any other text."""
+
+    role: str
+    text: str
+    names: str = ""
+
+
+_STATES = {"cancelled": "stopped", "length": "cut"}
+
+
+def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
+    """The entries, gathered."""
+    gathered: list[list[TranscriptEntry]] = []
+    for entry in entries:
+        if entry.role == USER or not gathered:
+            gathered.append([])
+        gathered[-1].append(entry)
+    return [_exchange(each) for each in gathered]
+
+
+def _exchange(entries: Sequence[TranscriptEntry]) -> Exchange:
+    first, is_asked = entries[0], entries[0].role == USER
+    asked, files = split(first.content) if is_asked else (None, ())
+    replies, number = replies_of(entries[1:] if is_asked else entries)
+    answers = {each: [_answer(*line) for line in lines] for each, lines in replies.items()}
+    current, written = answers.pop(number), format_time(entries[-1].at)
+    others = {each: reply for each, reply in answers.items() if any(line.role == ASSISTANT for line in reply)}
+    return Exchange(
+        format_time(first.at), first.at, asked, current, files=files, number=number, others=others, written=written
+    )
+
+
+def with_receipts(found: Iterable[Exchange], receipts: Iterable[dict[str, Any]]) -> None:
+    """Give each exchange the receipt of its turn; of several, the last written. `receipts` are newest first."""
+    by_time = {str(each["at"]): each for each in reversed(list(receipts))}
+    for each in found:
+        each.receipt = by_time.get(each.at)
+
+
+def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:
+    """Return the index of the message of that time; None if it is gone."""
+    for number, entry in enumerate(entries):
+        if entry.role == USER and format_time(entry.at) == at:
+            return number
+    return None
+
+
+def _answer(role: str, content: str) -> AnswerEntry:
+    if role == TOOL_CALL:
+        return _call(content)
+    if role == TOOL:
+        result = _json(content)
+        text = str(result.get("content", "")) if isinstance(result, dict) else content
+        return AnswerEntry(TOOL, _shortened(text))
+    return AnswerEntry(role, content)
+
+
+def _call(content: str) -> AnswerEntry:
+    calls = _json(content)
+    named = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    names = ", ".join(str(call.get("name", "?")) for call in named)
+    told = "\n".join(f"{call.get('name', '?')} {call.get('arguments', '')}" for call in named)
+    return AnswerEntry(TOOL_CALL, _shortened(told or content), names or "a tool")
+
+
+def _json(content: str) -> Any:
+    """Return tool names; text broken by a manual edit is shown unchanged."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TOOL_TEXT else text[:_LONGEST_TOOL_TEXT] + "…"
+
 
 AT_ONCE = 40
 """Entries that are shown at once, and added with each step backwards or forwards."""
@@ -64,17 +197,22 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
     return await _part(session, lambda _: (at - _BEFORE, at + AT_ONCE - _BEFORE))
 
 
-async def since(session: SessionHandle, moment: datetime) -> list[Exchange] | None:
-    """The exchanges that began after the message of that moment; None if that message is gone."""
+async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
+    """The exchanges after the message of that moment; None if it is gone or has another reply than `written` then."""
     n = AT_ONCE
     while True:
         entries = await session.transcript_read_last(n)
         if len(entries) < n or entries[0].at <= moment or n > _MOST_ENTRIES:
-            if not any(each.at == moment for each in entries):
+            found = exchanges(each for each in entries if each.at >= moment)
+            if not found or found[0].moment != moment or found[0].written != written:
                 return None
             asked = (n for n, each in enumerate(entries) if each.role == USER and each.at > moment)
             return await _told(session, entries[next(asked, len(entries)) :])
         n *= 4
+
+
+ELSEWHERE = "elsewhere"
+"""The name of a turn that another server runs."""
 
 
 async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange]) -> None:
@@ -85,6 +223,9 @@ async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange
             told[-1].turn = name_of(turn)
             continue
         told.append(waiting(turn))
+    is_open = bool(told) and not turns and (told[-1].receipt is None or not told[-1].answers)
+    if is_open and await access.is_answered_elsewhere(session_id):
+        told[-1].turn = ELSEWHERE
 
 
 def waiting(turn: RunningTurn) -> Exchange:
@@ -95,7 +236,7 @@ def waiting(turn: RunningTurn) -> Exchange:
 
 def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
     """Return whether an exchange on disk belongs to the turn; its files are named in the transcript alone."""
-    return exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0]
+    return turn.is_again or (exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0])
 
 
 def name_of(turn: RunningTurn) -> str:

@@ -57,7 +57,7 @@ def done(page: Page) -> None:
 
 def answers(page: Page) -> Locator:
     """The complete replies on the page."""
-    return page.locator(".exchange:not(#live) .answer .prose")
+    return page.locator(".exchange:not(#live) .answer > .prose")
 
 
 def remember(client: httpx.Client, title: str, **draft: object) -> str:

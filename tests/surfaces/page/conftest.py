@@ -90,7 +90,7 @@ def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **optio
             wrong.append(f"asked for {request.url}")
 
     def said(message: ConsoleMessage) -> None:
-        if message.type == "error" and not message.text.startswith(_EXPECTED):
+        if message.type in {"error", "warning"} and not message.text.startswith(_EXPECTED):
             wrong.append(f"complained: {message.text}")
 
     def popped_up(dialog: Dialog) -> None:

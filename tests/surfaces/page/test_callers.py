@@ -1,10 +1,11 @@
 """Who sees what: tokens typed in at a form, two people side by side, and less clearance."""
 
+import re
 from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.servers.http_server import Serve, Served
+from tests.servers.http_server import Serve
 from tests.surfaces.page.actions import remember, say
 
 Tab = Callable[..., Page]
@@ -90,7 +91,7 @@ def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
 
 def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
     served = http(tokens=True)
-    paths = _paths(served)
+    paths = _paths()
     assert len(paths) > 25
     with served.client() as client:
         for method, path in paths:
@@ -103,13 +104,13 @@ def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
         assert client.get("/page/%2e%2e/sheets.py").status_code == 404
 
 
-def _paths(served: Served) -> list[tuple[str, str]]:
+def _paths() -> list[tuple[str, str]]:
     """Every route of the page, but for the form at the door."""
-    from chatbot.server.page import chat, cost, login, memories, memory, profile, saying, sessions, tasks, why
+    from chatbot.server.page import PARTS
 
     found = []
-    for part in (login, chat, saying, sessions, memories, memory, tasks, profile, why, cost):
+    for part in PARTS:
         for route in part.router.routes:
-            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", key="x", name="x")
+            path = re.sub(r"\{\w+\}", "x", route.path.replace("{identity}", "ada"))
             found += [(method, path) for method in route.methods if path != "/login"]
     return found

@@ -9,6 +9,7 @@ from chatbot.messages import ToolCall
 from tests.servers.http_server import Serve, wait_until
 from tests.surfaces.page.actions import answers, done, go, say
 from tests.surfaces.page.gate import Gate
+from tests.surfaces.page.test_daily import PIXEL
 
 Tab = Callable[..., Page]
 
@@ -203,11 +204,10 @@ def test_tools_and_failures_are_shown(http: Serve, tab: Tab) -> None:
     expect(page.locator("details.tool summary").first).to_have_text("used memory_search")
     expect(answers(page)).to_have_text("I looked.")
     say(page, "again")
-    expect(page.locator(".problem")).to_contain_text("the model broke off")
-    expect(page.get_by_role("status")).to_have_text("There is no complete reply: the model broke off")
+    expect(page.locator(".problem")).to_contain_text("The model broke off")
     page.reload()
-    expect(page.locator(".problem")).to_contain_text("the model broke off")
-    expect(page.get_by_role("button", name="Retry")).to_be_visible()
+    expect(page.locator(".problem")).to_contain_text("The model broke off")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
 
 
 def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:
@@ -230,3 +230,97 @@ def test_identities_are_apart_and_one_click_away(http: Serve, tab: Tab) -> None:
     page.get_by_role("link", name="grace").click()
     expect(page.get_by_label("Message", exact=True)).to_have_attribute("placeholder", "Message grace")
     expect(page.get_by_role("complementary").get_by_role("link", name="only for ada")).to_have_count(0)
+
+
+def test_a_retry_keeps_the_earlier_reply_and_the_model_is_shown_the_chosen_one(http: Serve, tab: Tab) -> None:
+    served = http(["reply one", "reply two", "reply three", "and on"])
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "My locker at the gym has the number 4711")
+    for shown in ("reply two", "reply three"):
+        page.get_by_role("button", name="Retry").click()
+        expect(answers(page)).to_have_text(shown)
+    expect(page.locator(".replies")).to_contain_text("3 of 3")
+    page.get_by_role("button", name="Earlier reply").click()
+    expect(page.locator(".replies")).to_contain_text("2 of 3")
+    expect(page.get_by_text("reply two", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Why").click()
+    expect(page.get_by_role("heading", name="Why this reply?")).to_be_visible()
+    page.go_back()
+    say(page, "go on")
+    prompt = [(each.role, each.content) for each in served.models["ada"].prompts[-1]]
+    assert ("assistant", "reply two") in prompt
+    assert not any("reply one" in content or "reply three" in content for _, content in prompt)
+    page.get_by_text("2 other replies").click()
+    expect(page.get_by_role("region", name="Reply 1")).to_have_text("reply one")
+    with served.client() as client:
+        kept = [each["assistant_text"] for each in client.get("/v1/memories").json()["data"]]
+    assert "reply two" in kept
+    assert not {"reply one", "reply three"} & set(kept)
+
+
+def test_another_tab_shows_a_reply_that_was_given_again_and_one_that_was_chosen(http: Serve, tab: Tab) -> None:
+    served = http(["reply one", "reply two"])
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "tell me something")
+    other = page.context.new_page()
+    other.goto(page.url)
+    page.get_by_role("button", name="Retry").click()
+    expect(answers(page)).to_have_text("reply two")
+    expect(other.locator(".answer > .prose")).to_have_text("reply two")
+    page.get_by_role("button", name="Earlier reply").click()
+    expect(other.locator(".answer > .prose")).to_have_text("reply one")
+    expect(other.locator(".question")).to_have_count(1)
+
+
+def test_a_failed_reply_says_why_is_tried_again_and_is_announced(http: Serve, tab: Tab) -> None:
+    failure = ProviderFailed("the provider is overloaded: wait a minute, then ask again")
+    page = tab(http([failure, "It works.", failure, "Later.", "In the fork."]).url)
+    page.goto("/i/ada")
+    say(page, "does it work?")
+    expect(page.get_by_role("status")).to_have_text(
+        "The reply failed. The provider is overloaded: wait a minute, then ask again"
+    )
+    page.reload()
+    expect(page.locator(".problem")).to_have_text("The provider is overloaded: wait a minute, then ask again")
+    page.get_by_role("button", name="Try again").click()
+    expect(answers(page)).to_have_text("It works.")
+    expect(page.locator(".problem")).to_have_count(0)
+    expect(page.locator(".replies")).to_have_count(0)  # a failure is nothing to choose
+    say(page, "and now?")
+    say(page, "and later?")
+    url = page.url
+    page.get_by_role("button", name="Try again").click()  # of the message before the last one
+    page.wait_for_url(lambda now: now != url)
+    expect(page.locator(".question")).to_have_text(["does it work?", "and now?"])
+    expect(answers(page).last).to_have_text("In the fork.")
+
+
+def test_a_stopped_reply_is_marked_after_a_reload_too(http: Serve, tab: Tab, gate: Gate) -> None:
+    page = tab(http([gate.reply("This much was said", " and this was not.")]).url)
+    page.goto("/i/ada")
+    say(page, "talk", wait=False)
+    expect(page.locator("#live .growing")).to_have_text("This much was said")
+    page.get_by_role("button", name="Stop").click()
+    done(page)
+    expect(page.get_by_role("status")).to_contain_text("The reply was stopped.")
+    expect(page.locator(".ending")).to_contain_text("Stopped")
+    page.reload()
+    expect(page.locator(".ending")).to_contain_text("Stopped")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_a_message_that_could_not_be_kept_is_sent_again_by_a_button(http: Serve, tab: Tab) -> None:
+    served = http(["Fine.", "Good."])
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "first")
+    served.models["ada"]._sees = False
+    page.locator("#files").set_input_files({"name": "cat.png", "mimeType": "image/png", "buffer": PIXEL})
+    page.get_by_label("Message", exact=True).fill("what is this?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".problem")).to_contain_text("cannot see pictures (cat.png)")
+    expect(page.locator(".question")).to_have_text(["first", "what is this?"])
+    page.get_by_role("button", name="Send again").click()
+    expect(answers(page).last).to_have_text("Good.")

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.model import Price
+from chatbot.models.provider import stored_key
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.page.actions import answers, go, open_memory, open_menu, remember, say, slow
 
@@ -157,22 +158,60 @@ def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: 
     assert page.viewport_size is not None
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= page.viewport_size["width"]
-    assert page.locator("#models option").evaluate_all("all => all.map((each) => each.value)")[-1] == "fast"
-    page.get_by_label("Model", exact=True).fill("fast")
-    page.get_by_label("Persona of this session").fill("You are a pirate.")
+    page.get_by_role("combobox", name="Model").select_option("fast")
+    expect(page.get_by_role("textbox", name="Instructions")).to_be_hidden()
+    page.get_by_role("combobox", name="Persona").select_option("coach")
     page.get_by_label("Use memory").uncheck()
     page.keyboard.press("Escape")
     say(page, "hello there")
-    expect(page.locator(".choices summary")).to_have_text("fast · other persona · memory off")
+    expect(page.locator(".choices summary")).to_have_text("fast · coach · memory off")
     page.reload()
-    expect(page.locator(".choices summary")).to_have_text("fast · other persona · memory off")
+    expect(page.locator(".choices summary")).to_have_text("fast · coach · memory off")
     with served.client() as client:
         assert client.get("/v1/memories").json()["data"] == []
 
 
+def test_a_model_that_no_menu_lists_is_typed(page: Page) -> None:
+    page.locator(".choices summary").click()
+    page.get_by_role("combobox", name="Model").select_option("Another model…")
+    page.get_by_label("Its name").fill("fast")
+    page.get_by_role("combobox", name="Persona").select_option("Your own words…")
+    page.get_by_role("textbox", name="Instructions").fill("You are a pirate.")
+    page.keyboard.press("Escape")
+    say(page, "hello there")
+    expect(page.locator(".choices summary")).to_have_text("fast · own persona")
+    page.locator(".choices summary").click()
+    expect(page.get_by_role("textbox", name="Instructions")).to_have_value("You are a pirate.")
+
+
+def test_a_key_is_stored_and_never_shown_and_its_models_are_offered(page: Page, served: Served) -> None:
+    key = "sk-ant-0123456789abcdef"
+    go(page, "Settings")
+    page.get_by_role("combobox", name="Provider").select_option("anthropic")
+    page.get_by_label("Key", exact=True).fill(key)
+    page.get_by_role("button", name="Store").click()
+    expect(page.get_by_role("status").first).to_have_text("The key is stored. The next message uses it.")
+    assert stored_key("anthropic") == key
+    page.reload()
+    assert key not in page.content()
+    go(page, "New chat")
+    assert page.locator("select[name=model] option[value^='anthropic/']").count() > 5
+    with served.client() as client:
+        forwarded = {"x-forwarded-for": "203.0.113.9"}
+        form = {"provider": "openai", "key": key}
+        answer = client.post("/i/ada/settings/key", data=form, headers=forwarded)
+        assert answer.status_code == 403
+        assert "over TLS or from this machine" in answer.text
+        assert key not in answer.text
+    go(page, "Settings")
+    page.get_by_role("button", name="Remove the key of anthropic").click()
+    expect(page.get_by_role("status").first).to_have_text("The key is removed.")
+    assert stored_key("anthropic") == ""
+
+
 def test_settings_are_changed_and_hold_for_the_next_message(page: Page, served: Served) -> None:
     go(page, "Settings")
-    page.get_by_label("Instructions that ada follows").fill("You are a gardener.")
+    page.get_by_role("textbox", name="Instructions").fill("You are a gardener.")
     page.get_by_label("Maximum US dollars per day").fill("2.5")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status").first).to_have_text("Saved. The next message uses the new settings.")

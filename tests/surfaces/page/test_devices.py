@@ -72,3 +72,18 @@ def _append(client: httpx.Client, page: Page, role: str, content: str) -> None:
     session = page.url.rpartition("/")[2]
     body = {"messages": [{"role": role, "content": content}]}
     assert client.post(f"/v1/sessions/{session}/messages", json=body).is_success
+
+
+def test_a_reply_that_another_server_writes_is_joined(http: Serve, tab: Tab, gate: Gate) -> None:
+    one, other = http([gate.reply("Half of it", " and the rest.")]), http()
+    page = tab(one.url)
+    page.goto("/i/ada")
+    say(page, "slowly", wait=False)
+    expect(page.locator("#live .growing")).to_have_text("Half of it")
+    far = tab(other.url)
+    far.goto(page.url.replace(one.url, other.url))
+    expect(far.locator("#live .growing")).to_have_text("Half of it")
+    gate.open()
+    done(far)
+    expect(answers(far)).to_have_text("Half of it and the rest.")
+    expect(far.locator(".question")).to_have_text(["slowly"])

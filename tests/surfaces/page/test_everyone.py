@@ -62,11 +62,28 @@ def test_axe_finds_nothing(width: int, scheme: str, served: Served, places: list
         assert told == [], place
 
 
-def test_nothing_is_wider_than_a_telephone(served: Served, places: list[str], tab: Tab) -> None:
-    page = tab(served.url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+_TOO_SMALL = """() => {
+    const inText = ".unseen, .skip, .prose, dd, .small, p:not(:has(> a:only-child)), [popover]:not(:popover-open)";
+    const boxes = "label:has(input[type=checkbox], input[type=radio], input[type=file])";
+    return [...document.querySelectorAll("a, button, summary, select, textarea, input:not([type=hidden])")]
+        .filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.closest(inText))
+        .map((each) => [(each.closest(boxes) ?? each).getBoundingClientRect().height, each.outerHTML.slice(0, 90)])
+        .filter(([height]) => height > 0 && height < 40);
+}"""
+"""Elements to hit that are lower than 40 pixels; links within a text may be."""
+
+
+def test_a_small_telephone_shows_all_of_it_and_fingers_hit_it(served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    small = []
     for place in places:
         page.goto(place)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, place
+        for details in page.locator("main details").all():
+            details.evaluate("element => element.open = true")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
+        small += [each for each in page.evaluate(_TOO_SMALL) if each not in small]
+        assert "Shift" not in page.locator("body").inner_text()
+    assert small == []
 
 
 def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
@@ -157,3 +174,18 @@ def _walk(page: Page, steps: int) -> list[str]:
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.innerText.replace(/[\\s▾]+$/, '')"))
     return seen
+
+
+def test_no_page_asks_for_what_its_policy_refuses(served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url)
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text) if message.type in {"error", "warning"} else None)
+    for place in places:
+        page.goto(place)
+        page.wait_for_load_state("networkidle")
+    refused = [each for each in told if "404" not in each]  # one of the places is a memory that is not there
+    assert refused == []
+    manifest = page.request.get(str(page.locator("link[rel=manifest]").get_attribute("href")))
+    assert manifest.headers["content-type"] == "application/manifest+json"
+    [icon] = manifest.json()["icons"]
+    assert page.request.get(icon["src"]).headers["content-type"] == "image/svg+xml"

@@ -213,7 +213,7 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Serve
     expect(page.locator(".rows").last).to_contain_text("needs the local encoders")
     for value in ("Berlin", "Lisbon"):
         page.get_by_label("Key, such as home or favourite tea").fill("home")
-        page.get_by_label("Value").fill(value)
+        page.get_by_label("Value", exact=True).fill(value)
         page.get_by_role("button", name="Set").click()
         expect(page.get_by_role("link", name=f"home: {value}")).to_be_visible()
     page.get_by_role("button", name="Pin: home: Lisbon").click()
@@ -284,3 +284,26 @@ def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     row.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
     expect(page.locator(".rows > li")).to_have_count(1)
+
+
+def test_a_memory_shows_words_for_what_programs_kept_with_it(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "Kim plays chess", metadata={"seen_in": ["a.md", "b.md"], "checked": True})
+    page = tab(served.url)
+    page.goto(f"/i/ada/memory/{memory_id}")
+    expect(page.locator(".about")).to_contain_text("Seen in")
+    expect(page.locator(".about")).to_contain_text("a.md, b.md")
+    expect(page.locator(".about")).to_contain_text("yes")
+
+
+def test_a_session_is_downloaded_as_markdown(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "Grüße aus Graz")
+    page.get_by_text("More").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as Markdown").click()
+    assert download.value.suggested_filename == "Grüße aus Graz.md"
+    text = download.value.path().read_text(encoding="utf-8")
+    assert text.startswith("# Grüße aus Graz\n")
+    assert "### user" in text

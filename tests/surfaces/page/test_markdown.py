@@ -26,9 +26,21 @@ _PIECES = st.sampled_from(
             "[x]: data:text/html,1\n",
             "[x]",
         ),
+        *("$", "$$", "\\(", "\\)", "\\[\n", "\n\\]\n", "\\href{javascript:alert(1)}{x}", "\\style{x}{y}", "\\class{x}"),
+        *(
+            "\\text{<img src=x onerror=alert(1)>}",
+            "{\\color{",
+            "}",
+            "\\frac",
+            "^",
+            "&",
+            "\\begin{array}",
+            "\\hspace{9em}",
+        ),
         *('" onmouseover="alert(1)', "&#106;avascript:", "\u202e", "**", "_", "\\", "<svg/onload=", "1. ", "word "),
     ]
 )
+_OF_FORMULAS = {"display", "stretchy", "fence", "form", "width", "columnalign"}
 HOSTILE = st.lists(_PIECES | st.text(max_size=4), max_size=25).map("".join)
 
 
@@ -46,14 +58,19 @@ class _Elements(HTMLParser):
 def test_nothing_comes_out_that_could_run_or_load(text: str) -> None:
     for tag, attributes in _Elements(rendered(text)).found:
         assert tag not in {"script", "img", "svg", "iframe", "style", "object", "form", "input", "meta", "link"}
-        assert set(attributes) <= {"href", "rel", "target", "start", "class", "type", "tabindex"}
+        assert set(attributes) <= {"href", "rel", "target", "start", "class", "type", "tabindex"} | _OF_FORMULAS
         if "href" in attributes:
+            assert tag == "a"
             assert _ALLOWED.match(attributes["href"] or "")
             assert attributes["rel"] == "noopener noreferrer nofollow"
 
 
 @given(
-    st.lists(st.sampled_from(["word ", "*so* ", "\n\n", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]))
+    st.lists(
+        st.sampled_from(
+            ["word ", "*so* ", "\n\n", "$$\nx\n$$\n", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]
+        )
+    )
 )
 def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
     growing, complete = Growing(), ""
@@ -105,3 +122,35 @@ def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
 def test_what_is_very_long_is_shown_as_it_is_written() -> None:
     assert rendered("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
     assert rendered("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
+
+
+@pytest.mark.parametrize("formula", [r"$\frac{1}{2}$", r"\(\frac{1}{2}\)", r"$$\frac{1}{2}$$", r"\[\frac{1}{2}\]"])
+def test_a_formula_is_drawn_by_the_browser(formula: str) -> None:
+    html = rendered(f"It is {formula}.")
+    assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in html
+    assert ('display="block"' in html) == (formula[:2] in {"$$", "\\["})
+
+
+def test_lines_of_a_formula_begin_no_list_and_end_with_its_mark() -> None:
+    html = rendered("so:\n\\[\na\n- b\n+ c\n\\]\nand `$x$`")
+    assert "<li>" not in html
+    assert html.count("<math") == 1
+    assert html.endswith("<p>and <code>$x$</code></p>\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["It costs $5 and $10.", "US$5 or CA$6", "from $5, or 10$ off", "set $HOME/bin:$PATH", "$ 5 and 6 $", "$$"]
+)
+def test_a_price_or_a_variable_is_no_formula(text: str) -> None:
+    assert rendered(text) == f"<p>{text}</p>\n"
+
+
+def test_a_formula_that_cannot_be_read_is_shown_as_it_is_written() -> None:
+    assert rendered(r"see $\frac$") == "<p>see <code>$\\frac$</code></p>\n"
+    assert "{{{" in rendered(f"${'{' * 1_500}$")  # deeper than a parser goes
+
+
+def test_an_exponent_belongs_to_the_whole_matrix() -> None:
+    html = rendered(r"$\begin{pmatrix} a \end{pmatrix}^2$")
+    assert html.count("<msup>") == 1
+    assert "<mo>)</mo></mrow><mn>2</mn></msup>" in html

@@ -33,7 +33,7 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     expect(answers(page).locator(".code .head span")).to_have_text("python")
     expect(answers(page).locator(".code .s")).to_have_text('"hello"')
     expect(answers(page).locator("td.right")).to_have_text("1")
-    expect(answers(page).locator("code").last).to_have_text("$$\\int x\\,dx$$")
+    expect(answers(page).locator("math mo").first).to_have_text("∫")
     page.locator(".noted summary").click()
     row = page.locator(".noted-rows li", has_text="4711")
     row.get_by_role("button", name="Never recall").click()
@@ -256,11 +256,12 @@ def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, ta
     page = tab(served.url, **DESKTOP)
     page.goto("/i/ada")
     page.locator(".choices summary").click()
-    page.get_by_label("Persona of this session").fill("You are a pirate.")
+    page.get_by_role("combobox", name="Persona").select_option("Your own words…")
+    page.get_by_role("textbox", name="Instructions").fill("You are a pirate.")
     page.get_by_label("Use memory").uncheck()
     page.keyboard.press("Escape")
     say(page, "My locker has the number 4711, and my sister is called Mia.")
-    expect(page.locator(".choices summary")).to_contain_text("other persona · memory off")
+    expect(page.locator(".choices summary")).to_contain_text("own persona · memory off")
     assert "You are a pirate." in str(served.models["ada"].prompts[-1][0].content)
     with served.client() as client:
         assert client.get("/v1/memories").json()["data"] == []

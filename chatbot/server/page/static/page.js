@@ -195,9 +195,9 @@
     const log = at("log");
     if (!log?.dataset.session || at("live") || isSending || document.querySelector(".pending:not(.failed), #edit")) return true;
     if (log.querySelector(":scope > article:last-of-type ~ .earlier")) return true;
-    const last = [...log.querySelectorAll("[data-at]")].pop()?.dataset.at ?? "";
+    const last = [...log.querySelectorAll("[data-at]")].pop()?.dataset ?? { at: "", written: "" };
     const place = at("composer").action.replace(/\/say$/, "");
-    const answer = await fetch(`${place}/since?after=${encodeURIComponent(last)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    const answer = await fetch(`${place}/since?${new URLSearchParams({ after: last.at, written: last.written })}`, { headers: { "HX-Request": "true" } }).catch(() => null);
     const html = answer ? await answer.text() : "";
     if (log !== at("log") || at("live") || isSending) return true;
     if (answer?.status === 404) {  // deleted meanwhile: nothing more to ask for
@@ -365,12 +365,16 @@
   document.addEventListener("htmx:sseError", () => told("The connection was lost. Trying again…"));
   document.addEventListener("htmx:sseBeforeMessage", () => { follows = isAtEnd(); });
   document.addEventListener("htmx:sseMessage", () => { if (follows) toEnd(); });
+  // Says how the last reply ended: complete, stopped, cut or failed, and why.
+  function sayEnding() {
+    const last = [...document.querySelectorAll("#log > article:not([data-turn])")].pop();
+    const ending = last?.querySelector("[data-ending]")?.dataset.ending ?? "The reply is complete.";
+    state(`${ending} ${last?.querySelector(".problem")?.textContent ?? ""}`.trim());
+  }
   document.addEventListener("htmx:sseClose", () => {
     if (document.activeElement?.id === "stop") at("text")?.focus();
-    const problem = [...document.querySelectorAll(".exchange[data-at]")].at(-1)?.querySelector(".problem:last-child");
-    state(problem ? `There is no complete reply: ${problem.textContent}` : "The reply is complete.");
     tabs.postMessage(at("log")?.dataset.session);
-    requestAnimationFrame(() => { if (follows) toEnd(); if (!at("live")) catchUp(); });
+    requestAnimationFrame(() => { sayEnding(); if (follows) toEnd(); if (!at("live")) catchUp(); });
   });
 
   // What goes wrong is a page of its own; where only a part is exchanged, and where it is no page, it is just told.
