@@ -30,6 +30,7 @@ from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.row_changes import Change, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
+from chatbot.stores.testing import Contract
 from chatbot.stores.testing.observation_rows import (
     COSINE_OFF,
     EVERY_SENSITIVITY,
@@ -50,8 +51,10 @@ from chatbot.stores.vectors import packed, unit
 Result = TypeVar("Result")
 
 
-class ObservationStoreContract:
+class ObservationStoreContract(Contract):
     """Tests of the contract of an `ObservationStore`."""
+
+    promised_by = (ObservationStore,)
 
     nearest: ClassVar[Nearest] = "exact"
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
