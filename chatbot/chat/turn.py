@@ -331,6 +331,8 @@ class Turn:
             told = {"name": result.call.name, "error": result.is_error, **_asked_about(result), **self._judged(result)}
             self._receipt.tools.append(told)
             self._emit(ToolFinished(result))
+            if result.refusal:  # the model was told, and may not pass it on
+                self._notice(result.refusal)
             if self._session is not None:
                 at = self._clock()
                 event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
