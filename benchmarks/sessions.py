@@ -1,11 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "aiofiles", "annotated-types", "filelock>=3.30", "platformdirs", "pydantic>=2.10", "uuid6",
-#   "google-adk", "sqlalchemy", "aiosqlite", "greenlet",
-#   "langgraph", "langgraph-checkpoint-sqlite",
-#   "openai-agents",
+#   "chatbot-runtime", "google-adk", "sqlalchemy", "aiosqlite", "greenlet",
+#   "langgraph", "langgraph-checkpoint-sqlite", "openai-agents",
 # ]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
 # ///
 """Sessions beside what a user would pick instead: `uv run benchmarks/sessions.py [--sessions N]`.
 
@@ -27,8 +28,6 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chatbot.memory import MemorySystem
 
