@@ -445,6 +445,7 @@ class Turn:
                 choose=choose,
                 rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
                 candidates=self._rules.candidates,
+                shown="\n".join(message.content for message in self._client.history or ()),
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")

@@ -1,10 +1,11 @@
 """Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the whole history that it sends: a session keeps the digest of the conversation as its client holds it after each
-reply, which is what the client sent, without instructions, and what it was answered. Nothing that a client sends as an
-assistant's words is ever written down. Who may open a session is decided by `IdentityAccess`: one of another user does
-not exist, whatever is named.
+by the history that it sends: a session keeps the digest of the conversation as its client holds it after each reply,
+and a digest of each message of the user. A client that sends a part of the history, or changes the words of replies, is
+known by the run of the user's own messages, where that is in one session and only one. Nothing that a client sends as
+an assistant's words is ever written down. Who may open a session is decided by `IdentityAccess`: one of another user
+does not exist, whatever is named.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
 _RESPONSE = "resp_"
 _ID_LENGTH = 32
+_LONGEST_RUN = 64
+"""Messages of the user by which a session is known: the last ones."""
+_MOST_COMPARED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
     if not session.record.history or not session.supports(TranscriptStore):
         return False
     try:
-        return session.record.history == _mark(ask.history, await session.transcript_count())
+        return _noted(session.record)[0] == _mark(ask.history, await session.transcript_count())
     except MissingRight:
         return False
 
@@ -190,22 +194,33 @@ async def _shown(named: _Continuation, most: int) -> list[TranscriptEntry]:
     return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
-async def note_history(session: SessionHandle, messages: Sequence[Message]) -> None:
+async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
     """Keep in the session the conversation by which it will be found."""
-    entries = await session.transcript_count()
-    await session.note_history(_opening(messages), _mark(messages, entries))
+    messages = (*ask.said, reply)
+    entries, run, known = await session.transcript_count(), _run(messages), _noted(session.record)[1]
+    shown = _run(ask.history)
+    if shown and known[-len(shown) :] == shown:
+        run = [*known, *run[len(shown) :]]  # the client may hold only the end of it
+    mark = f"{_mark(messages, entries)}:{'.'.join(run[-_LONGEST_RUN:])}"
+    await session.note_history(_opening(messages), mark)
 
 
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
-    """The one session of this caller that this is the whole history of, or a fork of one that it began as.
+    """The one session of this caller that this is the history of, or a fork of one that it began as.
 
-    None where there is none, or several that fit as well; a caller who may not read is not recognized by their history.
+    None where there is none. Where several fit as well, it is a fork of one that holds the same so far, or None. A
+    caller who may not read is not recognized by their history.
     """
     try:
-        records = await _records(access, history)
-        whole = _digest(history)
+        records, whole = await _records(access, history), _digest(history)
         exact = [record for record in records if record.history.partition(":")[0] == whole]
-        found = await _best(access, exact or records, history) if len(exact) < 2 else None
+        if len(exact) == 1:
+            found = await _best(access, exact, history)
+        else:
+            runs = await _with_run(access, history)
+            found = await _by_run(access, runs, history)
+            if not runs:
+                found = await _best(access, records, history)
         return await _continued(found, access) if found is not None else None
     except MissingRight:
         return None  # a session of its own is as good
@@ -223,6 +238,43 @@ async def _records(access: IdentityAccess, history: Sequence[Message]) -> list[S
     )
 
 
+async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
+    """The sessions in which the user said all that the history shows of them, in one run; last used first."""
+    shown, own = _run(history), access.memory.principal
+    if not shown:
+        return []
+    return await access.memory.list_sessions(
+        access.runtime.agent,
+        wanted=lambda record: record.principal == own and _end_of(shown, _noted(record)[1]) > 0,
+        clearance=access.clearance,
+    )
+
+
+async def _by_run(
+    access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
+) -> _Continuation | None:
+    """The one session that holds the run, at its end or within it.
+
+    Of several nobody knows which it is: then a copy of one that holds the last reply, as far as the run goes.
+    """
+    shown, [*_, (_, answered)] = _run(history), _sent(history)
+    for record in records[:_MOST_COMPARED]:
+        session = await access.session(record.id)
+        mark, known = _noted(record)
+        entries, end = await session.transcript_read_all(), _end_of(shown, known)
+        is_whole = end == len(known) and mark.endswith(f":{len(entries)}") and not access.is_answered(session.id)
+        if len(records) == 1 and is_whole:
+            return _Continuation(session)
+        kept = list(_kept(entries))
+        kept = kept[: max(0, end - len(known) + len(kept))]  # those of the run from before the session are not in it
+        if not kept or _digest_of(kept[-1][1]) != shown[-1]:
+            continue
+        reply = kept[-1][2]
+        if len(records) == 1 or (answered and reply and (answered in reply or reply in answered)):
+            return _Continuation(session, sum(size for size, *_ in kept))
+    return None
+
+
 async def _best(
     access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
 ) -> _Continuation | None:
@@ -238,7 +290,7 @@ async def _best(
 async def _fit(access: IdentityAccess, session: SessionHandle, history: Sequence[Message]) -> tuple[int, bool]:
     """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
     entries = await session.transcript_read_all()
-    if session.record.history == _mark(history, len(entries)) and not access.is_answered(session.id):
+    if _noted(session.record)[0] == _mark(history, len(entries)) and not access.is_answered(session.id):
         return len(entries), True
     shared, exchanges = _shared(entries, history)
     is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
@@ -304,6 +356,27 @@ def _opening(messages: Sequence[Message]) -> str:
     """The digest of its first exchange; empty where that is not whole."""
     first = next((at for at, each in enumerate(messages) if each.role == "assistant"), None)
     return "" if first is None else _digest(messages[: first + 1])
+
+
+def _run(messages: Sequence[Message]) -> list[str]:
+    """The digests of what the user said, the last ones."""
+    return [_digest_of(said) for said, _ in _sent(messages) if said][-_LONGEST_RUN:]
+
+
+def _digest_of(said: str) -> str:
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _end_of(run: Sequence[str], known: Sequence[str]) -> int:
+    """Return where the last occurrence of the run ends; 0 without one."""
+    ends = range(len(known), len(run) - 1, -1)
+    return next((end for end in ends if known[end - len(run) : end] == run), 0)
+
+
+def _noted(record: SessionRecord) -> tuple[str, list[str]]:
+    """Return the mark of the conversation that a session holds, and the run of the user's messages in it."""
+    digest, entries, run = f"{record.history}::".split(":")[:3]
+    return f"{digest}:{entries}", [*filter(None, run.split("."))]
 
 
 def _mark(messages: Sequence[Message], entries: int) -> str:
