@@ -20,7 +20,6 @@ import argparse
 import random
 import sqlite3
 import statistics
-import sys
 import tempfile
 import time
 from array import array
