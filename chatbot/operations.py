@@ -430,7 +430,9 @@ async def remember(
     if memory_id is not None and supersedes is not None:
         raise InvalidValue("id changes a memory, supersedes adds one that replaces it: give one of them")
     if memory_id is not None:
-        return await change_memory(context, memory_id, title=title, **cast("Change", fields))
+        if any(row.user_text for row in await context.memories.get([memory_id], count_use=False)):
+            context.memories.scope.check("chat")  # who may not speak for a person changes nothing that they said
+        return await change_memory(context, memory_id, **cast("Change", {**fields, "title": title}))
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
 

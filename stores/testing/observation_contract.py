@@ -144,6 +144,23 @@ class ObservationStoreContract(Contract):
         if self.run(tmp_path, check):
             self.run(tmp_path, check_again)
 
+    def test_a_fact_stated_again_under_its_id_is_counted_and_nothing_else_of_it_changes(self, tmp_path: Path) -> None:
+        fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
+        again = replace(fact, count=2)
+
+        async def check(store: ObservationStore) -> bool:
+            stated = [Event(kind="triple", at=NOW, triple=each) for each in (fact, again, replace(again, object="c"))]
+            told = await store.commit(OWNER, stated)
+            assert [each.error is None for each in told] == [True, True, False]
+            assert await store.facts(OWNER, FactFilter()) == [again]
+            return store.keeps_files
+
+        async def check_again(store: ObservationStore) -> None:
+            assert await store.facts(OWNER, FactFilter()) == [again]
+
+        if self.run(tmp_path, check):
+            self.run(tmp_path, check_again)
+
     def test_another_agent_or_visibility_makes_it_another_memory(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             rows = [

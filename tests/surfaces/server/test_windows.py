@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.effort import rounds
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve
 
 Say = dict[str, Any]
@@ -88,6 +89,7 @@ def test_two_conversations_that_begin_alike_keep_their_first_exchange_each(http:
             assert len(set(talk.sessions)) == 2
 
 
+@pytest.mark.timeout(10 * PATIENCE_S)
 def test_no_conversation_ever_gets_into_the_session_of_another(http: Serve) -> None:
     """Made-up conversations of two users that are alike, with edits and replies that are made again."""
     served = http(tokens=True, config="[server]\nrate_per_minute = 0\n")
