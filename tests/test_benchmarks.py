@@ -15,19 +15,20 @@ pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[1]
 UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
 SMALLEST = {
-    "answers.py --model local/DIR/model.gguf": "--model local/smollm2-135m --questions 1 --others 1",
+    "answers.py --model local/DIR/model.gguf":
+        "--model scripted --set benchmarks/sets/life_sixth.txt --questions 4 --others 1",
     "footprint.py --rows 10000": "--rows 50 --questions 2",
     "life.py": "--others 1",
-    "life.py --questions 20": "--questions 1 --others 1",
+    "life.py --questions 20": "--questions 4 --others 1",
     "life.py --set benchmarks/sets/life_sixth.txt": "--set benchmarks/sets/life_sixth.txt --others 1",
     "locomo.py locomo10.json": "{locomo}",
     "locomo.py locomo10.json --pipeline": "{locomo} --pipeline",
     "observations.py --rows 10000,100000": "--rows 100",
-    "page.py": "--memories 1000 --messages 100",
+    "page.py": "--memories 1000 --messages 1000",
     "postgres.py --load": "--load --identities 2 --sessions 2 --users 2 --seconds 1",
     "postgres.py --rows 100000 --rounds 40": "--rows 50 --rounds 1",
     "qa.py locomo10.json --model openai/gpt-4o-mini --judge openai/gpt-4o --cap-usd 5":
-        "{locomo} --model local/smollm2-135m --judge words --questions 1 --ways ours --out {out}",
+        "{locomo} --model scripted --judge words --questions 1 --ways ours --out {out}",
     "quality.py locomo10.json": "{locomo} --no-own --notes 0",
     "recall.py --rows 1000,10000,100000": "--rows 200",
     "server.py --delay 0.05": "--clients 2 --words 2",
