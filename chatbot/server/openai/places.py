@@ -231,7 +231,11 @@ async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[
         return []
     found = await access.memory.list_sessions(
         access.runtime.agent,
-        wanted=lambda record: record.principal == own and _end_of(run, _noted(record)[1]) > 0,
+        wanted=lambda record: (
+            run[-1].user in record.history  # which spares most of many sessions the closer look
+            and record.principal == own
+            and _end_of(run, _noted(record)[1]) > 0
+        ),
         clearance=access.clearance,
     )
     possible = [record for record in found if _replies_fit(run, _noted(record)[1]) is not False]
