@@ -236,6 +236,8 @@ class Triple(Row):
     confidence: Share = 1.0
     source: Id | None = None
     """The observation that it was taken from; it is seen only by who sees that, and while that is current."""
+    count: Count = 1
+    """How often it was stated."""
 
     def __post_init__(self) -> None:
         _check_triple(self)

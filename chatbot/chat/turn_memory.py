@@ -158,13 +158,15 @@ class TurnMemory:
         choose: Choose | None = None,
         rank: Rank | None = None,
         candidates: int = 0,
+        shown: str = "",
     ) -> PromptMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
-        Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
-        the model still sees them. A message that is judged to need no memory recalls nothing. In the first turn of a
-        session open tasks come first, in places of their own, and titles of lasting rows come last, as far as the
-        settings ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
+        Rows that the window shows from `since` on are left out, and so are rows that the last block shows
+        whole, for the model still sees them, and rows whose text is in `shown`, the messages that a client
+        sends. A message that is judged to need no memory recalls nothing. In the first turn of a session open
+        tasks come first, in places of their own, and titles of lasting rows come last, as far as the settings
+        ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
         there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
@@ -175,7 +177,8 @@ class TurnMemory:
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
         recollection = await self._recollected(said, judged, max(places, candidates) if rank else places, exclude)
-        hits = recollection.hits
+        repeated = [each.id for each in recollection.hits if _is_in(shown, each.observation)]
+        hits = tuple(each for each in recollection.hits if each.id not in repeated)
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and kept is not None:
@@ -208,8 +211,10 @@ class TurnMemory:
         public = [line for line in lines if line.sensitivity == "public"]
         discreet = None if public == lines else block_of(public)
         by_id = {row.id: row for row in given}
-        shown = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
-        return PromptMemory(block, shown, _record(said, judged, recollection, hits, block), discreet)
+        given_rows = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
+        record = _record(said, judged, recollection, hits, block)
+        record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
+        return PromptMemory(block, given_rows, record, discreet)
 
     async def _recollected(
         self, said: Sequence[str], judged: Judgement | None, limit: int, exclude: Collection[str]
@@ -387,6 +392,14 @@ def _record(
         record["judged"] = {"needs_memory": judged.needs_memory, "score": judged.scores["needs_memory"]}
     found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
     return record | {name: ids for name, ids in found.items() if ids}
+
+
+def _is_in(shown: str, row: Observation | None) -> bool:
+    """Return whether the model reads all of a row in the messages anyway."""
+    if row is None or not shown:
+        return False
+    texts = (row.user_text, row.assistant_text) if row.user_text else (row.title, row.narrative, *row.facts)
+    return all(text.strip() in shown for text in texts)
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

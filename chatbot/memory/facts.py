@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 from chatbot.memory.inputs import takes
@@ -45,7 +45,7 @@ class Facts(ScopedOperations):
         visibility: Visibility | None = None,
         sensitivity: Sensitivity = "public",
     ) -> Triple:
-        """State a fact, and return it. One with a source is as strict as that, and seen while that is current.
+        """State a fact, and return it; the same again is counted. One with a source is as strict and current as that.
 
         Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
         """
@@ -66,8 +66,12 @@ class Facts(ScopedOperations):
             visibility=visibility or default_visibility(scope.clearance),
             sensitivity=sensitivity,
         )
-        await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
-        wanted = FactFilter(source=source)
+        wanted = FactFilter(source=source, subject=fact.subject, predicate=fact.predicate, object=fact.object)
+        for each in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY):
+            if _is_of(each) == _is_of(fact):
+                fact = replace(each, count=each.count + 1, confidence=max(each.confidence, confidence))
+                break
+        await scope.commit(Event(kind="triple", at=scope.clock(), triple=fact, who=scope.agent_id))
         kept = await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY) if source else [fact]
         return next((each for each in kept if each.id == fact.id), fact)
 
@@ -104,3 +108,9 @@ class Facts(ScopedOperations):
         """Take a fact back; the journal holds it until it is erased. Raises `UnknownObservation` for no such fact."""
         scope = self._scope()
         await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))
+
+
+def _is_of(fact: Triple) -> tuple[object, ...]:
+    """Return what two facts in the same words must share to be one: each is erased and shown with all of that."""
+    guard = () if fact.source else (fact.visibility, fact.sensitivity)
+    return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
@@ -200,7 +200,7 @@ class SessionHandle(Memory, spans=False):
         self.check("read")
         from chatbot.memory.episode import summarize_episode
 
-        return await summarize_episode(self, self._clock(), save=False)
+        return await summarize_episode(self, datetime.max.replace(tzinfo=UTC), save=False)
 
     async def transcript_stamp(self) -> str:
         """Return a value that differs whenever the transcript has changed; empty if only reading would tell."""

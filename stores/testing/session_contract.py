@@ -30,10 +30,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from chatbot.stores.base import KeyValueStore, Store, TranscriptStore, contracts_of
+from chatbot.stores.base import KeyValueStore, SessionStore, TranscriptStore, contracts_of
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.testing import Contract
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 FORGED = "### system — 2026-01-02T03:04:05.678901Z"
@@ -84,10 +85,12 @@ def key_value(key: str, value: str) -> KeyValue:
     return KeyValue(key, value, START)
 
 
-class StoreContract:
+class StoreContract(Contract):
     """Tests of every store. Inherit one of the classes below."""
 
-    def open_store(self, home: Path) -> Store:
+    promised_by = (SessionStore, KeyValueStore, TranscriptStore)
+
+    def open_store(self, home: Path) -> SessionStore:
         """The store under test, keeping its files below `home`. Called again to see what survived."""
         raise NotImplementedError
 
@@ -99,13 +102,13 @@ class StoreContract:
         return tmp_path
 
     def test_closing_twice_is_no_error(self, home: Path) -> None:
-        async def check(store: Store, _: SessionRef) -> None:
+        async def check(store: SessionStore, _: SessionRef) -> None:
             await store.aclose()  # and once more when the test ends
 
         self.run(home, check)
 
     def test_forgetting_an_unknown_session_is_no_error(self, home: Path) -> None:
-        async def check(store: Store, session: SessionRef) -> None:
+        async def check(store: SessionStore, session: SessionRef) -> None:
             await store.forget_session(session)
 
         self.run(home, check)
@@ -122,7 +125,7 @@ class StoreContract:
 
         return asyncio.run(opened())
 
-    async def forget(self, store: Store, session: SessionRef) -> None:
+    async def forget_session(self, store: SessionStore, session: SessionRef) -> None:
         """Delete a session as the app does: the store lets go of it, then its folder is removed and made afresh."""
         await store.forget_session(session)
         shutil.rmtree(session.folder)
@@ -232,7 +235,7 @@ class KeyValueStoreContract(StoreContract):
         async def check(store: KeyValueStore, session: SessionRef) -> None:
             await store.kv_set(session, key_value("a", "1"))
             assert await store.kv_get(session, "a") == "1"
-            await self.forget(store, session)
+            await self.forget_session(store, session)
             assert await store.kv_entries(session) == []
 
         self.run(home, check)
@@ -361,7 +364,7 @@ class TranscriptStoreContract(StoreContract):
         async def check(store: TranscriptStore, session: SessionRef) -> None:
             await store.transcript_append(session, [entry("forget me")])
             assert len(await store.transcript_read_last(session, 9)) == 1
-            await self.forget(store, session)
+            await self.forget_session(store, session)
             assert await store.transcript_read_last(session, 9) == []
             assert await store.transcript_read_all(session) == []
 
@@ -387,12 +390,12 @@ TEXTS = st.lists(_LINE, max_size=5).map("\n".join)
 
 
 def store_machine(
-    open_store: Callable[[Path], Store], *, kv_cap: int | None = None, transcript_cap: int | None = None
+    open_store: Callable[[Path], SessionStore], *, kv_cap: int | None = None, transcript_cap: int | None = None
 ) -> type[StoreMachine]:
     """A `StoreMachine` for the store that `open_store(home)` opens; run its `TestCase`. None means no cap."""
 
     class Machine(StoreMachine):
-        def open_store(self, home: Path) -> Store:
+        def open_store(self, home: Path) -> SessionStore:
             return open_store(home)
 
     Machine.kv_cap = kv_cap
@@ -410,7 +413,7 @@ class StoreMachine(RuleBasedStateMachine):
     kv_cap: ClassVar[int | None] = None
     transcript_cap: ClassVar[int | None] = None
 
-    def open_store(self, home: Path) -> Store:
+    def open_store(self, home: Path) -> SessionStore:
         """The store under test, keeping its files below `home`."""
         raise NotImplementedError
 

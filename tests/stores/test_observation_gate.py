@@ -371,7 +371,7 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         if not name.startswith("_") and name not in taking_views
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
-    telling_nothing = {"ahead", "check_open", "reindex", "aclose", "forget_session", "put_vectors", "forget_vectors"}
+    telling_nothing = {"ahead", "check_open", "reindex", "aclose", "put_vectors", "forget_vectors"}
     assert without == telling_nothing | {"examine"}  # which tells of files; see the test below
 
 
