@@ -1,9 +1,11 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "filelock>=3.30", "PyStemmer>=3.0", "whoosh3==3.54.0",
-#   "bm25s", "tantivy",
+#   "chatbot-runtime", "bm25s", "tantivy", "whoosh3==3.54.0",
 # ]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
 # ///
 """Finding by words beside what a user would pick instead: `uv run benchmarks/recall.py --rows 1000,10000`.
 
@@ -18,7 +20,6 @@ import argparse
 import random
 import sqlite3
 import statistics
-import sys
 import tempfile
 import time
 from array import array
@@ -26,8 +27,6 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chatbot.stores.cache import FolderShelf
 from chatbot.stores.observations.index import TextIndex, Visible

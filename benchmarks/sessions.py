@@ -1,11 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "aiofiles", "annotated-types", "filelock>=3.30", "platformdirs", "pydantic>=2.10", "uuid6",
-#   "google-adk", "sqlalchemy", "aiosqlite", "greenlet",
-#   "langgraph", "langgraph-checkpoint-sqlite",
-#   "openai-agents",
+#   "chatbot-runtime", "google-adk", "sqlalchemy", "aiosqlite", "greenlet",
+#   "langgraph", "langgraph-checkpoint-sqlite", "openai-agents",
 # ]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
 # ///
 """Sessions beside what a user would pick instead: `uv run benchmarks/sessions.py [--sessions N]`.
 
@@ -28,27 +29,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from chatbot.memory import MemorySystem
 
-STORE = "chatbot.stores.basic_session:BasicSessionStore"
+STORE = "basic_session"
 TEXT = "a message of ordinary length, as people and models write them " * 7
 FILLED = 500
 ROUNDS = 60
 WORKER = """
 import asyncio, sys, time
-sys.path.insert(0, sys.argv[1])
 from chatbot.memory import MemorySystem
 async def main():
     longest = 0.0
-    async with MemorySystem(sys.argv[2]) as memory:
-        session = await memory.load_session(sys.argv[3], "bench")
+    async with MemorySystem(sys.argv[1]) as memory:
+        session = await memory.load_session(sys.argv[2], "bench")
         print("ready", flush=True)
         sys.stdin.readline()
         for n in range(200):
             started = time.perf_counter()
-            await session.transcript_append("user", f"{sys.argv[4]}.{n}")
+            await session.transcript_append("user", f"{sys.argv[3]}.{n}")
             longest = max(longest, time.perf_counter() - started)
     print(longest)
 asyncio.run(main())
@@ -252,10 +250,9 @@ async def at_once(ours: Ours, bare: BareAppend) -> dict[str, float]:
 
 
 def race(folder: Path, session_id: str) -> tuple[float, list[float]]:
-    root = str(Path(__file__).parents[1])
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, root, str(folder), session_id, str(n)],
+            [sys.executable, "-c", WORKER, str(folder), session_id, str(n)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for n in range(16)

@@ -9,6 +9,7 @@ and one more before each search, which itself counts for nothing.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pty
@@ -70,12 +71,12 @@ def remember(title: str, reply: str) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, env=os.environ | script)
 
 
-def prepare(home: str) -> None:
+def prepare(home: str, *, uncompiled: bool) -> None:
     """An empty home, and modules compiled unless the command line says otherwise."""
     os.chdir(home)
     os.environ.pop("XDG_DATA_HOME", None)
     os.environ |= {"HOME": home, "TERM": "xterm-256color"}
-    if "--uncompiled" in sys.argv:
+    if uncompiled:
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     else:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -140,8 +141,13 @@ def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], 
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--uncompiled", action="store_true")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--rows", type=int, default=100_000, help="memories that are searched with --full")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        prepare(home)
+        prepare(home, uncompiled=args.uncompiled)
         remember("short", "yes")
         remember("long", "word " * 60)
         compare(
@@ -152,11 +158,11 @@ def main() -> None:
                 "prompt, long past": prompt("-r", "long"),
             }
         )
-        if "--full" in sys.argv:
-            full(Path(home))
+        if args.full:
+            full(Path(home), args.rows)
 
 
-def full(home: Path) -> None:
+def full(home: Path, rows: int) -> None:
     """Sessions and memories in numbers."""
     from observations import Texts
 
@@ -164,8 +170,8 @@ def full(home: Path) -> None:
     lived.mkdir()
     texts, numbers = Texts(), count()
     search = [*CHATBOT, "memory", "search", texts.some(5)]
-    work_in(home, partial(fill, texts=texts, sessions=10_000, rows=100_000))
-    work_in(lived, partial(live, texts=texts, rows=100_000))
+    work_in(home, partial(fill, texts=texts, sessions=rows // 10, rows=rows))
+    work_in(lived, partial(live, texts=texts, rows=rows))
     work_in(lived, lambda runtime: runtime.memory.memory("chat").reindex())
     work_in(lived, partial(live, texts=texts, rows=200))
     os.environ["HOME"] = str(home)

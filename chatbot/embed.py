@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.foreign import ChatMessage, asked_in, spoken
@@ -59,6 +59,8 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
+AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
+"""The type of a client's messages."""
 _CLOCKS_APART = timedelta(minutes=1)
 """Furthest that the clock of who sends messages may be ahead of ours."""
 _UNKNOWN = Disclosure("the model")
@@ -92,12 +94,13 @@ class MemoryContext:
         """The memories in the block."""
         return self.recalled.rows
 
-    def added_to(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def added_to(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
         """The messages with the block as one of the user's, before the last question: prefixes stay cacheable."""
         if not self.text:
             return list(messages)
         last = max((at for at, each in enumerate(messages) if each.get("role") == USER), default=len(messages))
-        return [*messages[:last], {"role": USER, "content": self.text}, *messages[last:]]
+        block = cast("AnyMessage", {"role": USER, "content": self.text})
+        return [*messages[:last], block, *messages[last:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,8 @@ class MemoryTool:
         self._box = box
 
     @property
-    def schema(self) -> dict[str, Any]:
-        """The tool as chat completions take it, which LiteLLM hands to every provider."""
+    def schema(self) -> Any:
+        """The tool as chat completions take it, which LiteLLM hands to every provider; fits the types of any SDK."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 

@@ -50,7 +50,7 @@ class Embedder(AsyncResource):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in {"embed", "embed_questions", "judge", "check", "aclose"} & vars(cls).keys():
+        for name in {"embed", "embed_questions", "judge", "ready", "check", "aclose"} & vars(cls).keys():
             setattr(cls, name, _guarded(vars(cls)[name]))
 
     name: str
@@ -88,6 +88,10 @@ class Embedder(AsyncResource):
     def directions(self) -> Mapping[str, Vector]:
         """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
         return {}
+
+    async def ready(self) -> None:
+        """Wait for what it needs before its first call, such as an import. Searches give it as long as it takes."""
+        return
 
     async def check(self) -> None:
         """Raise a `ModelError` if weights, a provider or its key are missing. Makes no call."""

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, cast
 
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
 from chatbot.operation import (
@@ -127,8 +127,8 @@ class MemoryFilter(TypedDict, total=False):
     tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
     concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept")]
     people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
-    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file")]
-    subject: Annotated[Line | None, About("with exactly this topic", tool=None)]
+    files: Annotated[Sequence[Line], About("about any of these files, by the end of the path", cli="file", http="file")]
+    subject: Annotated[Line | None, About("with exactly this topic")]
     category: Annotated[Line | None, About("of this category", tool=None)]
     project: Annotated[Line | None, About("of this project")]
     session_id: Annotated[SessionId | None, About("of this session", cli="session", tool=None)]
@@ -148,9 +148,9 @@ class Fields(TypedDict, total=False):
     concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
     people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
     files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
-    subject: Annotated[Line, About("what it is about, to be asked for exactly", tool=None)]
+    subject: Annotated[Line, About("what it is about, to be asked for exactly")]
     category: Annotated[Line, About("where it belongs", tool=None)]
-    project: Annotated[Line, About("the project that it belongs to", tool=None)]
+    project: Annotated[Line, About("the project that it belongs to")]
     metadata: Annotated[Metadata | None, About("other values, set key by key", cli="meta", tool=None)]
     importance: Annotated[Share, About("from 0 to 1", "0-1")]
     visibility: Annotated[Visibility | None, About("visibility; default: by your clearance")]
@@ -375,13 +375,17 @@ async def get_timeline(
     *,
     before: Annotated[Count, About("number of earlier memories", most=20)] = 5,
     after: Annotated[Count, About("number of later memories", most=20)] = 5,
+    session_id: Annotated[SessionId | None, About("only those of this session", cli="session")] = None,
+    project: Annotated[Line | None, About("only those of this project")] = None,
     ask: Ask = (),
 ) -> list[Observation]:
     """Show memories created around one memory.
 
     Just before and after it, which stands among them, oldest first.
     """
-    return await context.memories.timeline(anchor, before=before, after=after, ask=("public", *ask))
+    return await context.memories.timeline(
+        anchor, before=before, after=after, session_id=session_id, project=project, ask=("public", *ask)
+    )
 
 
 @reads(
@@ -417,13 +421,20 @@ async def remember(
     context: Context,
     title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
     *,
-    supersedes: Annotated[Id | None, About("id of the memory that it replaces", tool=None)] = None,
+    supersedes: Annotated[Id | None, About("id of the memory that it replaces")] = None,
+    memory_id: Annotated[Id | None, About("id of a memory to change instead", cli=None, http=None, tool="id")] = None,
     **fields: Unpack[Draft],
 ) -> AddResult:
     """Remember something.
 
     On the disk when this returns. What was remembered before is not kept twice: `exact_dup`.
     """
+    if memory_id is not None and supersedes is not None:
+        raise InvalidValue("id changes a memory, supersedes adds one that replaces it: give one of them")
+    if memory_id is not None:
+        if any(row.user_text for row in await context.memories.get([memory_id], count_use=False)):
+            context.memories.scope.caller.check("chat")  # who may not speak for a person changes nothing that they said
+        return await change_memory(context, memory_id, **cast("Change", {**fields, "title": title}))
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
 

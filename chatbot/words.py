@@ -1,4 +1,4 @@
-"""Words that several rooms read: what tasks are described with, where a sentence ends, and whether a text asks."""
+"""Words that several rooms read: what tasks and concepts are called, where a sentence ends, and whether a text asks."""
 
 import re
 from collections.abc import Iterator
@@ -7,6 +7,8 @@ from typing import Literal
 TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 TaskScope = Literal["user", "agent", "collaborative"]
 Priority = Literal["high", "normal", "low"]
+CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off")
+"""Kinds of knowledge by which memories can be found."""
 
 _ABBREVIATED = re.compile(
     r"\b(?:St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|vs|etc|e\.g|i\.e|approx|no|[A-Z]|(?:[A-Z]\.)+[A-Z]|Ave|Rd|Mt|Ft|Sgt|Lt|Col)\.$"

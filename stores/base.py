@@ -89,9 +89,6 @@ class Store(Closable):
         """
         return ()
 
-    async def forget_session(self, session: SessionRef) -> None:
-        """A session is being deleted: let go of what is kept outside of its folder. Unknown sessions are no error."""
-
     async def examine(self, *, verify: bool = False) -> list[Flaw]:  # noqa: ARG002 - for those that can look
         """Examine what is stored outside of the folders of sessions, and report what is wrong. Changes nothing.
 
@@ -103,7 +100,15 @@ class Store(Closable):
         """Finish what is under way and let go of everything. May be called twice."""
 
 
-class KeyValueStore(Store):
+class SessionStore(Store):
+    """Root of the stores that keep something of each session."""
+
+    @abstractmethod
+    async def forget_session(self, session: SessionRef) -> None:
+        """Delete all that is kept of the session, also outside of its folder. Unknown sessions are no error."""
+
+
+class KeyValueStore(SessionStore):
     """Keeps a capped set of text entries for each session; past the cap, what was set longest ago goes first."""
 
     @abstractmethod
@@ -123,7 +128,7 @@ class KeyValueStore(Store):
         """Return all entries, the one set longest ago first; an empty list if the session has none."""
 
 
-class TranscriptStore(Store):
+class TranscriptStore(SessionStore):
     """Keeps the conversation of each session, in order. A store may archive old entries, or drop those past a cap."""
 
     @abstractmethod

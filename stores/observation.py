@@ -239,6 +239,8 @@ class Triple(Row):
     source: Id | None = None
     """Observation that it was taken from; the fact is visible only to callers who see that, and while that is current.
     """
+    count: Count = 1
+    """How often it was stated."""
 
     def __post_init__(self) -> None:
         _check_triple(self)

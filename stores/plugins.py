@@ -179,7 +179,15 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
         raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
     if not contracts_of(store):
         raise BrokenStore(f"the store {name!r} keeps no contract: inherit KeyValueStore or TranscriptStore")
+    if missing := sorted(getattr(store, "__abstractmethods__", ())):
+        raise BrokenStore(f"the store {name!r} lacks {', '.join(missing)}: {_promise(store, missing[0])}")
     return store
+
+
+def _promise(store: type[Store], method: str) -> str:
+    """Return what a method has to do, as its contract says."""
+    promise = getattr(store, method)
+    return f"write `async def {method}({', '.join(inspect.signature(promise).parameters)})`. {inspect.getdoc(promise)}"
 
 
 def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Path | None = None) -> Store:

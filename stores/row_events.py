@@ -496,7 +496,8 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if triple is None:
         raise InvalidValue("event: missing fact")
     _check_new(triple, view)
-    if known.triple(triple.id) is not None:
+    before = known.triple(triple.id)
+    if before is not None and replace(triple, count=before.count, confidence=before.confidence) != before:
         raise ConflictingChange(f"fact {triple.id} already exists")
     if triple.source is not None:
         source = _visible(triple.source, view, known)
@@ -808,6 +809,8 @@ def _merge(twin: Observation, row: Observation) -> dict[str, Any]:
         old = getattr(twin, name)
         if new := [item for item in getattr(row, name) if item not in old]:
             fields[name] = [*old, *new]
+    if row.importance > max(twin.importance, WRITTEN_DEFAULTS["importance"]):
+        fields["importance"] = row.importance
     guard, before = strictest([twin, row]), Guard.of(twin)
     if guard.sensitivity != before.sensitivity:
         fields["sensitivity"] = guard.sensitivity

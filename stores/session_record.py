@@ -49,7 +49,8 @@ class SessionRecord:
     opening: str = ""
     """Digest of its first exchange, where a client that sends all of a conversation has begun it."""
     history: str = ""
-    """Digest of all of the conversation as such a client holds it, and how many entries the transcript had then."""
+    """Digest of all of the conversation as such a client holds it, how many entries the transcript had then, and those
+    of the last exchanges: `digest:entries:one.another`."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)

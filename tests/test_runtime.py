@@ -21,6 +21,7 @@ class Own(TranscriptStore):
         self.said += entries
     async def transcript_read_last(self, session, n):
         return self.said[-n:] if n > 0 else []
+    async def forget_session(self, session): ...
 """
 
 

@@ -396,7 +396,9 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
                 "said_at": format_time(item.said_at),
             }
         case Triple():
-            parts = {name: getattr(item, name) for name in ("id", "subject", "predicate", "object", "confidence")}
+            parts = {
+                name: getattr(item, name) for name in ("id", "subject", "predicate", "object", "confidence", "count")
+            }
             return {**parts, "created_at": format_time(item.created_at)}
         case SessionHit():
             record = item.record

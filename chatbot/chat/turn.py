@@ -354,6 +354,8 @@ class Turn:
             told = {"name": result.call.name, "error": result.is_error, **_asked_about(result), **self._judged(result)}
             self._receipt.tools.append(told)
             self._emit(ToolFinished(result))
+            if result.refusal:  # the model was told, and may not pass it on
+                self._notice(result.refusal)
             if self._session is not None:
                 at = self._clock()
                 event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
@@ -473,6 +475,7 @@ class Turn:
                 rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
                 candidates=self._rules.candidates,
                 disclosure=self._model.disclosure,
+                shown="\n".join(message.content for message in self._client.history or ()),
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")

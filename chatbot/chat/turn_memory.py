@@ -157,15 +157,17 @@ class TurnMemory:
         rank: Rank | None = None,
         candidates: int = 0,
         disclosure: Disclosure = _ANYONE,
+        shown: str = "",
     ) -> PromptMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
-        whole, for the model still sees them. A message that is judged to need no memory recalls nothing. In the first
-        turn of a session open tasks come first, in places of their own, and titles of lasting rows come last, as far as
-        the settings ask for them. `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as
-        there are places; without it the best are taken.
+        whole, for the model still sees them, and rows whose text is in `shown`, the messages that a client sends. A
+        message that is judged to need no memory recalls nothing. In the first turn of a session open tasks come first,
+        in places of their own, and titles of lasting rows come last, as far as the settings ask for them. `rank` ranks
+        that many `candidates` again. `choose` picks among twice as many hits as there are places; without it the best
+        are taken.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
@@ -177,7 +179,8 @@ class TurnMemory:
         places = most if choose is None else 2 * most
         limit = max(places, candidates) if rank else places
         recollection = await self._recollected(said, judged, limit, exclude, disclosure.sent)
-        hits = recollection.hits
+        repeated = [each.id for each in recollection.hits if _is_in(shown, each.observation)]
+        hits = tuple(each for each in recollection.hits if each.id not in repeated)
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and kept is not None:
@@ -211,14 +214,15 @@ class TurnMemory:
             note=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
         by_id = {row.id: row for row in given}
-        shown = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
+        given_rows = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
         # What the conversation shows, and does not answer, was no candidate.
         seen = tuple(each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN)
         record = _record(said, judged, replace(recollection, considered=seen), hits, block)
+        record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
             record["left_out"] += _withheld(sorted(withheld))
             record["withheld"] = disclosure.record(rows=sorted(withheld))
-        return PromptMemory(block, shown, record, in_window)
+        return PromptMemory(block, given_rows, record, in_window)
 
     async def _recollected(
         self,
@@ -494,6 +498,14 @@ def _record(
 
 def _was_completed(life: Version, since: datetime) -> bool:
     return any(event.at >= since and "assistant_text" in event.fields for event in life.events)
+
+
+def _is_in(shown: str, row: Observation | None) -> bool:
+    """Return whether the model reads all of a row in the messages anyway."""
+    if row is None or not shown:
+        return False
+    texts = (row.user_text, row.assistant_text) if row.user_text else (row.title, row.narrative, *row.facts)
+    return all(text.strip() in shown for text in texts)
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

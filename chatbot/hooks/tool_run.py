@@ -17,6 +17,7 @@ from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
+from chatbot.words import CONCEPTS
 
 LONGEST_OUTPUT = 4_000
 """Characters of an output that are kept."""
@@ -58,18 +59,22 @@ _LISTS = re.compile(
     r"|git (?:status|log|branch))\b[^;&]*\Z"
 )
 _LISTING_TOOLS = re.compile(r"(?:^|_)(?:ls|list|glob|grep|find|tree|pwd)(?:_|$)")
-_CONCEPTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (concept, re.compile(rf"\b(?:{words})\b", re.IGNORECASE))
-    for concept, words in (
-        ("how-it-works", "works by|how it works|implement(?:ed|ation)|algorithm|consists of"),
-        ("why-it-exists", "in order to|so that|rationale|the reason|purpose"),
-        ("what-changed", "changed|renamed|moved|added|removed|deleted|updated|saved|written|wrote|upgraded"),
-        ("problem-solution", "fix(?:ed|es)?|solution|solved|resolved|workaround"),
-        ("gotcha", "gotcha|beware|careful|caveat|pitfall|deprecated|warning|unexpected\\w*"),
-        ("pattern", "pattern|convention|idiom|always|best practice"),
-        ("trade-off", "trade-?offs?|instead of|rather than|at the cost|versus|vs"),
+_CONCEPTS = {
+    concept: re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+    for concept, words in zip(
+        CONCEPTS,
+        (
+            "works by|how it works|implement(?:ed|ation)|algorithm|consists of",
+            "in order to|so that|rationale|the reason|purpose",
+            "changed|renamed|moved|added|removed|deleted|updated|saved|written|wrote|upgraded",
+            "fix(?:ed|es)?|solution|solved|resolved|workaround",
+            "gotcha|beware|careful|caveat|pitfall|deprecated|warning|unexpected\\w*",
+            "pattern|convention|idiom|always|best practice",
+            "trade-?offs?|instead of|rather than|at the cost|versus|vs",
+        ),
+        strict=True,
     )
-)
+}
 _TESTS_PASS = re.compile(
     r"\b(?:[1-9]\d* (?:tests? )?pass(?:ed|ing)|all (?:\d+ )?tests pass(?:ed)?|OK \(\d+ tests?)\b", re.IGNORECASE
 )
@@ -178,9 +183,9 @@ class ToolRun:
 
     @property
     def concepts(self) -> tuple[str, ...]:
-        """The concepts that it mentions, of LetsGo's seven."""
+        """The known concepts that it mentions."""
         text = f"{_spaced(self.tool)} {' '.join(_texts(self.arguments))}\n{self.output}"
-        found = [concept for concept, pattern in _CONCEPTS if pattern.search(text)]
+        found = [concept for concept, pattern in _CONCEPTS.items() if pattern.search(text)]
         return tuple(dict.fromkeys([*found, "gotcha"] if self.is_error else found))
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -276,7 +276,7 @@ class SessionHandle:
         self.check("read")
         from chatbot.memory.episode import summarize_episode
 
-        return await summarize_episode(self, self._clock(), save=False)
+        return await summarize_episode(self, datetime.max.replace(tzinfo=UTC), save=False)
 
     async def transcript_stamp(self) -> str:
         """Return a value that differs whenever the transcript has changed; empty if only reading would tell."""

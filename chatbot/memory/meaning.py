@@ -268,6 +268,7 @@ class Meaning(AsyncResource):
         if not asked or self._is_paused():
             return {}
         try:
+            await self._embedder.ready()
             return dict(zip(asked, await make(asked), strict=True))
         except (ChatbotError, StoreError) as error:
             self.pause(error)

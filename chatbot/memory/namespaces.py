@@ -39,6 +39,8 @@ def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
 
 def user_namespace(label: str, within: str = "") -> str:
     """Return the namespace of the user with that label, inside the namespace `within`. Raises `InvalidValue`."""
+    if not isinstance(label, str):
+        raise TypeError(f"a user's name is a string: got {type(label).__name__} {label!r}")
     if not label or len(label) > LONGEST_LABEL:
         raise InvalidValue(f"a user's name has 1 to {LONGEST_LABEL:,} characters")
     written = label.encode("utf-8", "surrogatepass")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -55,7 +55,7 @@ class Facts(ScopedOperations):
         visibility: Visibility | None = None,
         sensitivity: Sensitivity = "public",
     ) -> Triple:
-        """State a fact, and return it. One with a source is as strict as that, and seen while that is current.
+        """State a fact, and return it; the same again is counted. One with a source is as strict and current as that.
 
         Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
         """
@@ -76,8 +76,12 @@ class Facts(ScopedOperations):
             visibility=visibility or default_visibility(scope.caller.clearance),
             sensitivity=scope.caller.at_least(sensitivity),
         )
-        await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
-        wanted = FactFilter(source=source)
+        wanted = FactFilter(source=source, subject=fact.subject, predicate=fact.predicate, object=fact.object)
+        for each in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY):
+            if _is_of(each) == _is_of(fact):
+                fact = replace(each, count=each.count + 1, confidence=max(each.confidence, confidence))
+                break
+        await scope.commit(Event(kind="triple", at=scope.clock(), triple=fact, who=scope.agent_id))
         kept = await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY) if source else [fact]
         return next((each for each in kept if each.id == fact.id), fact)
 
@@ -138,6 +142,12 @@ class Person:
             "last_mentioned": format_time(self.last_mentioned),
             "facts": [fact.as_json() for fact in self.facts],
         }
+
+
+def _is_of(fact: Triple) -> tuple[object, ...]:
+    """Return what two facts in the same words must share to be one: each is erased and shown with all of that."""
+    guard = () if fact.source else (fact.visibility, fact.sensitivity)
+    return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard
 
 
 class People(Facts):

@@ -24,6 +24,7 @@ from chatbot.stores.errors import (
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import (
+    EVERY,
     FILTER_FIELDS,
     Filter,
     Order,
@@ -377,6 +378,11 @@ class MemoryReads(ScopedOperations):
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
         if asked.people:
             given["people"] = await other_names(self.scope, asked.people)
+        if asked.files:
+            scope = self.scope
+            known = [each.value for each in await scope.store.facets(scope.view(SENSITIVITIES), "files", limit=EVERY)]
+            ends = tuple(f"/{file.lower().lstrip('/')}" for file in asked.files)
+            given["files"] = (*asked.files, *(each for each in known if f"/{each.lower()}".endswith(ends)))
         return Filter(**given)
 
     async def note_use(self, ids: Sequence[str]) -> None:

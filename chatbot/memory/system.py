@@ -30,7 +30,7 @@ from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilt
 from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
 from chatbot.stores.backend import MEMORIES, Backend
 from chatbot.stores.backends import open_backend
-from chatbot.stores.base import KeyValueStore, ObservationStore, Store
+from chatbot.stores.base import KeyValueStore, ObservationStore, SessionStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home, parse_home
@@ -577,7 +577,8 @@ class MemorySystem(Closable, Observable):
         erased = [] if keep_memory else await self._erase_memory(record, caller)
         ref = self._catalog.ref(record.id)
         for store in self._stores_of(record).values():
-            await store.forget_session(ref)
+            if isinstance(store, SessionStore):
+                await store.forget_session(ref)
         await self._catalog.delete(record)
         await asyncio.to_thread(self._terms.forget, [record.id])
         if not keep_memory:  # a hook of its last turn may have remembered something meanwhile

@@ -25,6 +25,7 @@ from chatbot.stores.observation import TYPES, Content, Observation, Type
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
+from chatbot.words import CONCEPTS
 
 if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
@@ -282,6 +283,9 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
         warning = f"{given['type']!r} is not a known type: kept as a note"
         given["type"] = "note"
+    if unknown := [each for each in given.get("concepts", ()) if each not in CONCEPTS]:
+        told = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
+        warning = "; ".join(filter(None, [warning, told]))
     row = Observation(
         id=str(scope.environment.new_id()),
         agent_id=scope.agent_id,

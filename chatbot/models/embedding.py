@@ -88,6 +88,10 @@ class LiteLLMEmbedder(Embedder):
         """Length of the vectors, if configured."""
         return self._dimension
 
+    async def ready(self) -> None:
+        """Wait until LiteLLM and its HTTP client are imported."""
+        await litellm_import.loaded()
+
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
         self.provider.check(await litellm_import.litellm())

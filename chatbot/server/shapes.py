@@ -192,7 +192,9 @@ class Fact(Shape):
     source: str | None
     """The id of the memory that it was taken from."""
     created_at: datetime
-    """When it was stated."""
+    """When it was stated first."""
+    count: int
+    """How often it was stated."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:

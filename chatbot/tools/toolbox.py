@@ -70,6 +70,8 @@ class ToolResult:
     is_error: bool = False
     asked: Answer | None = None
     """User's answer, where the tool asks first."""
+    refusal: str = ""
+    """How the user could allow the call, where nobody could be asked."""
 
 
 class ToolSource(ABC):
@@ -159,11 +161,7 @@ class Toolbox:
             tool, arguments = self._tool(call), _arguments(call)
             if not tool.asks_first:
                 return await self._within_time(tool, call, arguments)
-            answer = await self._ask(call)
-            if answer == "denied":
-                why = f"the user did not allow this call of {call.name!r}: do not try it again unasked"
-                return replace(_failed(call, why), asked=answer)
-            return replace(await self._run_asked(tool, call, arguments), asked=answer)
+            return await self._run_asked(tool, call, arguments)
         except ChatbotError as error:
             return _failed(call, str(error))
         except StoreError as error:
@@ -181,11 +179,18 @@ class Toolbox:
             return _failed(call, f"the tool {call.name!r} did not finish within {limit:g} s")
 
     async def _run_asked(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
-        """Run a call that was allowed; its failure is a result, so that the answer is known with it."""
+        """Ask, and run what is allowed; a failure is a result, so that the answer is known with it."""
         try:
-            return await self._within_time(tool, call, arguments)
+            answer = await self._ask(call)
         except ToolError as error:
-            return _failed(call, str(error))
+            return replace(_failed(call, str(error)), refusal=str(error))
+        try:
+            if answer == "denied":
+                raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
+            result = await self._within_time(tool, call, arguments)
+        except ToolError as error:
+            result = _failed(call, str(error))
+        return replace(result, asked=answer)
 
     async def _ask(self, call: ToolCall) -> Answer:
         if self._confirm is None:

@@ -508,7 +508,8 @@ class Table:
     def fold_triples(self, event: Event) -> None:
         """Add or retract a fact."""
         fact = event.triple
-        if fact is not None and (fact.id not in self.triples or fact.id in self.retracted):
+        known = None if fact is None or fact.id in self.retracted else self.triples.get(fact.id)
+        if fact is not None and (known is None or fact.count > known.count):
             self.triples[fact.id] = fact
             self.retracted.discard(fact.id)
         if event.kind == "retract":

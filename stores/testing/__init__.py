@@ -8,8 +8,12 @@ Needs pytest and Hypothesis, and no plug-in of theirs. Each name is imported whe
 test starts load what they need.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from inspect import getdoc, unwrap
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from chatbot.stores.testing.backend_contract import BackendContract, PlaceContract
@@ -58,3 +62,45 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'chatbot.stores.testing' has no attribute {name!r}")
     return getattr(import_module(f"chatbot.stores.testing.{_HOMES[name]}"), name)
+
+
+class Contract:
+    """Root of the kit's classes: a test that fails says in words what is promised, and by which methods."""
+
+    promised_by: ClassVar[tuple[type, ...]] = ()
+    """The contracts that the tests are about."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, test in list(vars(cls).items()):
+            if name.startswith("test_"):
+                setattr(cls, name, _explained(test))
+
+
+def _explained(test: Callable[..., None]) -> Callable[..., None]:
+    @wraps(test)
+    def explained(self: Contract, *args: Any, **named: Any) -> None:
+        try:
+            test(self, *args, **named)
+        except Exception as error:
+            kind, sentence = type(self).__name__, test.__name__.removeprefix("test_").replace("_", " ")
+            error.add_note(f"{kind} breaks this promise: {sentence}. Look at these methods:")
+            for name in dict.fromkeys(_names(unwrap(test).__code__, unwrap(test).__globals__)):
+                for contract in self.promised_by:
+                    if not name.startswith("_") and callable(method := getattr(contract, name, None)):
+                        error.add_note(f"  {contract.__name__}.{name}: {(getdoc(method) or '').partition(chr(10))[0]}")
+                        break
+            raise
+
+    return explained
+
+
+def _names(code: CodeType, known: Mapping[str, Any]) -> Iterator[str]:
+    """The names that a test uses, also in the functions within it and in those of its module."""
+    for name in code.co_names:
+        yield name
+        if isinstance(helper := known.get(name), FunctionType) and helper.__module__.startswith(__name__):
+            yield from _names(helper.__code__, {})
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _names(each, known)

@@ -21,9 +21,10 @@ from uuid import UUID
 
 import pytest
 
-from chatbot.stores.backend import Backend, Place, blob_name
+from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Pen, Place, Sessions, blob_name
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.testing import Contract
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
@@ -41,9 +42,10 @@ def record(number: int, **fields: Any) -> SessionRecord:
     return replace(SessionRecord(session_id(number), "chat", ("basic_session",), at, at), **fields)
 
 
-class PlaceContract:
+class PlaceContract(Contract):
     """Tests of the contract of a `Place`."""
 
+    promised_by = (Place, Lines, Pen, Document, Lease, Blobs, Backend, Sessions)
     opener: ClassVar[str]
     processes: ClassVar[bool] = True
     """True if another process sees what this one has written."""

@@ -17,9 +17,10 @@ from uuid import UUID
 import pytest
 
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Log, Place
+from chatbot.stores.log import Log, Place, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
+from chatbot.stores.testing import Contract
 from chatbot.stores.testing.observation_rows import NOW
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
@@ -63,9 +64,10 @@ def write(log: Log, *events: Event) -> list[Place]:
     return places
 
 
-class LogContract:
+class LogContract(Contract):
     """Tests of the contract of a `Log`."""
 
+    promised_by = (Log, Writing)
     opener: ClassVar[str]
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 

@@ -55,6 +55,8 @@ Result = TypeVar("Result")
 class ObservationStoreContract(StoreTests):
     """Tests of the contract of an `ObservationStore`."""
 
+    promised_by = (ObservationStore,)
+
     nearest: ClassVar[Nearest] = "exact"
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
@@ -127,6 +129,23 @@ class ObservationStoreContract(StoreTests):
             assert rows == {IDS[1]: ("owner", (), "active"), IDS[2]: ("token:1", ("y",), "active")}
             [again] = await store.commit(guest, adding(observation(5, title="tea", principal="token:1")))
             assert (again.kind, again.id) == ("exact_dup", IDS[2])
+
+        if self.run(tmp_path, check):
+            self.run(tmp_path, check_again)
+
+    def test_a_fact_stated_again_under_its_id_is_counted_and_nothing_else_of_it_changes(self, tmp_path: Path) -> None:
+        fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
+        again = replace(fact, count=2)
+
+        async def check(store: ObservationStore) -> bool:
+            stated = [Event(kind="triple", at=NOW, triple=each) for each in (fact, again, replace(again, object="c"))]
+            told = await store.commit(OWNER, stated)
+            assert [each.error is None for each in told] == [True, True, False]
+            assert await store.facts(OWNER, FactFilter()) == [again]
+            return store.keeps_files
+
+        async def check_again(store: ObservationStore) -> None:
+            assert await store.facts(OWNER, FactFilter()) == [again]
 
         if self.run(tmp_path, check):
             self.run(tmp_path, check_again)

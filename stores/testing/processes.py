@@ -17,6 +17,8 @@ from inspect import Parameter, Signature, iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from chatbot.stores.testing import Contract
+
 Result = TypeVar("Result")
 
 PATIENCE_S = 200.0
@@ -30,17 +32,17 @@ worker.{name}(opened(sys.argv[1], Path(sys.argv[2])), *sys.argv[3:])
 """
 
 
-class StoreTests:
+class StoreTests(Contract):
     """Tests of a store. An async test is given an open `store`, in an event loop of its own."""
 
     folder: ClassVar[str] = "tmp_path"
     """Name of the fixture of the folder in which stores are opened."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, **options: Any) -> None:
         for name, test in [*vars(cls).items()]:
             if name.startswith("test_") and iscoroutinefunction(test):
                 setattr(cls, name, _in_a_loop(test, cls.folder))
+        super().__init_subclass__(**options)
 
     def open_store(self, home: Path) -> Any:
         """The store under test, keeping its files below `home`. Called again to see what survived."""

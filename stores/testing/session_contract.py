@@ -30,7 +30,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from chatbot.stores.base import KeyValueStore, Store, TranscriptStore, contracts_of
+from chatbot.stores.base import KeyValueStore, SessionStore, TranscriptStore, contracts_of
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
@@ -89,6 +89,7 @@ class StoreContract(StoreTests):
     """Tests of every store. Inherit one of the classes below."""
 
     folder = "home"
+    promised_by = (SessionStore, KeyValueStore, TranscriptStore)
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
@@ -97,20 +98,20 @@ class StoreContract(StoreTests):
             (tmp_path / session.id).mkdir(mode=0o700)
         return tmp_path
 
-    async def test_closing_twice_is_no_error(self, store: Store) -> None:
+    async def test_closing_twice_is_no_error(self, store: SessionStore) -> None:
         await store.aclose()  # and once more when the test ends
 
-    async def test_forgetting_an_unknown_session_is_no_error(self, store: Store, session: SessionRef) -> None:
+    async def test_forgetting_an_unknown_session_is_no_error(self, store: SessionStore, session: SessionRef) -> None:
         await store.forget_session(session)
 
     def test_a_store_keeps_at_least_one_contract_and_says_which(self, home: Path) -> None:
         assert contracts_of(type(self.open_store(home)))
 
-    def given(self, store: Store, home: Path) -> tuple[Store, SessionRef]:
+    def given(self, store: SessionStore, home: Path) -> tuple[SessionStore, SessionRef]:
         """Return the store and a session."""
         return store, _placed(SESSION, home)
 
-    async def forget(self, store: Store, session: SessionRef) -> None:
+    async def forget_session(self, store: SessionStore, session: SessionRef) -> None:
         """Delete a session as the app does: the store lets go of it, then its folder is removed and made afresh."""
         await store.forget_session(session)
         shutil.rmtree(session.folder)
@@ -194,7 +195,7 @@ class KeyValueStoreContract(StoreContract):
     async def test_nothing_of_a_forgotten_session_comes_back(self, store: KeyValueStore, session: SessionRef) -> None:
         await store.kv_set(session, key_value("a", "1"))
         assert await store.kv_get(session, "a") == "1"
-        await self.forget(store, session)
+        await self.forget_session(store, session)
         assert await store.kv_entries(session) == []
 
 
@@ -299,7 +300,7 @@ class TranscriptStoreContract(StoreContract):
     ) -> None:
         await store.transcript_append(session, [entry("forget me")])
         assert len(await store.transcript_read_last(session, 9)) == 1
-        await self.forget(store, session)
+        await self.forget_session(store, session)
         assert await store.transcript_read_last(session, 9) == []
         assert await store.transcript_read_all(session) == []
 
@@ -323,12 +324,12 @@ TEXTS = st.lists(_LINE, max_size=5).map("\n".join)
 
 
 def store_machine(
-    open_store: Callable[[Path], Store], *, kv_cap: int | None = None, transcript_cap: int | None = None
+    open_store: Callable[[Path], SessionStore], *, kv_cap: int | None = None, transcript_cap: int | None = None
 ) -> type[StoreMachine]:
     """A `StoreMachine` for the store that `open_store(home)` opens; run its `TestCase`. None means no cap."""
 
     class Machine(StoreMachine):
-        def open_store(self, home: Path) -> Store:
+        def open_store(self, home: Path) -> SessionStore:
             return open_store(home)
 
     Machine.kv_cap = kv_cap
@@ -346,7 +347,7 @@ class StoreMachine(RuleBasedStateMachine):
     kv_cap: ClassVar[int | None] = None
     transcript_cap: ClassVar[int | None] = None
 
-    def open_store(self, home: Path) -> Store:
+    def open_store(self, home: Path) -> SessionStore:
         """The store under test, keeping its files below `home`."""
         raise NotImplementedError
 

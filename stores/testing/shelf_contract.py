@@ -14,7 +14,8 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from chatbot.stores.shelf import Shelf
+from chatbot.stores.shelf import Hands, Piece, Shelf
+from chatbot.stores.testing import Contract
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
 _HERE = "chatbot.stores.testing.shelf_contract"
@@ -40,9 +41,10 @@ def publish(shelf: Shelf, **pieces: bytes) -> None:
         hands.sync()
 
 
-class ShelfContract:
+class ShelfContract(Contract):
     """Tests of the contract of a `Shelf`."""
 
+    promised_by = (Shelf, Hands, Piece)
     opener: ClassVar[str]
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 

@@ -60,6 +60,30 @@ async def _at(memory: MemorySystem, clearance: Clearance) -> Use:
     return _use(await memory.cleared_for(clearance).create_session(STORES, "chat"), memory)
 
 
+async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_and_project(
+    use: Use, memory: MemorySystem
+) -> None:
+    first = await use("memory_write", title="Sam moved to Oslo", subject="home", more={"project": "moves"})
+    changed = await use("memory_write", title="Sam moved to Bergen", id=first["id"])
+    assert (changed["outcome"], changed["id"]) == ("updated", first["id"])
+    [row] = await memory.memory("chat").get([first["id"]])
+    assert (row.title, row.subject, row.project) == ("Sam moved to Bergen", "home", "moves")
+    later = await use("memory_write", title="Sam moved to Turku", supersedes=first["id"])
+    assert _ids((await use("memory_search", query="Sam", project="moves", more={}))["hits"]) == []
+    assert _ids((await use("memory_search", query="Sam"))["hits"]) == [later["id"]]
+    both = await use("memory_write", title="x", id=later["id"], supersedes=first["id"])
+    assert "no memory has the id" in both["error"]
+    assert "give one of them" in (await use("memory_write", title="x", id=later["id"], supersedes=later["id"]))["error"]
+
+
+async def test_what_a_person_said_is_not_changed_by_a_tool(session: SessionHandle, memory: MemorySystem) -> None:
+    use = _use(session.for_tools(), memory)
+    said = await memory.memory("chat").remember(type="exchange", user_text="I live in Oslo", assistant_text="Fine")
+    assert "right" in (await use("memory_write", title="Lives in Rome", id=said.id))["error"]
+    [row] = await memory.memory("chat").get([said.id])
+    assert "Rome" not in row.text()
+
+
 async def test_what_is_written_is_found_surrounded_and_read(use: Use, session: SessionHandle) -> None:
     written = [
         (await use("memory_write", title=f"Sam moved to {city}", tags=["home"], related_people=["Sam"]))["id"]

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,6 +189,12 @@ def assert_fenced(shown: str, text: str) -> None:
         assert head.startswith("<memory-context nonce=")
         assert end == head.replace("<", "</")
         assert all(each.startswith("- ") for each in body)
+
+
+@pytest.mark.parametrize("user", [7, b"ada"])
+def test_a_user_that_is_no_string_is_a_type_error_that_says_so(tmp_path: Path, user: Any) -> None:
+    with pytest.raises(TypeError, match=f"a user's name is a string: got {type(user).__name__}"):
+        open_memory(tmp_path, user=user)
 
 
 async def test_tools_have_schemas_and_answer_in_text_whatever_a_model_writes(memory: AgentMemory) -> None:

@@ -31,6 +31,33 @@ async def test_plain(tmp_path: Path) -> None:
     assert "Anna lives in Lisbon" in await plain.turn(str(tmp_path), "ada", ASKED, plain.echo)
 
 
+async def test_with_openai(tmp_path: Path) -> None:
+    import json
+
+    import httpx
+    import openai
+
+    sent: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content))
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Noted."}}
+        made = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+        return httpx.Response(200, json=made)
+
+    transport = httpx.MockTransport(answer)
+    async with openai.AsyncOpenAI(api_key="none", http_client=httpx.AsyncClient(transport=transport)) as client:
+        for said in (TOLD, ASKED):
+            assert await example("with_openai").turn(str(tmp_path), "ada", said, client) == "Noted."
+    assert "Anna lives in Lisbon" in sent[1]["messages"][0]["content"]
+    assert sent[1]["tools"][0]["function"]["name"].startswith("memory_")
+
+
+def test_the_first_script_of_the_page_on_embedding_is_an_example_which_mypy_checks() -> None:
+    page = (EXAMPLES.parent / "embedding.md").read_text(encoding="utf-8")
+    assert page.partition("```python\n")[2].partition("```")[0] == (EXAMPLES / "with_openai.py").read_text("utf-8")
+
+
 def test_without_a_loop(tmp_path: Path) -> None:
     assert "Anna lives in Lisbon" in example("without_a_loop").main(str(tmp_path))
 

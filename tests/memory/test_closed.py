@@ -105,6 +105,8 @@ class Faulty(KeyValueStore):
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         return []
 
+    async def forget_session(self, session: SessionRef) -> None: ...
+
 
 async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it() -> None:
     memory = MemorySystem(Path("memory"))

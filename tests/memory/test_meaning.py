@@ -85,6 +85,9 @@ class Raising(LetterEmbedder):
         self._step("judge")
         return await super().judge(texts)
 
+    async def ready(self) -> None:
+        self._step("ready")
+
     async def aclose(self) -> None:
         self._step("aclose")
 
@@ -93,7 +96,7 @@ WRONG = (ValueError("a"), OSError(28, "full"), KeyError("a"), TimeoutError(), Me
          RecursionError(), StopAsyncIteration(), ExceptionGroup("a", [ValueError("b")]), SystemExit(3))  # fmt: skip
 
 
-@pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "aclose", "too few"])
+@pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few"])
 @pytest.mark.parametrize("error", WRONG, ids=lambda error: type(error).__name__)
 async def test_an_embedder_may_raise_anything_and_memory_is_found_by_words_and_closed(
     method: str, error: BaseException, tmp_path: Path
@@ -207,6 +210,22 @@ async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: Observ
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
         assert await similar(meaning, OWNER, ["a"]) == {}
     assert told == ["memory is searched by words alone: letters: nothing came for 0.01 s"]
+
+
+async def test_what_an_embedder_loads_before_its_first_call_takes_nothing_of_the_time_for_that_call(
+    store: ObservationStore,
+) -> None:
+    class Loading(LetterEmbedder):
+        async def ready(self) -> None:
+            await asyncio.sleep(2 * limit_s)
+
+    limit_s = 0.5
+    told = list[str]()
+    await store.commit(OWNER, adding(observation(0, title="a")))
+    async with Meaning(Loading(), store, notice=told.append, timeout_s=limit_s) as meaning:
+        await meaning.embed_missing()
+        assert await similar(meaning, OWNER, ["a"])
+    assert told == []
 
 
 async def test_another_embedder_than_before_is_refused_with_what_to_do_until_all_is_embedded_again(

@@ -38,6 +38,14 @@ def clock() -> Clock:
     return Clock(NOW, step=timedelta(seconds=1))
 
 
+async def test_a_repeat_keeps_the_higher_importance_that_it_was_given(memory: MemorySystem) -> None:
+    memories = memory.memory("chat")
+    for importance, kept in ((0.2, 0.2), (0.5, 0.2), (0.9, 0.9), (0.6, 0.9)):  # 0.5 is what nobody gave
+        added = await memories.remember("The boiler is by the stairs", importance=importance)
+        [row] = await memories.get([added.id], count_use=False)
+        assert row.importance == kept
+
+
 def open_memory(home: Path | None, clock: Clock, cache: Path, **given: Any) -> MemorySystem:
     caps = given.pop("caps", {})
     settings = {"observations": {"cache": str(cache)} | caps, "in_memory": caps}

@@ -34,6 +34,7 @@ class OnlyKeyValues(KeyValueStore):
     async def kv_set(self, session, entry): ...
     async def kv_delete(self, session, key): return False
     async def kv_entries(self, session): return []
+    async def forget_session(self, session): ...
 """
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from chatbot.stores import KeyValue, KeyValueStore, SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
+from chatbot.stores.testing.session_contract import SESSION
 from tests.effort import examples
 
 
@@ -87,6 +89,25 @@ class TestStrangersKeyValues(KeyValueStoreContract):
 class TestStrangersTranscript(TranscriptStoreContract):
     def open_store(self, home: Path) -> StrangersTranscript:
         return StrangersTranscript(home)
+
+
+class Keeping(StrangersTranscript):
+    """Keeps what should be deleted."""
+
+    async def forget_session(self, session: SessionRef) -> None: ...
+
+
+def test_a_promise_that_is_broken_is_named_in_words_with_the_methods_to_look_at(tmp_path: Path) -> None:
+    class Kept(TranscriptStoreContract):
+        def open_store(self, home: Path) -> Keeping:
+            return Keeping(home)
+
+    (tmp_path / SESSION.id).mkdir()
+    with pytest.raises(AssertionError) as failed:
+        Kept().test_nothing_of_a_forgotten_transcript_comes_back(home=tmp_path)
+    first, *methods = failed.value.__notes__
+    assert first.startswith("Kept breaks this promise: nothing of a forgotten transcript comes back")
+    assert any(line.strip().startswith("SessionStore.forget_session: Delete all") for line in methods)
 
 
 class StrangersFiles(StrangersTranscript):

@@ -379,7 +379,6 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         "check_open",
         "reindex",
         "aclose",
-        "forget_session",
         "put_vectors",
         "forget_vectors",
     }

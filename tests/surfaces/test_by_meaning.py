@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -11,6 +12,7 @@ from chatbot.models.weights import MINILM
 from tests import command, process
 from tests.command import ok, project
 
+pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.usefixtures("with_encoders")
 Run = Callable[..., CompletedProcess[str]]
 SCRIPTED = '[model]\nname = "scripted"\n'
@@ -66,6 +68,26 @@ def test_without_the_encoders_words_alone_count_and_doctor_says_so(monkeypatch: 
     told = ok("doctor")
     assert "search uses words only" in told
     assert "reindex --embed" not in told
+
+
+@pytest.mark.nightly
+def test_a_slow_import_of_litellm_does_not_turn_one_shot_commands_to_words(openai_url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'litellm':\n"
+        "            time.sleep(6)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+    )
+    Path("asked.toml").write_text(
+        f'{SCRIPTED}[embedding]\nmodel = "mine/embeds"\n'
+        f'[providers.mine]\nkind = "openai"\napi_key = "k"\napi_base = "{openai_url}"\n'
+    )
+    ok("memory", "add", "Peanuts make my throat swell up", "--config", "asked.toml")
+    for arguments in (("memory", "search", "tea"), ("ask", "tea"), ("prompt", "--dry-run", "--new", "tea")):
+        done = process.run(*arguments, "--config", "asked.toml", PYTHONPATH=str(tmp_path))
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_one_line_of_configuration_turns_it_off() -> None:

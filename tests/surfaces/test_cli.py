@@ -127,7 +127,8 @@ def test_stores_beside_the_configuration_are_listed() -> None:
         'from chatbot.stores import TranscriptStore\nclass Mine(TranscriptStore):\n    """My own."""\n'
         "    def __init__(self, home, *, size: int = 3): ...\n"
         "    async def transcript_append(self, session, entries): ...\n"
-        "    async def transcript_read_last(self, session, n): return []\n",
+        "    async def transcript_read_last(self, session, n): return []\n"
+        "    async def forget_session(self, session): ...\n",
         encoding="utf-8",
     )
     listed = from_json("stores", CHATBOT_AGENTS__CHAT__MEMORY='["mine:Mine"]')

@@ -132,17 +132,51 @@ def test_a_secret_is_taken_out_and_that_is_told() -> None:
 
 def test_filters_narrow_what_is_searched_and_listed() -> None:
     add("alpha one", "--tag", "a", "--person", "Ada", "--meta", "n=1", "--type", "event", "--file", "x.py")
-    add("alpha two", "--tag", "b", "--concept", "tea", "--subject", "s", "--category", "c", "--visibility", "social")
+    add("alpha two", "--tag", "b", "--concept", "gotcha", "--subject", "s", "--category", "c", "--visibility", "social")
     for verb in (["search", "alpha"], ["list"]):
         for one in ("--tag=a", "--person=ada", "--meta=n=1", "--type=event", "--file=x.py", "--visibility=private"):
             assert titles(*verb, one) == ["alpha one"], one
-        for two in ("--tag=b", "--concept=tea", "--subject=S", "--category=c", "--visibility=social"):
+        for two in ("--tag=b", "--concept=gotcha", "--subject=S", "--category=c", "--visibility=social"):
             assert titles(*verb, two) == ["alpha two"], two
         assert titles(*verb, "--meta", 'n="1"') == []
         assert len(titles(*verb, "--after", "1h")) == 2
         assert titles(*verb, "--before", "1h") == []
     assert len(titles("search", "alpha", "--limit", "1")) == 1
     assert len(titles("search", "alpha", "--max-tokens", "1")) == 1
+
+
+def test_a_file_is_found_by_the_end_of_its_path_and_a_timeline_keeps_to_one_project() -> None:
+    ids = [
+        add(f"note {number}", "--project", project, "--file", f"src/{project}/a.py")
+        for number, project in enumerate(("one", "two", "one", "two", "one"))
+    ]
+    assert titles("list", "--file", "one/a.py") == ["note 4", "note 2", "note 0"]
+    assert len(titles("list", "--file", "A.py")) == 5
+    assert titles("list", "--file", "ne/a.py") == []
+    assert titles("timeline", ids[2], "--project", "one") == ["note 0", "note 2", "note 4"]
+
+
+def test_unknown_concepts_are_reported_and_a_restored_memory_that_was_replaced_says_that_two_are_active() -> None:
+    done = command.run("memory", "add", "The flue sticks", "--concept", "mistery", "--json")
+    assert "unknown concepts, kept as they are: mistery; known ones: how-it-works" in done.stderr
+    old = json.loads(done.stdout)["id"]
+    new = add("The flue is mended", "--supersedes", old)
+    told = command.run("memory", "restore", old)
+    assert told.returncode == 0
+    assert f"to swap them: memory supersede {new} {old}" in told.stderr
+    assert ok("supersede", new, old)
+    assert titles("list") == ["The flue sticks"]
+
+
+def test_the_same_fact_twice_is_one_fact_with_a_count() -> None:
+    first = from_json("facts", "add", "Ada", "drives", "cars")
+    again = from_json("facts", "add", "ada", "drives", "Cars", "--confidence", "0.4")
+    assert (again["id"], again["count"]) == (first["id"], 2)
+    [fact] = from_json("facts")
+    assert (fact["count"], fact["created_at"]) == (2, first["created_at"])
+    assert "Ada · drives · cars (stated 2 times)" in ok("facts")
+    ok("facts", "remove", first["id"])
+    assert from_json("facts") == []
 
 
 def test_what_a_session_remembered_is_found_by_the_session() -> None:

@@ -473,6 +473,7 @@ async def test_what_a_server_says_of_itself_spares_no_question_where_nobody_can_
     async with Runtime(Options(ephemeral=True), model=model) as runtime:
         receipt = await runtime.chat(await runtime.new_session()).turn("ask it")
     assert receipt.tools == [{"name": "one__echo", "error": True}]
+    assert any("name it in `trust` of its server" in each for each in receipt.notices), "also the person is told"
     assert "needs the user's consent" in model.prompts[-1][-1].content
 
 

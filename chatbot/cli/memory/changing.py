@@ -65,7 +65,15 @@ async def confirm_memory(run: VerbRun) -> None:
 
 async def restore_memory(run: VerbRun) -> None:
     """Bring memories back."""
+    replaced = {
+        each: (await run.context.memories.row(each)).superseded_by
+        for each in [await run.id(each) for each in run.args.ids]
+    }
     await _change_those(run, "restore", lambda status: status != "active")
+    current = {row.id for row in await run.context.memories.get([*filter(None, replaced.values())], count_use=False)}
+    for old, new in replaced.items():
+        if new in current:
+            warn(f"two are active now, {old} and {new}, which replaced it; to swap them: memory supersede {new} {old}")
 
 
 async def forget_memory(run: VerbRun) -> None:

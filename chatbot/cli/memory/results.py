@@ -216,7 +216,12 @@ def say_facts(found: Sequence[Triple]) -> None:
     say_table(
         ("id", "sure", "fact"),
         [
-            [short, f"{fact.confidence:.0%}", f"{fact.subject} · {fact.predicate} · {fact.object}"]
+            [
+                short,
+                f"{fact.confidence:.0%}",
+                f"{fact.subject} · {fact.predicate} · {fact.object}"
+                + (f" (stated {fact.count} times)" if fact.count > 1 else ""),
+            ]
             for short, fact in zip(short_ids([fact.id for fact in found]), found, strict=True)
         ],
     )

@@ -1,10 +1,11 @@
 """Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the whole history that it sends: a session keeps the digest of the conversation as its client holds it after each
-reply, which is what the client sent, without instructions, and what it was answered. Nothing that a client sends as an
-assistant's words is ever written down. Who may open a session is decided by `IdentityAccess`: one of another user does
-not exist, whatever is named.
+by the history that it sends: a session keeps the digest of the conversation as its client holds it after each reply,
+and a digest of each message of the user. A client that sends a part of the history, or changes the words of replies, is
+known by the run of the user's own messages, where that is in one session and only one. Nothing that a client sends as
+an assistant's words is ever written down. Who may open a session is decided by `IdentityAccess`: one of another user
+does not exist, whatever is named.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
@@ -33,6 +34,9 @@ SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
 _RESPONSE = "resp_"
 _ID_LENGTH = 32
+_LONGEST_RUN = 64
+"""Messages of the user by which a session is known: the last ones."""
+_MOST_COMPARED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,7 @@ async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
     if not session.record.history or not session.supports(TranscriptStore):
         return False
     try:
-        return session.record.history == _mark(ask.history, await session.transcript_count())
+        return _noted(session.record)[0] == _mark(ask.history, await session.transcript_count())
     except MissingRight:
         return False
 
@@ -190,68 +194,100 @@ async def _shown(named: _Continuation, most: int) -> list[TranscriptEntry]:
     return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
-async def note_history(session: SessionHandle, messages: Sequence[Message]) -> None:
+async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
     """Keep in the session the conversation by which it will be found."""
-    entries = await session.transcript_count()
-    await session.note_history(_opening(messages), _mark(messages, entries))
+    messages = (*ask.said, reply)
+    entries, run, known = await session.transcript_count(), _run(messages), _noted(session.record)[1]
+    shown = len(_run(ask.history))
+    before = [_Exchange(each.user) for each in run[:shown]]  # whose replies are what the client makes of them
+    if shown and known and _end_of(before, known) == len(known):
+        before = known  # the client may hold only the end of it
+    run = [*before, *run[shown:]]
+    mark = f"{_mark(messages, entries)}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}"
+    await session.note_history(_opening(messages), mark)
 
 
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
-    """The one session of this caller that this is the whole history of, or a fork of one that it began as.
+    """The one session of this caller that this is the history of, or a fork of one that it began as.
 
-    None where there is none, or several that fit as well; a caller who may not read is not recognized by their history.
+    None where there is none. Where several fit as well, it is a fork of one that holds the same so far, or None. A
+    caller who may not read is not recognized by their history.
     """
     try:
-        records = await _records(access, history)
-        whole = _digest(history)
-        exact = [record for record in records if record.history.partition(":")[0] == whole]
-        found = await _best(access, exact or records, history) if len(exact) < 2 else None
+        runs = await _with_run(access, history)
+        found = await (_by_run(access, runs, history) if runs else _by_beginning(access, history))
         return await _continued(found, access) if found is not None else None
     except MissingRight:
         return None  # a session of its own is as good
 
 
-async def _records(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
-    """The sessions that began as the history does."""
-    first, own = _opening(history), access.memory.caller.principal
-    if not first:
+async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
+    """The sessions in which the user said all that the history shows of them, in one run; last used first.
+
+    Where one of them gave just these replies, those that are known to have given others are left out.
+    """
+    run, own = _run(history), access.memory.caller.principal
+    if not run:
         return []
-    return await access.memory.list_sessions(
+    found = await access.memory.list_sessions(
         access.runtime.agent,
-        wanted=lambda record: record.opening == first and record.principal == own,
+        wanted=lambda record: (
+            run[-1].user in record.history  # which spares most of many sessions the closer look
+            and record.principal == own
+            and _end_of(run, _noted(record)[1]) > 0
+        ),
     )
+    possible = [record for record in found if _replies_fit(run, _noted(record)[1]) is not False]
+    return possible if any(_replies_fit(run, _noted(record)[1]) for record in possible) else found
 
 
-async def _best(
+async def _by_run(
     access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
 ) -> _Continuation | None:
-    sessions = {record.id: await access.session(record.id) for record in records}
-    fits = [(*await _fit(access, session, history), name) for name, session in sessions.items()]
-    whole = [name for _, is_all, name in fits if is_all]
-    if whole:
-        return _Continuation(sessions[whole[0]]) if len(whole) == 1 else None
-    entries, _, name = max(fits, default=(0, False, ""))  # of several, all hold the same so far
-    return _Continuation(sessions[name], entries) if entries else None
+    """The one session that holds the run, at its end or within it.
+
+    Of several nobody knows which it is: then a copy of one that holds the last reply, as far as the run goes.
+    """
+    run, [*_, (_, answered)] = _run(history), _sent(history)
+    for record in records[:_MOST_COMPARED]:
+        session = await access.session(record.id)
+        mark, known = _noted(record)
+        entries, end = await session.transcript_read_all(), _end_of(run, known)
+        noted = int(mark.partition(":")[2])
+        is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
+        if len(records) == 1 and is_whole:
+            return _Continuation(session)
+        kept = list(_kept(entries[:noted]))  # it may have gone on elsewhere
+        kept = kept[: max(0, end - len(known) + len(kept))]  # those of the run from before the session are not in it
+        if not kept or _digest_of(kept[-1][1]) != run[-1].user:
+            continue
+        reply = kept[-1][2]
+        if len(records) == 1 or (answered and reply and (answered in reply or reply in answered)):
+            return _Continuation(session, sum(size for size, *_ in kept))
+    return None
 
 
-async def _fit(access: IdentityAccess, session: SessionHandle, history: Sequence[Message]) -> tuple[int, bool]:
-    """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
-    entries = await session.transcript_read_all()
-    if session.record.history == _mark(history, len(entries)) and not access.is_answered(session.id):
-        return len(entries), True
-    shared, exchanges = _shared(entries, history)
-    is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
-    return shared, is_all and not access.is_answered(session.id)
+async def _by_beginning(access: IdentityAccess, history: Sequence[Message]) -> _Continuation | None:
+    """Of the sessions that began as the history does, one that goes on like it for longest, up to where it does not."""
+    first, own = _opening(history), access.memory.caller.principal
+    records = await access.memory.list_sessions(
+        access.runtime.agent,
+        wanted=lambda record: bool(first) and record.opening == first and record.principal == own,
+    )
+    sessions = [await access.session(record.id) for record in records]
+    fits = [(_shared(await each.transcript_read_all(), history), each.id, each) for each in sessions]
+    entries, _, session = max(fits, default=(0, "", None))  # of several, all hold the same so far
+    return _Continuation(session, entries) if session and entries else None
 
 
-def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:
-    """Return the number of entries, and of exchanges, with which both begin."""
-    shared = exchanges = 0
+def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> int:
+    """Return the number of entries with which both begin."""
+    shared = 0
     for (size, *kept), sent in zip(_kept(entries), _sent(history), strict=False):
         if tuple(kept) != sent:
             break
-        shared, exchanges = shared + size, exchanges + 1
-    return shared, exchanges
+        shared += size
+    return shared
 
 
 def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
@@ -303,6 +339,45 @@ def _opening(messages: Sequence[Message]) -> str:
     """The digest of its first exchange; empty where that is not whole."""
     first = next((at for at, each in enumerate(messages) if each.role == "assistant"), None)
     return "" if first is None else _digest(messages[: first + 1])
+
+
+class _Exchange(NamedTuple):
+    """Digests of what the user said, and of the reply, as far as that is known to be ours."""
+
+    user: str
+    reply: str = ""
+
+
+def _run(messages: Sequence[Message]) -> list[_Exchange]:
+    """The exchanges of a conversation, the last ones."""
+    said = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent(messages) if asked]
+    return said[-_LONGEST_RUN:]
+
+
+def _digest_of(said: str) -> str:
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _end_of(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> int:
+    """Return where the last occurrence of what the user said in the run ends; 0 without one."""
+    users, wanted = [each.user for each in known], [each.user for each in run]
+    ends = range(len(users), len(wanted) - 1, -1)
+    return next((end for end in ends if users[end - len(wanted) : end] == wanted), 0)
+
+
+def _replies_fit(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> bool | None:
+    """Return whether the replies there are those of the run; None where some are not known, and none is another."""
+    end = _end_of(run, known)
+    pairs = [(one.reply, other.reply) for one, other in zip(run, known[end - len(run) : end], strict=True)]
+    if any(other not in {"", one} for one, other in pairs):
+        return False
+    return True if all(other for _, other in pairs) else None
+
+
+def _noted(record: SessionRecord) -> tuple[str, list[_Exchange]]:
+    """Return the mark of the conversation that a session holds, and the exchanges in it."""
+    digest, entries, run = f"{record.history}::".split(":")[:3]
+    return f"{digest}:{entries}", [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
 
 
 def _mark(messages: Sequence[Message], entries: int) -> str:

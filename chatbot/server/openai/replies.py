@@ -212,7 +212,7 @@ async def _note(session: SessionHandle, ask: Ask, events: Sequence[Event]) -> No
         if (delta := shown.take(event)) is not None:
             whole.take(delta)
     reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls()))
-    await places.note_history(session, [*ask.said, reply])
+    await places.note_history(session, ask, reply)
 
 
 class _ClientDeltas:

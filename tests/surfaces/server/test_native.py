@@ -227,7 +227,10 @@ def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Ser
     with served.client() as client:
         path = f"/v1/sessions/{_session(client)}/chat"
         with client.stream("POST", path, json={"text": "Wipe it"}) as stream:
-            [result] = [data for name, data in events(stream) if name == "tool_result"]
+            found = list(events(stream))
+        [result] = [data for name, data in found if name == "tool_result"]
+        notices = [data["text"] for name, data in found if name == "notice"]
+        assert any("list it in [server] unasked_tools" in each for each in notices) is not bool(listed)
         assert told in result["content"]
         assert result["is_error"] is not bool(listed)
 

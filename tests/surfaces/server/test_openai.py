@@ -151,6 +151,15 @@ def test_what_one_session_said_is_recalled_in_another(served: Served, client: op
     assert any("4711" in message.content for message in served.models["ada"].prompts[-1])
 
 
+def test_a_route_of_openai_that_is_not_here_is_said_to_be_missing_with_those_that_are(client: openai.OpenAI) -> None:
+    for call in (client.files.list, client.conversations.create, lambda: client.moderations.create(input="x")):
+        with pytest.raises(
+            openai.NotFoundError, match=r"this server has no /v1/\w+: .* /v1/chat/completions, "
+        ) as raised:
+            call()
+        assert raised.value.code == "not_found"
+
+
 def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, client: openai.OpenAI) -> None:
     reply = client.chat.completions.create(model="ada", messages=HELLO, extra_body={"identity": "grace"})
     assert reply.model == "grace"
