@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import settings
@@ -104,7 +105,7 @@ def test_a_promise_that_is_broken_is_named_in_words_with_the_methods_to_look_at(
 
     (tmp_path / SESSION.id).mkdir()
     with pytest.raises(AssertionError) as failed:
-        Kept().test_nothing_of_a_forgotten_transcript_comes_back(home=tmp_path)
+        cast("Callable[..., None]", Kept().test_nothing_of_a_forgotten_transcript_comes_back)(home=tmp_path)
     first, *methods = failed.value.__notes__
     assert first.startswith("Kept breaks this promise: nothing of a forgotten transcript comes back")
     assert any(line.strip().startswith("SessionStore.forget_session: Delete all") for line in methods)
