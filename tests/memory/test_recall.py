@@ -173,8 +173,8 @@ async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_plac
     assert "later" not in first.parts
     assert [each.id for each in found.considered if each.verdict == "recalled"] == [hit.id for hit in found.hits]
     assert "over limit" in {each.verdict for each in found.considered}
-    for options in ({"limit": 1, "statements": True}, {"limit": 4}):
-        found = await told_of_cats.recall("How many cats do I have?", **options)
+    for limit, statements in ((1, True), (4, False)):
+        found = await told_of_cats.recall("How many cats do I have?", limit=limit, statements=statements)
         assert not any("later" in hit.parts for hit in found.hits)
 
 
