@@ -15,10 +15,9 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from chatbot.stores.access import View
-from chatbot.stores.backend import Flaw
 from chatbot.stores.candidates import Candidates, Question, gathered
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.home import Home
@@ -42,6 +41,9 @@ from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import NOTHING, Observer, Span
+
+if TYPE_CHECKING:
+    from chatbot.stores.backend import Flaw
 
 
 class Store(Closable):

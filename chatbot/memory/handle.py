@@ -180,6 +180,7 @@ class SessionHandle:
 
         All of it is one transaction where that saves round trips. Durable on return.
         """
+        self._catalog.check_open()
         self.check("write")
         ended = WriteResult()
         writes: list[_Write] = [("bill", bill, partial(asyncio.to_thread, bill)) for bill in bills]
