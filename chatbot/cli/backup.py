@@ -58,7 +58,7 @@ async def _restore(args: argparse.Namespace) -> Exit:
     check_name(name)
     outline = Settings.read(args.config).combined()
     folder = Settings.read(args.config).folder / outline.identities / name
-    if found.settings and not (folder / FILE_NAME).exists():
+    if not (folder / FILE_NAME).exists():  # a name without one is no identity
         await asyncio.to_thread(_write_settings, folder, found.settings)
     setup = Setup.resolve(Options(config=args.config, identity=name))
     with progress("restoring"):
@@ -116,7 +116,7 @@ def _show(report: SyncReport, *, is_sealed: bool) -> None:
     if report.is_new and not is_sealed:
         warn(f"{report.place} can read everything that is synced there: encrypt a new place with --passphrase")
     for counts, said, would in ((report.taken, "took", "would take"), (report.given, "gave", "would give")):
-        parts = [how_many(count, _WORDS[what]) for what, count in counts.items() if count]
+        parts = [how_many(count, *_WORDS[what]) for what, count in counts.items() if count]
         if parts:
             say(f"{would if report.dry_run else said} {', '.join(parts)}")
     for session in report.forks:
@@ -127,4 +127,9 @@ def _show(report: SyncReport, *, is_sealed: bool) -> None:
         say(f"{report.place}: nothing new")
 
 
-_WORDS = {"memories": "change of memory", "sessions": "session", "calls": "billed call", "erased": "erasure"}
+_WORDS = {
+    "memories": ("change of memory", "changes of memory"),
+    "sessions": ("session",),
+    "calls": ("billed call",),
+    "erased": ("erasure",),
+}

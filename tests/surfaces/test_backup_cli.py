@@ -50,6 +50,13 @@ def test_a_restored_identity_is_identical() -> None:
         assert ok(*command, "-i", "copy") == ok(*command, "-i", "ada")
 
 
+def test_an_identity_without_settings_is_restored_under_any_name() -> None:
+    Path("identities/ada/identity.toml").write_text("")
+    ok("backup", "ada.chatbot")
+    ok("restore", "ada.chatbot", "--as", "copy")
+    assert _digest("copy") == _digest()
+
+
 def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> None:
     ok("backup", "ada.chatbot")
     assert "already exists" in run("backup", "ada.chatbot").stderr
