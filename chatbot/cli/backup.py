@@ -52,6 +52,8 @@ async def _backup(args: argparse.Namespace) -> Exit:
 
 async def _restore(args: argparse.Namespace) -> Exit:
     path = args.file.expanduser()
+    if not path.is_file():
+        raise InvalidValue(f"backup not found: {path}")
     with progress("checking"):
         found = await asyncio.to_thread(verified, path)
     name = args.name or found.name

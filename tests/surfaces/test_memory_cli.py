@@ -233,7 +233,7 @@ def test_what_is_remembered_is_taken_to_another_identity() -> None:
     assert (left.returncode, "no sessions match" in left.stderr) == (2, True)
     command.ok("ask", "Say something of the orchard and its trees.")
     left = command.run("sessions", "export", "--all", "-o", "all.zip")
-    assert (left.returncode, "1 memory belongs to no session and is not exported" in left.stderr) == (0, True)
+    assert (left.returncode, left.stderr) == (0, "")
 
 
 def test_looking_is_no_use() -> None:

@@ -46,7 +46,8 @@ def test_settings_are_written_to_the_identity_keep_its_comments_and_hold_at_once
     page = client.get("/i/ada/settings")
     assert "You are ada." in page.text
     form = {
-        "persona": "You are brief.",
+        "persona": "other",
+        "persona.other": "You are brief.",
         "budget.day_usd": "2.5",
         "agents.chat.recall_rows": "3",
         "model.name": "scripted",

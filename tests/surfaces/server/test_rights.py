@@ -109,6 +109,8 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("POST", "/i/{identity}/c/{session_id}/stop"): ("chat", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/retry"): ("chat", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/edit"): ("chat", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/choose"): ("chat", "curate"),
+    ("GET", "/i/{identity}/c/{session_id}/export"): ("read", "read"),
     ("POST", "/i/{identity}/c/{session_id}/fork"): ("write", "curate"),
     ("GET", "/i/{identity}/c/{session_id}/earlier"): ("read", "read"),
     ("GET", "/i/{identity}/c/{session_id}/later"): ("read", "read"),
@@ -140,7 +142,11 @@ NEEDS: dict[Route, tuple[str, str]] = {
 }
 """The right that each route needs: for what is one's own, and for what is another's. A new route must say its own."""
 
-OWNERS_ALONE: set[Route] = {("GET", "/i/{identity}/settings"), ("POST", "/i/{identity}/settings")}
+OWNERS_ALONE: set[Route] = {
+    ("GET", "/i/{identity}/settings"),
+    ("POST", "/i/{identity}/settings"),
+    ("POST", "/i/{identity}/settings/key"),
+}
 
 BESIDE: dict[Route, set[str]] = {
     ("POST", "/v1/sessions/{session_id}/messages"): {"read"},
@@ -160,7 +166,7 @@ BESIDE: dict[Route, set[str]] = {
     ("POST", "/i/{identity}/profile/{key}"): {"read", "chat"},
     **{
         ("POST", f"/i/{{identity}}/{path}"): {"read"}
-        for path in ("say", *(f"c/{{session_id}}/{deed}" for deed in ("say", "stop", "retry", "edit")))
+        for path in ("say", *(f"c/{{session_id}}/{deed}" for deed in ("say", "stop", "retry", "edit", "choose")))
     },
     ("POST", "/i/{identity}/memory/{memory_id}/correct"): {"read"},
 }
@@ -272,7 +278,7 @@ class World:
         body = BODIES.get(route)
         if path.startswith("/i/") or path in {"/login", "/logout"}:
             chosen: Json = {f"id:{ids['id']}": "on"} if "id" in ids else {}
-            edited: Json = {"at": ids["at"]} if "edit" in path else {}
+            edited: Json = {"at": ids["at"], "reply": "1"} if path.endswith(("/edit", "/choose")) else {}
             data = (body or {}) | chosen | edited if method == "POST" else None
             query = {key: each.format(**ids) for key, each in PAGE_QUERIES.get(path.rpartition("/")[2], {}).items()}
             return self.client.request(method, address, data=data, params=query, headers=headers)
