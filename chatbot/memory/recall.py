@@ -229,7 +229,7 @@ def judged(
     whether the question needs memory, the evidence decides how many rows are recalled. Where nothing judged that,
     meaning alone finds rows, and the most similar one does not stand out, none is.
     """
-    best = max((row.evidence for row in rows), default=0.0)
+    best = max((row.evidence for row in rows if row.match.id not in exclude), default=0.0)
     floor = profile.relative_floor * best
     if need == "unsure":
         limit = min(limit, max(0, int((best - _CHANCE) / _A_ROW)))
