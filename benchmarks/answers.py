@@ -12,14 +12,15 @@
 
 A year is lived as in `life.py`, with all hooks. Then the same questions are put to the model at temperature 0 in four
 ways: by a real turn of the chat; with the five rows that bm25 finds, as plain dated lines; with those rows alone that
-hold the answer or an older state of it; and without memory. An answer is right if it holds the right words. Tokens are
-those of the whole prompt, seconds those of the whole answer, both in the median.
+hold the answer or an older state of it; and without memory. An answer is right if it holds the right words, or denies
+what was denied. Tokens are those of the whole prompt, seconds those of the whole answer, both in the median.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import statistics
 import tempfile
 import time
@@ -87,8 +88,10 @@ async def by_turn(runtime: Runtime, model: Model, fact: Fact) -> Answer:
 
 
 def _is_right(text: str, fact: Fact) -> bool:
+    """Return whether an answer holds the right words from the beginning of a word on; of what was denied, or a no."""
     plain_text = " ".join(text.lower().split())
-    return any(words in plain_text for words in fact.right)
+    is_no = fact.kind == "denied" and re.match(r"no\b", plain_text) is not None
+    return is_no or any(re.search(rf"(?<!\w){re.escape(words)}", plain_text) for words in fact.right)
 
 
 async def measured(path: Path, name: str, questions: int, others: int) -> dict[str, list[Answer]]:

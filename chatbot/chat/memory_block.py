@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.fence import fenced, in_one_line
 from chatbot.chat.fit import excerpt, question_words
-from chatbot.memory.asking import only_asks
 from chatbot.memory.exchanges import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
-ASKED = "only asked"
-"""The reason for an exchange in which the person only asked, where the question is not about what the bot said."""
 PROFILE_TOKENS = 200
 """Most tokens of the profile's lines; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
@@ -61,7 +58,7 @@ class MemoryBlock:
     injected: tuple[str, ...] = ()
     """Ids, in the order in which they stand in the text."""
     dropped: tuple[tuple[str, str], ...] = ()
-    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`, `only asked`."""
+    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
     """Ids of what stands in the text by its title alone."""
     excerpts: tuple[str, ...] = ()
@@ -152,9 +149,6 @@ class _Notes:
         """Show a row as a note, or note why it is dropped."""
         from chatbot.chat.governor import TOO_LONG, Verdict, judge  # late, for its patterns: no prompt waits for them
 
-        if row.type == EXCHANGE and not self.asks_the_bot and only_asks(row.user_text):
-            self.dropped[row.id] = ASKED
-            return
         level, size = self.levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
         told = _told(row, asks_the_bot=self.asks_the_bot)
         verdict = judge(row, self.view, told, orders=level)

@@ -48,6 +48,8 @@ _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
 _ENOUGH = 0.6
 """Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
+_SURE = 0.4
+"""Score from which on the head `needs_memory` is sure."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -217,8 +219,15 @@ class TurnMemory:
         """Recall rows, unless the message was judged to need none."""
         if judged is not None and not judged.needs_memory:
             return Recollection()
-        known = judged is not None
-        return await self._memory.recall(said, limit=limit, exclude=exclude, enough=_ENOUGH, needs_memory=known)
+        sure = judged is not None and judged.scores["needs_memory"] >= _SURE
+        return await self._memory.recall(
+            said,
+            limit=limit,
+            exclude=exclude,
+            enough=_ENOUGH,
+            need="" if judged is None else "sure" if sure else "unsure",
+            statements=judged is None or not judged.asks_the_bot,
+        )
 
     async def _judged(self, said: Sequence[str]) -> Judgement | None:
         """Return what the message to be answered is; None where nothing can judge."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
@@ -105,6 +105,9 @@ class Search(Ranking):
     text: str = field(default="", kw_only=False)
 
 
+Need = Literal["", "unsure", "sure"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall(TimedFilter):
     """The texts of a moment, the last of which is asked about, and which rows may be recalled."""
@@ -116,8 +119,11 @@ class Recall(TimedFilter):
     """Ids of rows that are not recalled."""
     enough: float = 0.0
     """Share of the best row's evidence that each must have, if that is more than the profile's `relative_floor`."""
-    needs_memory: bool = False
-    """True if the question is known to need memory: a few rows are recalled, though none stands out by meaning."""
+    need: Need = ""
+    """How sure it is that the question needs memory; empty if nothing judged that."""
+    statements: bool = False
+    """True for what was stated: rows in which the person only asked are left out, and what was stated later about the
+    same thing as one of the best rows takes the place of the least match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

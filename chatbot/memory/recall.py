@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import nlargest
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from chatbot.memory.asking import only_asks, parted, vectors_of
@@ -24,7 +23,7 @@ from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
 
 if TYPE_CHECKING:
-    from chatbot.memory.reading import Recall
+    from chatbot.memory.reading import Need, Recall
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
@@ -35,19 +34,24 @@ OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 PROFILE_LINE = "in the profile"
 BY_CHANCE = "stands out from no others"
-_SPARE = 8
-"""Number of rows that are read beside the recalled ones, to take the places of lines of the profile."""
+ASKED = "only asked"
+"""The reason for a row in which the person only asked, where statements are wanted."""
+_SAID = frozenset({"exchange", "compressed_summary"})
+"""Types of rows that hold the words of a person."""
+_SPARE = 16
+"""Number of rows that are read beside the recalled ones, to take the places of those that are left out."""
 _BESIDE = 3
 """Number of recalled rows, the best, beside which a later one is recalled."""
 _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
 SUMMARIES = frozenset({"session_summary"})
-UNSURE, MOST_UNSURE = 0.22, 2
-"""Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
 _APART, _CLEAR = 0.12, 0.35
 """Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
 rows: the memory's own cosines tell how alike to anything it is by chance."""
 _REST = (5, 50)
+_CHANCE, _A_ROW = 0.2, 0.05
+"""Evidence of the best row that is no more than chance, and what it takes above that for each row that is recalled,
+where a question may need no memory."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -101,34 +105,31 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
     found += scored_past(list(past.values()), texts[-1] if texts else "", profile, view.now)
     ranked = sorted(found, key=lambda row: -row.score)
-    verdicts = judged(ranked, profile, limit, exclude, needs_memory=asked.needs_memory)
-    best, most = _best(verdicts)
-    near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude)
-    ids = [*(row.match.id for row in best), *(match.id for later in near.values() for match in later)]
-    rows = await rows_then(scope, view, ids, past, asked.known_at)
-    said = {each: row for each, row in rows.items() if not is_proposable(row)}
-    fit = [RankedMemory(row, said[row.match.id], RECALLED) for row in best if row.match.id in said]
-    hits = sorted(fit, key=_merely_asks)[:most]
+    first = [row.match.id for row in ranked if row.match.id not in exclude][: limit + _SPARE]
+    read = await rows_then(scope, view, first, past, asked.known_at)
+    left_out = {each: PROFILE_LINE for each, row in read.items() if is_proposable(row)}
+    if asked.statements:
+        left_out |= {each: ASKED for each, row in read.items() if merely_asks(row)}
+    verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
+    best = [row for row, verdict in verdicts if verdict == RECALLED and row.match.id in read]
+    hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
+    near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
+    beside = await rows_then(
+        scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
+    )
+    said = {each: row for each, row in beside.items() if not is_proposable(row)}
     scores = {row.match.id: row for row in found}
     later = [
         RankedMemory(scores.get(match.id) or _unasked(match, profile, view.now), said[match.id], RECALLED, match.score)
         for match in _nearest(hits, near, said)
     ]
     hits = [*hits[: limit - len(later)], *later]
-    return Recollection(tuple(hits), _considered(verdicts, hits, rows.keys() - said))
+    return Recollection(tuple(hits), _considered(verdicts, hits, left_out))
 
 
-def _best(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
-    """Return the rows to choose from, with spare ones, and how many of them are to be recalled."""
-    most = sum(verdict == RECALLED for _, verdict in verdicts)
-    rows = [row for row, verdict in verdicts if verdict in {RECALLED, OVER_LIMIT}]
-    return rows[: most + _SPARE] if most else [], most
-
-
-def _merely_asks(hit: RankedMemory) -> bool:
-    """Return whether a row was only a question, and holds no word or date of this one: questions are alike in form."""
-    is_found = hit.row.raised.lexical > 0 or hit.row.dated > 0
-    return not is_found and hit.observation is not None and only_asks(hit.observation.user_text)
+def merely_asks(row: Observation) -> bool:
+    """Return whether a row holds nothing but a person's questions."""
+    return row.type in _SAID and only_asks(row.user_text or row.title)
 
 
 def _unasked(match: Match, profile: ScoringProfile, now: datetime) -> RowScore:
@@ -138,21 +139,16 @@ def _unasked(match: Match, profile: ScoringProfile, now: datetime) -> RowScore:
 
 
 def _considered(
-    verdicts: Sequence[tuple[RowScore, str]], hits: Sequence[RankedMemory], lines: Collection[str]
+    verdicts: Sequence[tuple[RowScore, str]], hits: Sequence[RankedMemory], left_out: Mapping[str, str]
 ) -> tuple[RankedMemory, ...]:
     """Return all rows that were looked at, and behind them the hits that the question did not find."""
     looked_at = {
-        row.match.id: RankedMemory(row, None, _left_out(verdict, is_line=row.match.id in lines))
+        row.match.id: RankedMemory(
+            row, None, left_out.get(row.match.id, OVER_LIMIT if verdict == RECALLED else verdict)
+        )
         for row, verdict in verdicts
     }
     return tuple((looked_at | {each.id: each for each in hits}).values())
-
-
-def _left_out(verdict: str, *, is_line: bool) -> str:
-    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
-    if is_line:
-        return PROFILE_LINE
-    return OVER_LIMIT if verdict == RECALLED else verdict
 
 
 async def rows_about(
@@ -221,30 +217,25 @@ def judged(
     limit: int,
     exclude: frozenset[str],
     *,
-    needs_memory: bool = False,
+    need: Need = "",
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    What was said tells more than the summary of its session: where the one is recalled, the other takes no place. Where
-    meaning alone finds rows and the most similar one does not stand out, none is recalled, or few if the question needs
-    memory.
+    What was said tells more than a summary: where any of it is recalled, no summary takes a place. Where it is unsure
+    whether the question needs memory, the evidence decides how many rows are recalled. Where nothing judged that,
+    meaning alone finds rows, and the most similar one does not stand out, none is.
     """
-    best = max((row.evidence for row in rows), default=0.0)
+    eligible = [row for row in rows if row.match.id not in exclude]
+    said = [row for row in eligible if not (_is_summary(row) or row.is_below(profile.absolute_floor))]
+    best = max((row.evidence for row in said or eligible), default=0.0)
     floor = profile.relative_floor * best
-    by_meaning = not any(row.holds_words for row in rows)
-    is_unclear = by_meaning and profile.absolute_floor > 0 and not _stands_out(rows)
-    by_chance = is_unclear and not needs_memory
-    if by_meaning and (is_unclear or best < UNSURE):
-        limit = min(limit, MOST_UNSURE)
-    said = (
-        row
-        for row in rows
-        if row.match.id not in exclude
-        and not _is_summary(row)
-        and not row.is_below(profile.absolute_floor)
-        and row.evidence >= floor
+    if need == "unsure":
+        limit = min(limit, max(0, int((best - _CHANCE) / _A_ROW)))
+    by_chance = (
+        limit == 0
+        if need
+        else profile.absolute_floor > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
     )
-    in_full = {row.match.session_id for row in islice(said, limit)} - {None}
     verdicts = []
     recalled = 0
     for row in rows:
@@ -256,7 +247,7 @@ def judged(
             verdict = BY_CHANCE
         elif row.evidence < floor:
             verdict = "below relative floor"
-        elif _is_summary(row) and row.match.session_id in in_full:
+        elif _is_summary(row) and said:
             verdict = IN_FULL
         elif recalled >= limit:
             verdict = OVER_LIMIT
@@ -304,7 +295,7 @@ def _nearest(
     found: dict[str, Match] = {}
     for hit in hits:
         later = {match.id: match for match in near.get(hit.id, ()) if match.id in said}
-        cosines = {each: match.score for each, match in later.items() if not only_asks(said[each].user_text)}
+        cosines = {each: match.score for each, match in later.items() if not merely_asks(said[each])}
         nearest = outstanding(cosines)
         if nearest and nearest not in shown:
             found[nearest] = later[nearest]

@@ -380,7 +380,7 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(
             await say(session, clock, number, f"I walked {number} miles by the lake.")
         new = await say(session, clock, 90, "Moritz has died, so it is Max alone now.")
         await system.memories("chat").embed_memories()
-        hits = (await session.recall("How many cats do I have?", limit=2)).hits
+        hits = (await session.recall("How many cats do I have?", limit=2, statements=True)).hits
         assert [hit.id for hit in hits] == [old, new]
 
 

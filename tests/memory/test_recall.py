@@ -54,8 +54,8 @@ async def test_a_summary_lends_nothing_to_what_was_said_beside_it(memory: Memory
     assert after.get(ids[-2], 0.0) == before.get(ids[-2], 0.0)
 
 
-async def recalled(memory: MemorySystem, *question: str, limit: int = 5) -> list[str]:
-    found = await memory.recall(question, limit=limit)
+async def recalled(memory: MemorySystem, *question: str, limit: int = 5, statements: bool = False) -> list[str]:
+    found = await memory.recall(question, limit=limit, statements=statements)
     return [hit.observation.user_text for hit in found.hits if hit.observation]
 
 
@@ -162,7 +162,7 @@ async def told_of_cats(memory_home: Path) -> AsyncIterator[MemorySystem]:
 async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_place_of_the_least_match(
     told_of_cats: MemorySystem,
 ) -> None:
-    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    found = await told_of_cats.recall("How many cats do I have?", limit=4, statements=True)
     assert len(found.hits) == 4
     first, *_, last = found.hits
     assert first.observation is not None
@@ -173,7 +173,9 @@ async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_plac
     assert "later" not in first.parts
     assert [each.id for each in found.considered if each.verdict == "recalled"] == [hit.id for hit in found.hits]
     assert "over limit" in {each.verdict for each in found.considered}
-    assert (await recalled(told_of_cats, "How many cats do I have?", limit=1)) == [first.observation.user_text]
+    for limit, statements in ((1, True), (4, False)):
+        found = await told_of_cats.recall("How many cats do I have?", limit=limit, statements=statements)
+        assert not any("later" in hit.parts for hit in found.hits)
 
 
 async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(told_of_cats: MemorySystem) -> None:
@@ -193,9 +195,11 @@ async def test_no_later_statement_is_recalled_that_was_excluded_or_made_after_th
     told_of_cats: MemorySystem,
 ) -> None:
     question = "How many cats do I have?"
-    [later] = [hit.id for hit in (await told_of_cats.recall(question, limit=4)).hits if "later" in hit.parts]
+    [later] = [
+        hit.id for hit in (await told_of_cats.recall(question, limit=4, statements=True)).hits if "later" in hit.parts
+    ]
     for options in ({"exclude": {later}}, {"as_of": START - timedelta(days=20)}):
-        found = await told_of_cats.recall(question, limit=4, **options)
+        found = await told_of_cats.recall(question, limit=4, statements=True, **options)
         assert len(found.hits) == 4
         assert later not in {hit.id for hit in found.hits}
 
@@ -205,11 +209,11 @@ async def test_of_two_later_statements_that_are_equally_near_none_is_known_to_be
 ) -> None:
     await told(told_of_cats, "Both of them slept all day?")
     await told_of_cats.embed_memories()
-    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    found = await told_of_cats.recall("How many cats do I have?", limit=4, statements=True)
     assert any("later" in hit.parts for hit in found.hits), "a mere question states nothing"
     await told(told_of_cats, "Both of them slept all day.")
     await told_of_cats.embed_memories()
-    found = await told_of_cats.recall("How many cats do I have?", limit=4)
+    found = await told_of_cats.recall("How many cats do I have?", limit=4, statements=True)
     assert not any("later" in hit.parts for hit in found.hits)
 
 
@@ -218,7 +222,7 @@ async def test_what_was_brought_in_later_and_said_before_is_no_later_statement(m
         await told(memory, "We have two cats, Max and Moritz.", days_ago=9)
         await told(memory, "Moritz has died, so it is Max alone now.", days_ago=90)
         await memory.embed_memories()
-        found = await memory.recall("How many cats do I have?", limit=4)
+        found = await memory.recall("How many cats do I have?", limit=4, statements=True)
         assert [hit.parts.get("later") for hit in found.hits] == [None]
 
 
@@ -290,13 +294,25 @@ async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_emb
         ]
 
 
-async def test_what_was_told_stands_before_what_was_merely_asked_in_the_same_form(memory_home: Path) -> None:
+async def test_what_was_merely_asked_takes_no_place_among_statements(memory_home: Path) -> None:
     asked = [f"Which book about {what} would you recommend?" for what in ("bees", "comets", "maps", "fonts")]
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
         await told(memory, *asked, "Middlemarch is on the bedside table.")
-        assert await recalled(memory, "Which novel am I reading?", limit=1) == ["Middlemarch is on the bedside table."]
-        (found,) = await recalled(memory, "Did I ask for books about comets?", limit=1)
-        assert found == asked[1]
+        question = "Which book am I reading?"
+        assert await recalled(memory, question, limit=2, statements=True) == ["Middlemarch is on the bedside table."]
+        found = await memory.recall(question, statements=True)
+        assert {each.verdict for each in found.considered} == {"recalled", "only asked"}
+        (found_first,) = await recalled(memory, "Did I ask for books about comets?", limit=1)
+        assert found_first == asked[1]
+
+
+async def test_a_question_that_was_asked_before_is_answered_again(memory_home: Path) -> None:
+    """The earlier question is far more alike than any answer, and must not decide how good an answer must be."""
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        await told(memory, "The doctor put me on apixaban, and the warfarin is gone.", "The dog is called Bosun.")
+        await told(memory, "Which blood thinner do I take?")
+        found = await memory.recall("Which blood thinner do I take?", enough=0.6, statements=True)
+        assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
 
 
 async def test_an_emoji_is_searched_for(memory: MemorySystem) -> None:

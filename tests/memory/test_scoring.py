@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatbot.memory.reading import Need
 from chatbot.memory.recall import judged
 from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
 from chatbot.stores.candidates import Candidates
@@ -155,7 +156,7 @@ def test_a_later_row_is_about_the_same_thing_if_it_is_near_and_well_ahead_of_the
     assert outstanding(later) == nearest
 
 
-def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> None:
+def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> None:
     rows = {
         "summary": candidate("summary", lexical=10.0, type="session_summary", session_id="one"),
         "said": candidate("said", lexical=8.0, session_id="one"),
@@ -163,7 +164,17 @@ def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> Non
         "seen": candidate("seen", lexical=9.5, session_id="two"),
     }
     verdicts = {row.match.id: verdict for row, verdict in judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))}
-    assert verdicts == {"summary": "told in full", "seen": "seen already", "else": "recalled", "said": "recalled"}
+    expected = {"summary": "told in full", "seen": "seen already", "else": "told in full", "said": "recalled"}
+    assert verdicts == expected
+    alone = judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen", "said"}))
+    assert [verdict for _, verdict in alone].count("recalled") == 2
+
+
+def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_be() -> None:
+    rows = {"shown": candidate("shown", lexical=90.0), "good": candidate("good", lexical=9.0)}
+    profile = replace(INJECT, relative_floor=0.6)
+    verdicts = {row.match.id: each for row, each in judged(ranked(rows, profile), profile, 5, frozenset({"shown"}))}
+    assert verdicts == {"shown": "seen already", "good": "recalled"}
 
 
 def test_an_exchange_is_no_truer_for_having_been_shown() -> None:
@@ -228,8 +239,11 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
         assert ranked(rows, profile)[0].match.id == "old"
 
 
-def test_where_nothing_is_alike_only_few_are_recalled() -> None:
+def test_where_it_is_unsure_whether_memory_is_needed_the_evidence_decides_how_many_rows_are_recalled() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "abcde"}
-    for cosine, recalled in ((0.05, 0), (0.18, 2), (0.4, 5)):
+    for cosine, unsure, sure in ((0.05, 0, 0), (0.3, 0, 5), (0.4, 2, 5), (0.52, 4, 5), (0.8, 5, 5)):
         found = ranked(rows, INJECT, similar=dict.fromkeys(rows, cosine))
-        assert [verdict for _, verdict in judged(found, INJECT, 5, frozenset())].count("recalled") == recalled
+        needs: dict[Need, int] = {"unsure": unsure, "sure": sure}
+        for need, recalled in needs.items():
+            verdicts = judged(found, INJECT, 5, frozenset(), need=need)
+            assert [verdict for _, verdict in verdicts].count("recalled") == recalled

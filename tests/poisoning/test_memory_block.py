@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
 from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS
 from chatbot.chat.memory_block import (
-    ASKED,
     BUDGET,
     LIMIT,
     NOTE_TOKENS,
@@ -72,7 +71,7 @@ def test_no_attack_leaves_the_index_of_titles(attack: Attack) -> None:
 
 @pytest.mark.parametrize(("place", "text"), innocents())
 def test_an_innocent_text_is_injected_with_its_words(place: str, text: str) -> None:
-    row = row_with((place,), (text,), type="note")  # of an exchange, what was only asked is left out
+    row = row_with((place,), (text,), type="note")
     (read,) = read_block(block_of(row).text, NONCE)
     assert read == note_of(row)
     assert " ".join(text.split()) in " ".join(read.text.split())
@@ -219,15 +218,6 @@ def test_the_words_of_the_bot_stand_only_where_they_are_needed() -> None:
         block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=asks_the_bot)
         assert [note.text for note in read_block(block.text)] == [text]
         assert block.text.count('"hot"') == 0
-
-
-def test_what_was_only_asked_is_no_note_unless_the_bot_is_asked_for_its_words() -> None:
-    row = row_with(("user_text", "assistant_text"), ("Which tea is best?", "Sencha."))
-    hits = [(row, 1.0)]
-    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens)
-    assert block == MemoryBlock("", (), ((row.id, ASKED),))
-    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=True)
-    assert [note.text for note in read_block(block.text)] == ["Which tea is best? (you replied: Sencha.)"]
 
 
 def test_a_text_without_a_word_is_no_note() -> None:
