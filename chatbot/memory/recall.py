@@ -45,7 +45,7 @@ ASKED = "only asked"
 """The reason for a row in which the person only asked, where statements are wanted."""
 _SAID = frozenset({"exchange", "compressed_summary"})
 """Types of rows that hold the words of a person."""
-_SPARE = 8
+_SPARE = 16
 """Number of rows that are read beside the recalled ones, to take the places of those that are left out."""
 _BESIDE = 3
 """Number of recalled rows, the best, beside which a later one is recalled."""
@@ -112,16 +112,19 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
     found += scored_past(list(past.values()), texts[-1] if texts else "", profile, view.now)
     ranked = sorted(found, key=lambda row: -row.score)
-    verdicts = judged(ranked, profile, limit, exclude, need=asked.need)
-    best, most = _best(verdicts)
-    near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
-    ids = [*(row.match.id for row in best), *(match.id for later in near.values() for match in later)]
-    rows = await rows_then(scope, view, ids, past, asked.known_at)
-    left_out = {each: PROFILE_LINE for each, row in rows.items() if is_proposable(row)}
+    first = [row.match.id for row in ranked if row.match.id not in exclude][: limit + _SPARE]
+    read = await rows_then(scope, view, first, past, asked.known_at)
+    left_out = {each: PROFILE_LINE for each, row in read.items() if is_proposable(row)}
     if asked.statements:
-        left_out |= {each: ASKED for each, row in rows.items() if merely_asks(row)}
-    said = {each: row for each, row in rows.items() if each not in left_out}
-    hits = [RankedMemory(row, said[row.match.id], RECALLED) for row in best if row.match.id in said][:most]
+        left_out |= {each: ASKED for each, row in read.items() if merely_asks(row)}
+    verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
+    best = [row for row, verdict in verdicts if verdict == RECALLED and row.match.id in read]
+    hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
+    near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
+    beside = await rows_then(
+        scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
+    )
+    said = {each: row for each, row in beside.items() if not is_proposable(row)}
     scores = {row.match.id: row for row in found}
     later = [
         RankedMemory(scores.get(match.id) or _unasked(match, profile, view.now), said[match.id], RECALLED, match.score)
@@ -129,13 +132,6 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     ]
     hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _considered(verdicts, hits, left_out))
-
-
-def _best(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
-    """Return the rows to choose from, with spare ones, and how many of them are to be recalled."""
-    most = sum(verdict == RECALLED for _, verdict in verdicts)
-    rows = [row for row, verdict in verdicts if verdict in {RECALLED, OVER_LIMIT}]
-    return rows[: most + _SPARE] if most else [], most
 
 
 def merely_asks(row: Observation) -> bool:
@@ -236,7 +232,9 @@ def judged(
     whether the question needs memory, the evidence decides how many rows are recalled. Where nothing judged that,
     meaning alone finds rows, and the most similar one does not stand out, none is.
     """
-    best = max((row.evidence for row in rows), default=0.0)
+    eligible = [row for row in rows if row.match.id not in exclude]
+    said = [row for row in eligible if not (_is_summary(row) or row.is_below(profile.absolute_floor))]
+    best = max((row.evidence for row in said or eligible), default=0.0)
     floor = profile.relative_floor * best
     if need == "unsure":
         limit = min(limit, max(0, int((best - _CHANCE) / _A_ROW)))
@@ -244,13 +242,6 @@ def judged(
         limit == 0
         if need
         else profile.absolute_floor > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
-    )
-    is_said = any(
-        row.match.id not in exclude
-        and not _is_summary(row)
-        and not row.is_below(profile.absolute_floor)
-        and row.evidence >= floor
-        for row in rows
     )
     verdicts = []
     recalled = 0
@@ -263,7 +254,7 @@ def judged(
             verdict = "below relative floor"
         elif row.match.id in exclude:
             verdict = SEEN
-        elif _is_summary(row) and is_said:
+        elif _is_summary(row) and said:
             verdict = IN_FULL
         elif recalled >= limit:
             verdict = OVER_LIMIT

@@ -314,6 +314,15 @@ async def test_what_was_merely_asked_takes_no_place_among_statements(memory_home
         assert found_first == asked[1]
 
 
+async def test_a_question_that_was_asked_before_is_answered_again(memory_home: Path) -> None:
+    """The earlier question is far more alike than any answer, and must not decide how good an answer must be."""
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        await told(memory, "The doctor put me on apixaban, and the warfarin is gone.", "The dog is called Bosun.")
+        await told(memory, "Which blood thinner do I take?")
+        found = await memory.memory().recall("Which blood thinner do I take?", enough=0.6, statements=True)
+        assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
+
+
 async def test_an_emoji_is_searched_for(memory: MemorySystem) -> None:
     await told(memory, "my pet is a 🦜", *(f"line {n}" for n in range(5)), days_ago=9)
     assert [hit.observation.user_text for hit in await memory.memory().search("🦜")] == ["my pet is a 🦜"]

@@ -323,7 +323,7 @@ async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allo
     assert considered <= 2 * RESCORED
     assert work["beside"] <= RESCORED
     assert work["matches"] <= 2 * RESCORED
-    assert work["rows"] <= 5 + 8  # those that may have changed what is recalled are read as well
+    assert work["rows"] <= 5 + 16  # those that may take the place of rows that are left out are read as well
 
 
 async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySystem) -> None:

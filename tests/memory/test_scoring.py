@@ -170,6 +170,13 @@ def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> 
     assert [verdict for _, verdict in alone].count("recalled") == 2
 
 
+def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_be() -> None:
+    rows = {"shown": candidate("shown", lexical=90.0), "good": candidate("good", lexical=9.0)}
+    profile = replace(INJECT, relative_floor=0.6)
+    verdicts = {row.match.id: each for row, each in judged(ranked(rows, profile), profile, 5, frozenset({"shown"}))}
+    assert verdicts == {"shown": "seen already", "good": "recalled"}
+
+
 def test_an_exchange_is_no_truer_for_having_been_shown() -> None:
     shown, never = candidate(type="exchange", use_count=1_000), candidate(type="exchange")
     assert score(shown, INJECT) == score(never, INJECT)
