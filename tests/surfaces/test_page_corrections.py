@@ -26,6 +26,7 @@ def test_a_correction_goes_along_with_what_it_was_made_from(how: str) -> None:
         answer = client.post(f"/i/ada/memory/{made}/correct", data=said)
         corrected = answer.headers["location"].rpartition("/")[2].partition("?")[0]
         assert (corrected == made) == (how == "wrong")
+        assert "Kim sold the barge to Ole" in client.get(f"/i/ada/memory/{corrected}").raise_for_status().text
         assert client.get(f"/v1/memories/{corrected}").is_success
         client.patch(f"/v1/memories/{source}", json={"sensitivity": "private"}).raise_for_status()
         assert client.get(f"/v1/memories/{corrected}").status_code == 404, "it is as strict as its source by now"

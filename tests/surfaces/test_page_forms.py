@@ -62,7 +62,9 @@ def test_settings_are_written_to_the_identity_keep_its_comments_and_hold_at_once
 def test_settings_that_are_invalid_change_nothing(client: httpx.Client) -> None:
     FILE.write_text('# mine\npersona = "You are ada."\n')
     for name, value in (("budget.day_usd", "-1"), ("maintenance.decay_per_day", "7"), ("agents.chat.recall_rows", "x")):
-        assert client.post("/i/ada/settings", data={"persona": "Other", name: value}).status_code in {409, 422}, name
+        assert client.post(
+            "/i/ada/settings", data={"persona": "other", "persona.other": "Other", name: value}
+        ).status_code in {409, 422}, name
         assert FILE.read_text() == '# mine\npersona = "You are ada."\n'
     assert client.get("/i/ada").is_success
 
@@ -85,7 +87,10 @@ def test_what_cannot_be_saved_leaves_every_byte_and_the_identity_as_they_were(
     data = before.encode(errors="surrogateescape")
     FILE.write_bytes(data)
     monkeypatch.setattr(settings, "_replace", lambda *_: pytest.fail("it was written before it was checked"))
-    assert client.post("/i/ada/settings", data={"persona": "You are ada.", **form}).status_code == 422
+    assert (
+        client.post("/i/ada/settings", data={"persona": "other", "persona.other": "You are ada.", **form}).status_code
+        == 422
+    )
     assert FILE.read_bytes() == data
     assert client.get("/i/ada").is_success
 
@@ -100,15 +105,15 @@ def test_settings_behind_a_link_or_of_an_identity_that_cannot_be_opened_stay_as_
     with monkeypatch.context() as patch:
         patch.setattr(served.identities, "reopen", fail)
         before = FILE.read_bytes()
-        assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
+        assert client.post("/i/ada/settings", data={"persona": "other", "persona.other": "Other"}).is_error
         assert FILE.read_bytes() == before
         FILE.unlink()
-        assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
+        assert client.post("/i/ada/settings", data={"persona": "other", "persona.other": "Other"}).is_error
         assert not FILE.exists()
     elsewhere = Path("elsewhere.toml")
     elsewhere.write_text("# mine\n")
     FILE.symlink_to(elsewhere.resolve())
-    assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
+    assert client.post("/i/ada/settings", data={"persona": "other", "persona.other": "Other"}).is_error
     assert (FILE.is_symlink(), elsewhere.read_text()) == (True, "# mine\n")
 
 
