@@ -32,9 +32,8 @@ from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.exchanges import exchanges_in
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.namespaces import user_namespace
 from chatbot.memory.notices import MemoryChange
-from chatbot.memory.record import utc_now
+from chatbot.memory.record import user_namespace, utc_now
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.models.failures import Disclosure

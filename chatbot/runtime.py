@@ -68,7 +68,7 @@ class Options:
     host: str | None = None
     port: int | None = None
     namespace: str = ""
-    """The part of the memory to use; see `chatbot.memory.namespaces`."""
+    """The part of the memory to use; see `chatbot.memory.record`."""
     settings: Settings | None = None
     """The configuration, where it was read already; `config` is then not read."""
     telemetry: Telemetry | None = None
@@ -592,7 +592,7 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.tool_context import ToolContext
+        from chatbot.chat.client import ToolContext
         from chatbot.tools import Toolbox
         from chatbot.tools.plugins import TOOLS, tools_of
 

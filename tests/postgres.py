@@ -19,9 +19,8 @@ from chatbot.stores.home import Address
 from chatbot.stores.postgres import schema
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.database import Database
-from chatbot.stores.postgres.leases import Leases
 from chatbot.stores.postgres.log import PostgresLog
-from chatbot.stores.postgres.place import PostgresPlace
+from chatbot.stores.postgres.place import Leases, PostgresPlace
 from chatbot.stores.postgres.shelf import PostgresShelf
 
 OWN = "CHATBOT_TEST_POSTGRES"

@@ -17,7 +17,7 @@ _MODULES = {
     "completion": "chatbot.cli.completion",
     "doctor": "chatbot.cli.doctor",
     "hooks": "chatbot.cli.plugins:list_hooks",
-    "keys": "chatbot.cli.keys",
+    "keys": "chatbot.cli.models:run_keys",
     "mcp": "chatbot.cli.mcp",
     "maintain": "chatbot.cli.storage:run_maintain",
     "init": "chatbot.cli.init",

@@ -1,20 +1,80 @@
-"""`chatbot models`: the chat models that can be used, aliases, and weights to download."""
+"""`chatbot models`: models and what they cost, and those of this machine; `chatbot keys`: keys of providers."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from getpass import getpass
 
 from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json, say_table, waiting
+from chatbot.cli.output import say, say_json, say_table, waiting, warn
 from chatbot.config import Config, Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.record import utc_now
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
+from chatbot.models.provider import (
+    check_takes_key,
+    key_place,
+    key_places,
+    parsed_key,
+    remove_key,
+    store_key,
+    stored_keys,
+)
 from chatbot.models.weights import WEIGHTS, Weights
+
+
+async def run_keys(args: argparse.Namespace) -> Exit:
+    """Store, list or remove keys."""
+    if args.action == "list":
+        return _list_keys(args)
+    own = Settings.read(args.config).combined().providers
+    check_takes_key(args.provider, own)
+    if args.action == "remove":
+        return _remove(args)
+    place = store_key(args.provider, read_key(args.provider))
+    if args.json:
+        say_json({"provider": args.provider, "place": place})
+        return Exit.OK
+    say(f"the key of {args.provider} is stored: {place}")
+    used = key_place(args.provider, own)
+    if used != place:
+        warn(f"{used} is set too and takes priority")
+    return Exit.OK
+
+
+def read_key(provider: str) -> str:
+    """Read a key from standard input, or from the terminal without showing it. Raises `InvalidValue` for none."""
+    text = getpass(f"key of {provider} (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
+    return parsed_key(text)
+
+
+def _remove(args: argparse.Namespace) -> Exit:
+    if not remove_key(args.provider):
+        warn(f"no key of {args.provider} is stored")
+        return Exit.NOT_FOUND
+    if args.json:
+        say_json({"provider": args.provider, "removed": True})
+    else:
+        say(f"the key of {args.provider} is removed")
+    return Exit.OK
+
+
+def _list_keys(args: argparse.Namespace) -> Exit:
+    own = Settings.read(args.config).combined().providers
+    stored, rows = stored_keys(), key_places(own)
+    if args.json:
+        say_json([{"provider": name, "place": place, "is_stored": name in stored} for name, place in rows])
+    elif rows:
+        say_table(("provider", "key"), rows)
+    else:
+        say("no keys: chatbot keys set PROVIDER stores one")
+    return Exit.OK
+
 
 _SHOWN = 40
 _HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")

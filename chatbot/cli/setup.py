@@ -15,8 +15,7 @@ from typing import Any
 
 from chatbot.cli.config import Place, own_file, set_values
 from chatbot.cli.exits import Exit
-from chatbot.cli.keys import read_key
-from chatbot.cli.models import cells, price
+from chatbot.cli.models import cells, price, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
 from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
 from chatbot.errors import ModelError

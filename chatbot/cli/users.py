@@ -16,8 +16,7 @@ from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
-from chatbot.memory.namespaces import check_namespace, user_namespace
-from chatbot.memory.record import utc_now
+from chatbot.memory.record import check_namespace, user_namespace, utc_now
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.runtime import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens

@@ -216,7 +216,7 @@ class Failures:
 HOOKS = PluginPoint(
     group="chatbot.hooks",
     own={
-        "boundaries": "chatbot.hooks.boundaries:Boundaries",
+        "boundaries": "chatbot.hooks.temporal:Boundaries",
         "capture": "chatbot.hooks.capture:Capture",
         "compression": "chatbot.hooks.capture:Compression",
         "consolidation": "chatbot.hooks.capture:Consolidation",

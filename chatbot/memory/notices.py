@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from chatbot.memory.namespaces import digest_of
+from chatbot.memory.record import digest_of
 from chatbot.memory.scope import Scope, Sensitivities
 from chatbot.stores import backend
 from chatbot.stores.access import Guard, View, is_cleared, may, may_see

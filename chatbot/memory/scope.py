@@ -12,8 +12,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-from chatbot.memory.namespaces import check_namespace, user_of
-from chatbot.memory.record import new_id, utc_now
+from chatbot.memory.record import check_namespace, new_id, user_of, utc_now
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
@@ -81,7 +80,7 @@ class Caller:
     """On whose behalf memory and sessions are used: where, in whose name, and what they may see and do."""
 
     namespace: str = ""
-    """The part of memory that they use; see `chatbot.memory.namespaces`."""
+    """The part of memory that they use; see `chatbot.memory.record`."""
     principal: str = ""
     """Principal in whose name they write; by default the user of the namespace, or the owner."""
     clearance: Clearance = "full"

@@ -1,6 +1,6 @@
 """Data of one end user: who they are, all of it as one document, and its erasure.
 
-A user is a namespace, see `chatbot.memory.namespaces`; these operations are about the namespace of the memory system
+A user is a namespace, see `chatbot.memory.record`; these operations are about the namespace of the memory system
 that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
 """
 
@@ -15,9 +15,8 @@ from typing import Any
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import bar_derived, guards_of
-from chatbot.memory.namespaces import user_of
 from chatbot.memory.origins import marks_of, marks_of_fact
-from chatbot.memory.record import SessionRecord
+from chatbot.memory.record import SessionRecord, user_of
 from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES

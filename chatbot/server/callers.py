@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from chatbot.chat.ledger import NO_QUOTA, Ledger, Payer, Quota, next_day
 from chatbot.chat.usage import Bill
-from chatbot.memory.namespaces import digest_of, joined, user_namespace
+from chatbot.memory.record import digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.backend import Place

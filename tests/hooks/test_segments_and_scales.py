@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.hooks.boundaries import Boundary, Interaction, TopicWindow, jaccard
-from chatbot.hooks.temporal import PLACES, SCALES, Candidate, Scale, allocated, scale_of
+from chatbot.hooks.temporal import (
+    PLACES,
+    SCALES,
+    Boundary,
+    Candidate,
+    Interaction,
+    Scale,
+    TopicWindow,
+    allocated,
+    jaccard,
+    scale_of,
+)
 
 NOW = datetime(2026, 3, 4, 9, 0, tzinfo=UTC)
 BAKING = [
