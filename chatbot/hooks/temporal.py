@@ -1,7 +1,8 @@
 """The hooks of time: where a session turns to another subject, and scales of time for recall.
 
-A boundary is found by keyword Jaccard over a sliding window. The last interactions are compared with as many before them. Where the two share too few keywords, the boundary is
-before the later ones; so it is found a little after it was passed.
+A boundary is found by keyword Jaccard over a sliding window: the last interactions are compared with as many before
+them. Where the two share too few keywords, the boundary is before the later ones; so it is found a little after it was
+passed.
 
 There are four scales of time, computed at each query:
 
