@@ -1,4 +1,4 @@
-"""What a door asks of a turn, and the context and names of tools that models call in it.
+"""Requests of a door for a turn, and the context and names of tools that models call in it.
 
 The transcript holds the words of the user and the model alone: history that a client sends is shown to the model for
 one turn, and kept nowhere.

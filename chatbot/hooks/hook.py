@@ -1,4 +1,4 @@
-"""What a hook is: its topics and steps, plug-ins, and the log of failures.
+"""Hooks: topics and steps, plug-ins, and the log of failures.
 
 The turn does the work itself; see `Step` in `chatbot.chat.events`.
 

@@ -148,7 +148,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all callers of one memory share."""
+    """Clock, ids, encoders and listeners that all callers of one memory share."""
 
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[], UUID] = new_id

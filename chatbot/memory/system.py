@@ -56,7 +56,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemOptions:
-    """What an application sets of a memory beside its stores."""
+    """Settings of a memory that only an application makes."""
 
     observations: str | None = None
     """Store of what is remembered without a session; by default `observations`, or `in_memory` without a home."""

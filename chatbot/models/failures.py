@@ -175,7 +175,7 @@ MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """What one provider may be sent of what is remembered.
+    """Memories that one provider may be sent.
 
     By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or
     where the provider's `sensitivity` says so, and a secret one to none.
@@ -193,7 +193,7 @@ class Disclosure:
 
     @property
     def rule(self) -> str:
-        """What keeps rows from being sent: a setting of the provider, or else the mark of each."""
+        """Reason why rows are not sent: a setting of the provider, or else the mark of each."""
         if not self.memory:
             return "memory = false"
         return 'sensitivity = "public"' if self.sensitivity == "public" else "marked sensitive"

@@ -1,4 +1,4 @@
-"""What a model is to the chat, and how many tokens a text takes.
+"""Models as the chat sees them, and how many tokens a text takes.
 
 It is fitted to cl100k, one of the less efficient common tokenizers, so that prose in any language, code, hashes and
 emoji are rather overestimated. A word counts one token per four letters, at least one; other strings (`a3f5e8c9…`)

@@ -332,7 +332,7 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup is of: the name and the settings of the identity, when it was made, and its digest."""
+    """Head of a backup: the name and the settings of the identity, when it was made, and its digest."""
 
     name: str
     made_at: str

@@ -61,7 +61,7 @@ _FUTURE = timedelta(days=2)
 
 @dataclass(slots=True)
 class _Batch:
-    """What files of a place hold, parsed."""
+    """Contents of the files of a place, parsed."""
 
     rows: Incoming = field(default_factory=Incoming)
     gone: dict[str, bool] = field(default_factory=dict)

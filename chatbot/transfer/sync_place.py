@@ -25,7 +25,7 @@ class SyncPlace(Protocol):
     """Files by name, where a name is one word or two with a slash between them."""
 
     key: str
-    """What the place is known by."""
+    """Name by which the place is known."""
 
     def names(self) -> list[str]:
         """Return the names of all files."""

@@ -72,7 +72,7 @@ class SyncReport:
 
 @dataclass(slots=True)
 class PlaceState:
-    """What a place is known to hold, and how far the log was given to it."""
+    """Contents that a place is known to have, and how far the log was given to it."""
 
     digests: set[bytes] = field(default_factory=set)
     """Of parts, bills and erased ids."""
@@ -102,7 +102,7 @@ class _Doing:
 
 @dataclass(slots=True)
 class SyncState:
-    """What this machine knows of former syncs: the document `sync.json` of the identity."""
+    """State of former syncs on this machine: the document `sync.json` of the identity."""
 
     identity: str = ""
     machine: str = ""

@@ -260,7 +260,7 @@ class _Counted:
 
 @dataclass(slots=True)
 class Incoming:
-    """What another machine knows: parts by the id of their row or fact, and counters by row."""
+    """Knowledge of another machine: parts by the id of their row or fact, and counters by row."""
 
     parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
     counters: dict[str, Counters] = field(default_factory=dict)

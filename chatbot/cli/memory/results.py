@@ -1,4 +1,4 @@
-"""What `chatbot memory` prints: tables, results, and the statistics of a memory."""
+"""Output of `chatbot memory`: tables, results, and the statistics of a memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the chat does with a line: attach files, ask for consent, remember, save and take back.
+"""Actions of the chat on a line: attach files, ask for consent, remember, save and take back.
 
 Only what was typed names a file: a pasted text may come from anywhere, and must not make the chat read one.
 """
