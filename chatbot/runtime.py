@@ -592,7 +592,7 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.client import ToolContext
+        from chatbot.chat.tool_context import ToolContext
         from chatbot.tools import Toolbox
         from chatbot.tools.plugins import TOOLS, tools_of
 

@@ -1,7 +1,7 @@
-"""Requests of a door for a turn, and the context and names of tools that models call in it.
+"""Request of a client of the server for one turn, beside the user's words: its own history, tools and options.
 
-The transcript holds the words of the user and the model alone: history that a client sends is shown to the model for
-one turn, and kept nowhere.
+What stands in the transcript comes from the user and the model alone: history that a client sends is shown to the model
+for one turn, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chatbot.chat.ledger import Payer
-from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
-from chatbot.operations import OPERATIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,33 +62,3 @@ class ClientRequest:
 
 
 NO_CLIENT = ClientRequest()
-
-
-MORE_TOOLS = "memory_more"
-"""The tool through which a model calls those that prompts do not describe one by one."""
-
-
-def is_memory_tool(name: str) -> bool:
-    """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
-    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
-
-
-def is_own_memory_tool(name: str) -> bool:
-    """Return whether it is one of ours, by its own name."""
-    return is_memory_tool(name) and "__" not in name
-
-
-def _ends_with(name: str, tool: str) -> bool:
-    before = name.removesuffix(tool)
-    return before != name and not before[-1:].isalnum()
-
-
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
-
-    session: SessionHandle | None
-    memory: MemorySystem
-    """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
-    agent: str
-    identity: str

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from chatbot import operation as kinds
-from chatbot.chat.client import MORE_TOOLS, ToolContext
+from chatbot.chat.tool_context import ToolContext
+from chatbot.chat.tool_names import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory

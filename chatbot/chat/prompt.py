@@ -13,8 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from chatbot.chat.client import is_own_memory_tool
 from chatbot.chat.fit import Cut, fit
+from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
 from chatbot.models.model import Model

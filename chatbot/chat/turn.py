@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from chatbot.attachments import readable, split, with_links
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.client import NO_CLIENT, ClientRequest, is_memory_tool
+from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
@@ -60,6 +60,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, tools_left_out
 from chatbot.chat.receipts import Receipt
+from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed, reply_before
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders

@@ -16,9 +16,9 @@ SLOWLY = """
 import sys
 from chatbot.cli.main import main
 from chatbot.models.scripted import ScriptedModel
-from chatbot.stores.postgres import leases
+from chatbot.stores.postgres import place
 ScriptedModel.__init__.__kwdefaults__["delay_s"] = 0.02
-leases.LAPSES_AFTER_S = float(sys.argv[1])
+place.LAPSES_AFTER_S = float(sys.argv[1])
 sys.exit(main(["serve", "--port", "0"]))
 """
 
