@@ -7,6 +7,7 @@ import sys
 
 from chatbot.attachments.read import uploaded
 from chatbot.chat import Event, Notice
+from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
 from chatbot.cli.output import complain, printable, say_json, warn
@@ -47,9 +48,16 @@ async def run(args: argparse.Namespace) -> Exit:
             return Exit.INTERRUPTED
         if args.json:
             say_json(receipt.as_json() | {"reply": receipt.reply, "kept": runtime.keeps(session)})
-        elif not streams:
-            _write(f"{printable(receipt.reply)}\n")
+        else:
+            _show(receipt, is_written=streams)
         return Exit.OK
+
+
+def _show(receipt: Receipt, *, is_written: bool) -> None:
+    if not is_written:
+        _write(f"{printable(receipt.reply)}\n")
+    if "withheld" in receipt.memory:
+        warn(memory_line(receipt.memory))
 
 
 def question(words: list[str]) -> str:

@@ -119,6 +119,16 @@ async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: 
     assert model.prompts[-1][: len(before)] == before
 
 
+async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    receipt = await talking(session, ScriptedModel(["Noted."]), clock).turn("My car is a green Saab.")
+    await session.memory.update(str(receipt.remembered), narrative="My car is a blue Volvo.")
+    model = ScriptedModel(["A Volvo."])
+    await talking(await memory.create_session(STORES, "chat"), model, clock).turn("What car do I own?")
+    assert "My car is a blue Volvo." in sent(model)
+    assert "Saab" not in sent(model)
+
+
 async def test_pleasantries_are_not_kept(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     receipt = await talking(session, ScriptedModel(["Hello!"]), clock).turn("How are you?")

@@ -92,6 +92,11 @@ def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: st
     _check_why_and_page(session)
 
 
+def test_one_question_says_what_was_withheld(session: str) -> None:
+    assert session
+    assert "1 withheld from openai" in run("ask", "--new", QUESTIONS[0]).stderr
+
+
 def _check_why_and_page(session: str) -> None:
     lines = [memory_line(receipt["memory"]) for receipt in receipts()]
     assert "withheld from openai" in lines[0]

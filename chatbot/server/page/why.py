@@ -72,7 +72,7 @@ def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     """Return the last receipt for the message; one that was answered again has several."""
     found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
     if not found:
-        raise SessionNotFound("no receipt for this turn: a fork leaves receipts in the original session")
+        raise SessionNotFound("this turn has no receipt: it did not end, or a fork left it in the original session")
     return found[-1]
 
 
