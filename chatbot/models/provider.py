@@ -361,7 +361,7 @@ class Provider:
         place = f"api_key in {self._place}{f' ({own})' if own.startswith('env:') else ''}" if own else ""
         with suppress(KeyRefused):
             if self.key() in {None, NO_KEY}:
-                return f"{where} was sent no key: run `chatbot keys set {self.name}`, or set api_key in {self._place}"
+                return f"{where} has no key: run `chatbot keys set {self.name}`, or set api_key in {self._place}"
         place = place or key_place(self.name)
         if not allows:
             return (

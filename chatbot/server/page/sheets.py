@@ -175,7 +175,7 @@ def _templates() -> Environment:
     templates.filters.update(
         ago=ago,
         anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
-        capitalize_first=lambda text: text[:1].upper() + text[1:],
+        capitalize_first=lambda text: text if "/" in text.partition(" ")[0] else text[:1].upper() + text[1:],
         cost=cost_text,
         day=day,
         happened=lambda kind: _HAPPENED.get(kind, kind),

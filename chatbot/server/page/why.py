@@ -69,11 +69,16 @@ async def show(
 
 
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    """Return the last receipt for the message; one that was answered again has several."""
+    """Return the last receipt for the message; one that was answered again has several.
+
+    A reply that was chosen again has a receipt without its calls, which are billed once: they are in the first one.
+    """
     found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
     if not found:
         raise SessionNotFound("this turn has no receipt: it did not end, or a fork left it in the original session")
-    return found[-1]
+    last = found[-1]
+    same = [each for each in found if all(each.get(key) == last.get(key) for key in ("at", "reply_number"))]
+    return last | {"calls": next((each["calls"] for each in reversed(same) if each.get("calls")), [])}
 
 
 def _moment(text: str) -> datetime:
