@@ -145,6 +145,17 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
     return sent | {each: why for each, why in others.items() if each not in sent}
 
 
+def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a receipt with the calls of its turn.
+
+    A reply that is chosen again has a receipt without them, for they are billed once: the first one has them.
+    """
+    if receipt.get("calls"):
+        return receipt
+    same = (each for each in receipts if each.get("turn") == receipt.get("turn") and each.get("calls"))
+    return next(({**receipt, "calls": each["calls"]} for each in same), receipt)
+
+
 def memory_line(memory: Mapping[str, Any]) -> str:
     """Return how many memories the prompt held, and how many were withheld from whom; empty for none of either."""
     found = Counter(outcomes(memory).values())

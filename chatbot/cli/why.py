@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chatbot.chat.prompt import PromptBundle
-from chatbot.chat.receipts import memory_line, outcomes
+from chatbot.chat.receipts import memory_line, outcomes, with_calls
 from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
@@ -54,11 +54,12 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
     elif turn.isdecimal() and len(turn) < 8:
         found = list(receipts[int(turn) - 1 : int(turn)]) if int(turn) else []
     else:
-        found = [receipt for receipt in receipts if str(receipt.get("turn", "")).startswith(turn)]
+        named = ((str(receipt.get("turn", "")), receipt) for receipt in receipts)
+        found = list({name: receipt for name, receipt in named if name.startswith(turn)}.values())
     if len(found) != 1:
         which = "turn" if turn is None else f"turn {turn}"
         raise SessionNotFound(f"no {which} to explain: this session has {len(receipts) or 'no'} turns")
-    return found[0]
+    return with_calls(found[0], receipts)
 
 
 def _minute(moment: object) -> str:

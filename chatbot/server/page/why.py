@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.activity import Activity, Day
-from chatbot.chat.receipts import IN_PROMPT, memory_line, outcomes
+from chatbot.chat.receipts import IN_PROMPT, memory_line, outcomes, with_calls
 from chatbot.chat.usage import Bill, bill_of, calls_in, cost_text, merged
 from chatbot.errors import SessionNotFound
 from chatbot.memory.record import utc_now
@@ -69,16 +69,11 @@ async def show(
 
 
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    """Return the last receipt for the message; one that was answered again has several.
-
-    A reply that was chosen again has a receipt without its calls, which are billed once: they are in the first one.
-    """
+    """Return the last receipt for the message; one that was answered again has several."""
     found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
     if not found:
         raise SessionNotFound("this turn has no receipt: it did not end, or a fork left it in the original session")
-    last = found[-1]
-    same = [each for each in found if all(each.get(key) == last.get(key) for key in ("at", "reply_number"))]
-    return last | {"calls": next((each["calls"] for each in reversed(same) if each.get("calls")), [])}
+    return with_calls(found[-1], found)
 
 
 def _moment(text: str) -> datetime:
