@@ -20,7 +20,7 @@ import base64
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -119,25 +119,14 @@ async def records_of(storage: Storage, progress: Progress | None = None) -> Asyn
             yield {"k": "file", "session": record.id, "name": name, "data": base64.b64encode(data or b"").decode()}
         tell(done, len(records))
     for name in _LINES:
-        for some in _portions(await asyncio.to_thread(backend.lines(name).all)):
-            yield {"k": "lines", "name": name, "v": some}
+        kept = await asyncio.to_thread(backend.lines(name).all)
+        for begin in range(0, len(kept), _AT_A_TIME):
+            yield {"k": "lines", "name": name, "v": kept[begin : begin + _AT_A_TIME]}
     events = await asyncio.to_thread(storage.events)
     for done, event in enumerate(events, 1):
         yield {"k": "event", "v": event.as_json()}
         if not done % _AT_A_TIME or done == len(events):
             tell(done, len(events))
-
-
-def _portions(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield the items in lists of at most so many."""
-    some: list[Any] = []
-    for each in items:
-        some.append(each)
-        if len(some) == _AT_A_TIME:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 class StreamDigest:
@@ -209,7 +198,7 @@ class _Writer:
     lines: int = 0
     unchanged: int = 0
     _there: dict[str, list[Record]] = field(default_factory=dict)
-    """The lines and events that the target has and the stream has not reached."""
+    """The lines and events that the target has and the stream has not reached; events last first."""
     _waiting: list[Event] = field(default_factory=list)
 
     async def take(self, record: Record) -> None:
@@ -278,11 +267,9 @@ class _Writer:
 
     def _event(self, record: Record) -> None:
         if "event" not in self._there:
-            self._there["event"] = [event.as_json() for event in self.target.events()]
-        there = self._there["event"]
-        self._check(there[:1], [record], "memories")
-        if there:
-            del there[0]
+            self._there["event"] = [event.as_json() for event in self.target.events()][::-1]
+        if there := self._there["event"]:
+            self._check([there.pop()], [record], "memories")
             self.unchanged += 1
             return
         self._waiting.append(parse_event(record))
