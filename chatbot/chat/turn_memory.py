@@ -254,6 +254,8 @@ class TurnMemory:
         disclosure: Disclosure,
     ) -> Sequence[Hit]:
         """Return the rows that would be recalled if the model might be sent them."""
+        if judged is not None and not judged.needs_memory:
+            return ()
         kept = [each for each in _CLASSES if each not in disclosure.sent]
         if not (await self._memory.list_observations(limit=1, ask=kept)).rows:
             return ()
