@@ -1,4 +1,4 @@
-"""What a sync costs when little is new: CPU and bytes, with many memories and with many sessions.
+"""Cost of a sync when little is new: CPU and bytes, with many memories and with many sessions.
 
 python benchmarks/sync.py [--rows 10000] [--sessions 1000]
 """

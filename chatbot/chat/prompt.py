@@ -51,7 +51,7 @@ class PromptBundle:
     dropped: tuple[str, ...] = ()
     """Parts that were left out because the window is full."""
     earlier_block: bool = False
-    """Whether the block of the message before stands in its place."""
+    """True if the block of the message before is in its place."""
     cut: tuple[Cut, ...] = ()
     """Documents, answers of tools and long messages that were cut to fit."""
 

@@ -1,4 +1,4 @@
-"""Whether the server can answer, and its metrics."""
+"""Readiness of the server, and its metrics."""
 
 from __future__ import annotations
 

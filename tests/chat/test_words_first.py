@@ -1,4 +1,4 @@
-"""What a person says is remembered before it is answered: a turn may fail, be stopped or be killed at any step."""
+"""A person's words are remembered before they are answered: a turn may fail, be stopped or be killed at any step."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What was sent, by the provider's own log, is what the receipt, `why`, the line under a reply and the page say."""
+"""The receipt, `why`, the line under a reply and the page agree with the provider's own log of what it was sent."""
 
 import asyncio
 import json
