@@ -215,7 +215,6 @@ MAY_TOUCH_FILES = {
     "attachments/read.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",
-    "transfer/storage_copy.py": "the folders and the backup that the user names",
     "transfer/sync_place.py": "the folder that the user names",
     "cli/backup.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",

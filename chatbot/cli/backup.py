@@ -13,7 +13,6 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Settings
-from chatbot.errors import ConfigError
 from chatbot.identity import FILE_NAME, check_name
 from chatbot.memory.record import utc_now
 from chatbot.redaction import without_secrets
@@ -22,11 +21,9 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import make_folder
 from chatbot.stores.home import is_address
-from chatbot.stores.records import format_time
-from chatbot.transfer.storage_copy import backup, restore, verified
-from chatbot.transfer.sync import sync
+from chatbot.transfer.backup import Restored, backup, restore, verified
+from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
-from chatbot.transfer.sync_sessions import SyncReport
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -41,8 +38,7 @@ async def _backup(args: argparse.Namespace) -> Exit:
     path = args.file or Path(f"{name}-{now:%Y-%m-%d}.chatbot")
     settings = setup.identity.file.read_text(encoding="utf-8") if setup.identity.file.is_file() else ""
     with progress("backing up") as tell, new_file(path.expanduser(), force=args.force) as file:
-        told = {"name": name, "settings": without_secrets(settings), "made_at": format_time(now)}
-        done = await backup(setup.home, file, progress=tell, **told)
+        done = await backup(setup.home, file, name=name, settings=without_secrets(settings), now=now, progress=tell)
     if args.json:
         say_json({"file": str(path), "identity": name, "digest": done.digest})
     else:
@@ -54,27 +50,29 @@ async def _restore(args: argparse.Namespace) -> Exit:
     path = args.file.expanduser()
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
-    with progress("checking"):
-        found = await asyncio.to_thread(verified, path)
-    name = args.name or found.name
-    check_name(name)
-    outline = Settings.read(args.config).combined()
-    folder = Settings.read(args.config).folder / outline.identities / name
-    if not (folder / FILE_NAME).exists():  # a name without one is no identity
-        await asyncio.to_thread(_write_settings, folder, found.settings)
-    setup = Setup.resolve(Options(config=args.config, identity=name))
-    with progress("restoring"):
-        done = await restore(path, setup.home)
-    if done.digest != found.digest:
-        raise ConfigError(f"{name} has the digest {done.digest}, and its backup {found.digest}: restore it anew")
+    with path.open("rb") as file:
+        with progress("checking"):
+            found = await asyncio.to_thread(verified, file, str(path))
+        name = args.name or found.name
+        check_name(name)
+        outline = Settings.read(args.config).combined()
+        folder = Settings.read(args.config).folder / outline.identities / name
+        if not (folder / FILE_NAME).exists():  # a name without one is no identity
+            await asyncio.to_thread(_write_settings, folder, found.settings)
+        setup = Setup.resolve(Options(config=args.config, identity=name))
+        with progress("restoring") as tell:
+            done = await restore(file, str(path), setup.home, tell)
     if args.json:
         say_json({"identity": name, "made_at": found.made_at, **asdict(done)})
     else:
-        say(
-            f"restored {name} as of {found.made_at}: {how_many(done.sessions, 'session')}, "
-            f"{how_many(done.events, 'change')} of memory, digest {done.digest}"
-        )
+        say(f"restored {name} as of {found.made_at}: {told(done)}, digest {done.digest}")
     return Exit.OK
+
+
+def told(done: Restored) -> str:
+    """Say how much was restored."""
+    counted = ((done.sessions, "sessions"), (done.memories, "memories"), (done.calls, "calls"))
+    return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)
 
 
 def _write_settings(folder: Path, text: str) -> None:

@@ -16,7 +16,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from errno import EROFS
@@ -53,7 +53,7 @@ from chatbot.stores.on_disk.examination import close_to_others, exposed, unwrita
 from chatbot.stores.plugins import STORES, open_store
 from chatbot.stores.records import SessionRef
 from chatbot.telemetry import check_telemetry
-from chatbot.transfer.storage_copy import Storage, digest_of_storage
+from chatbot.transfer.storage import Storage, digest_of_storage
 
 State = Literal["ok", "note", "bad", "fixed"]
 """`note` needs no action; `fixed` was bad before `--fix`."""
@@ -258,8 +258,8 @@ async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
             if flaw.subject != "index" or _STORE in setup.agent_settings.memory:
                 yield Finding.of(flaw)
     with suppress(StoreError):  # damage is reported by others
-        async with AsyncExitStack() as stack:
-            digest = await digest_of_storage(await Storage.opened(setup.home, stack))
+        async with Storage.opened(setup.home) as storage:
+            digest = await digest_of_storage(storage)
         yield Finding("digest", "ok", f"{digest}: the same in a backup, and on machines that are in sync")
     for finding in _hooks(Failures(setup.home)):
         yield finding

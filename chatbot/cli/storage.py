@@ -37,7 +37,8 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 async def _copy(args: argparse.Namespace) -> Exit:
-    from chatbot.transfer.storage_copy import copy_storage
+    from chatbot.cli.backup import told
+    from chatbot.transfer.backup import copy_storage
 
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
 
@@ -46,11 +47,7 @@ async def _copy(args: argparse.Namespace) -> Exit:
     if args.json:
         say_json({"from": str(source), "to": str(target), **asdict(done)})
         return Exit.OK
-    say(
-        f"copied {how_many(done.sessions, 'session')}, {how_many(done.events, 'change')} of memory and "
-        f"{how_many(done.lines, 'other line')}; "
-        f"{done.unchanged:,} already existed. Both are identical: {done.digest}"
-    )
+    say(f"copied {told(done)}. Both are identical: {done.digest}")
     return Exit.OK
 
 

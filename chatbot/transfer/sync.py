@@ -1,10 +1,20 @@
-"""Sync of an identity between machines through a place that all of them reach: a folder, or what holds files by name.
+"""Sync of an identity with a place: a folder that other machines reach, another server, or one file, its backup.
 
-Each machine adds files of its own to the place and reads those of the others; none is ever changed:
+Each machine adds files of its own to the place and reads those of the others:
 
-    chatbot-sync.json                  format, version, and which identity this is
-    <machine>/<number>-<digest>.gz     what is new there: JSON lines, named by the SHA-256 of their bytes
-    key.age                            where the files are encrypted: the key to them, sealed by a passphrase
+    chatbot-sync.json                        format, version, and which identity this is
+    <machine>/<number>-<mark>-<digest>.gz    what is new there: JSON lines, named by the SHA-256 of their bytes
+    key.age                                  where the files are encrypted: the key to them, sealed by a passphrase
+    backup.json                              of a backup: when it was made, and its digest
+
+The lines after the first one, which says whose they are:
+
+    {"k": "row", "id", "parts", "counts"}    events of a row or fact, and how often it was used and mentioned
+    {"k": "gone", "ids", "alone"}            rows that were erased
+    {"k": "session", …}                      of a session what is new
+    {"k": "lines", "name", "v"}              calls of the bill; of a backup also what belongs to the machine
+    {"k": "erased", "ids"}                   sessions and facts that were erased
+    {"k": "document", "name", "data"}        only in a backup: a small file, in base64
 
 A file is read again until it was taken in as a whole, and taking it in twice changes nothing; so a kill at any point
 costs no more than doing it again. The rules by which two copies become one are those of docs/sync.md.
@@ -16,16 +26,19 @@ an import, and none of them names a store, a model, a persona or a path.
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
+from itertools import chain, islice
 from typing import Any
 
 from chatbot.errors import ConfigError
@@ -33,12 +46,11 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.run import WHO as MAINTENANCE
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
-from chatbot.stores.log import Mark
-from chatbot.stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.storage_copy import Storage, relabel
+from chatbot.transfer.storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
 from chatbot.transfer.sync_place import NAME, SyncPlace
-from chatbot.transfer.sync_sessions import PlaceState, SessionSync, SyncReport, SyncState, checked_session, unite_lines
+from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
 from chatbot.transfer.union import (
     Counters,
     Incoming,
@@ -48,65 +60,126 @@ from chatbot.transfer.union import (
     digest_of,
     identity,
     parts_of,
+    relabelled,
 )
 
 VERSION = 1
 _LARGEST_UNPACKED = 1 << 30
-_PART_BYTES = 16 << 20
+_PART_BYTES = 512 << 10
 """A file of a place is begun anew once it holds so much."""
-_IDS_AT_ONCE = 1_000
+_AT_ONCE = 500
 _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
+_WRONG = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error)
+"""What is raised for a file that is not what it should be."""
+_MOST_SAVED = 50
+"""Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
+BILL = "usage"
+_OWN_LINES = ("tombstones", "changes", "hook_failures")
+_OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
+"""What a backup holds beside what travels."""
+
+Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class _Batch:
-    """Contents of the files of a place, parsed."""
+class SyncReport:
+    """Result of a sync: how much was taken and given, and what was set aside with the reason."""
 
+    place: str
+    dry_run: bool = False
+    is_new: bool = False
+    """True if nothing was there before."""
+    taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("memories", "sessions", "calls", "erased"), 0))
+    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("memories", "sessions", "calls"), 0))
+    forks: list[str] = field(default_factory=list)
+    """Sessions that were made because both sides went on with one."""
+    aside: list[tuple[str, str]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        aside = [{"file": name, "why": why} for name, why in self.aside]
+        return {
+            "place": self.place,
+            "dry_run": self.dry_run,
+            "taken": self.taken,
+            "given": self.given,
+            "forks": self.forks,
+            "aside": aside,
+        }
+
+
+@dataclass(slots=True)
+class Batch:
+    """Contents of the files of a place, parsed; of sessions only their number."""
+
+    names: list[str] = field(default_factory=list)
     rows: Incoming = field(default_factory=Incoming)
     gone: dict[str, bool] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
-    sessions: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    """With the machine that each is from."""
-    bill: list[dict[str, Any]] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    sessions: dict[str, list[str]] = field(default_factory=dict)
+    """Their ids by file."""
+    lines: dict[str, list[Record]] = field(default_factory=dict)
+    documents: dict[str, bytes] = field(default_factory=dict)
     digests: set[bytes] = field(default_factory=set)
 
-    def lose(self, gone: Mapping[str, bool]) -> None:
-        """Add ids of erased rows; one that went alone on one machine and not on another went with what came of it."""
-        self.gone |= {each: alone and self.gone.get(each, True) for each, alone in gone.items()}
+    def join(self, other: Batch) -> None:
+        """Add the contents of another one; a row that went alone on one machine and not on another did not."""
+        self.names += other.names
+        for row_id, parts in other.rows.parts.items():
+            self.rows.parts[row_id] += parts
+        for row_id, counters in other.rows.counters.items():
+            self.rows.count(row_id, counters)
+        self.gone |= {each: alone and self.gone.get(each, True) for each, alone in other.gone.items()}
+        self.erased += other.erased
+        self.sessions |= other.sessions
+        for name, records in other.lines.items():
+            self.lines.setdefault(name, []).extend(records)
+        self.documents |= other.documents
+        self.digests |= other.digests
 
-    def take(self, machine: str, record: dict[str, Any], now: datetime) -> None:
+    def take(self, record: Record, now: datetime, *, is_own: bool) -> None:
         """Add a line. Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError` for one that is invalid."""
         match record["k"]:
-            case "event":
-                event = parse_event(record["v"])
-                check_fields(event)
-                [(row_id, part)] = parts_of(event)
-                if event.at > now + _FUTURE:
-                    raise DamagedFile(f"an event is dated {format_time(event.at)}, which is to come")
-                self.rows.parts[row_id].append(part)
-                self.digests.add(digest_of(identity(part)))
-            case "counts":
-                self.rows.count(str(record["id"]), Counters.parse(record))
+            case "row":
+                self._take_row(record, now)
             case "gone":
-                self.lose({str(each): bool(record["alone"]) for each in record["ids"]})
+                self.gone |= {str(each): bool(record["alone"]) for each in record["ids"]}
                 self.digests |= {digest_of(f"gone {each}") for each in record["ids"]}
             case "erased":
                 self.erased += map(str, record["ids"])
                 self.digests |= {digest_of(f"erased {each}") for each in record["ids"]}
-            case "bill":
-                parse_time(record["v"]["at"])
-                self.bill.append(dict(record["v"]))
-                self.digests.add(digest_of(canonical(record["v"])))
+            case "lines" if record["name"] == BILL or (is_own and record["name"] in _OWN_LINES):
+                self.lines.setdefault(record["name"], []).extend(map(dict, record["v"]))
+                self.digests |= {digest_of(canonical(each)) for each in record["v"]}
+                _ = [parse_time(each["at"]) for each in record["v"] if record["name"] == BILL]
             case "session":
-                self.sessions.append((machine, checked_session(record)))
+                given = checked_session(record, is_own=is_own)
+                self.sessions.setdefault(self.names[0], []).append(given["session"]["id"])
+            case "document" if is_own and record["name"] in _OWN_DOCUMENTS:
+                self.documents[record["name"]] = base64.b64decode(record["data"], validate=True)
             case other:
                 raise DamagedFile(f"unknown line {other!r:.40}")
 
+    def _take_row(self, record: Record, now: datetime) -> None:
+        for part in map(parse_event, record["parts"]):
+            check_fields(part)
+            if [each for each, _ in parts_of(part)] != [record["id"]]:
+                raise DamagedFile("an event is of another row than it says")
+            if part.at > now + _FUTURE:
+                raise DamagedFile(f"an event is dated {format_time(part.at)}, which is to come")
+            self.rows.parts[record["id"]].append(part)
+            self.digests.add(digest_of(identity(part)))
+        if record["counts"]:
+            self.rows.count(str(record["id"]), Counters.parse(record["counts"]))
 
-class Sync(SessionSync):
-    """One sync of an identity with one place. `memory` is opened by its owner, and erases what others have erased."""
+
+class Sync:
+    """One sync of an identity with one place. `memory` is opened by its owner, and erases what others have erased.
+
+    Without `takes` it only gives, without `gives` it only takes. A backup (`is_own`) also has what belongs to the
+    machine, and is forgotten afterwards; so is a trial.
+    """
 
     def __init__(
         self,
@@ -115,12 +188,26 @@ class Sync(SessionSync):
         place: SyncPlace,
         *,
         now: Callable[[], datetime],
+        takes: bool = True,
+        gives: bool = True,
+        is_own: bool = False,
         dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        is_trial: bool = False,
+        progress: Progress | None = None,
     ) -> None:
-        tell = progress or (lambda _done, _total: None)
-        super().__init__(memory, storage, now=now, progress=tell, report=SyncReport(place.key, dry_run))
+        self._memory = memory
+        self._storage = storage
         self._place = place
+        self._now = now
+        self._takes, self._gives, self._is_own = takes, gives, is_own
+        self._dry_run = dry_run
+        self._is_forgotten = dry_run or is_own or is_trial
+        self._progress = progress or (lambda _done, _total: None)
+        self.report = SyncReport(place.key, dry_run)
+        self.digest = Digest()
+        """Of what was given; of everything where the place had nothing."""
+        self._is_waiting = False
+        """True if a file lacks what another one must bring: it is read again next time."""
 
     async def run(self) -> SyncReport:
         """Take in what others have put there, and put there what is new here. Raises `ConfigError` for a stranger."""
@@ -131,34 +218,46 @@ class Sync(SessionSync):
             await self._run()
         finally:
             await asyncio.to_thread(lease.release)
-        return self._report
+        return self.report
 
     async def _run(self) -> None:
-        self._state = await asyncio.to_thread(SyncState.read, self._document)
-        names = await asyncio.to_thread(self._place.names)
+        self._state = await asyncio.to_thread(SyncState.read, self._storage.document)
+        known = PlaceState() if self._is_own else self._state.places.get(self._place.key, PlaceState())
+        self._known = deepcopy(known)
+        """Changed as we go, and kept only with what it says in the place."""
+        names = await asyncio.to_thread(self._place.names, self._state.machine, known.taken)
         await asyncio.to_thread(self._meet, names)
-        self._known = deepcopy(self._state.places.get(self._place.key, PlaceState()))
         await asyncio.to_thread(self._settle, names)
-        batch = await asyncio.to_thread(self._read, names)
-        records: list[dict[str, Any]] = []
-        await asyncio.to_thread(self._note_deleted)
-        if self._report.dry_run:
-            self._report.taken["sessions"] = len({record["session"]["id"] for _, record in batch.sessions})
+        self._sessions = SessionUnion(
+            self._storage, self._memory.notices, self._state, now=self._now, earlier=self._earlier
+        )
+        batch = await asyncio.to_thread(self._read, names) if self._takes else Batch()
+        await asyncio.to_thread(self._sessions.note_deleted)
+        if self._is_own and self._takes:
+            await asyncio.to_thread(self._check_nothing_else, batch)
+        if self._dry_run:
+            self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
         else:
-            await self._finish_transcript()
+            await self._sessions.finish()
             await self._erase(batch)
-        records += await asyncio.to_thread(self._unite_log, batch)
-        if not self._report.dry_run:
-            await self._take_sessions(batch.sessions)
-        records += await self._changed_sessions()
-        records += await asyncio.to_thread(self._unite_bill, batch)
-        records += self._erasures()
-        if self._report.dry_run:
-            return
+        journal, rows = await asyncio.to_thread(self._unite_log, batch)
+        if not self._dry_run:
+            await self._take_sessions(batch)
+            await asyncio.to_thread(self._take_lines, batch)
         self._known.digests |= batch.digests
         if not self._is_waiting:
-            self._known.taken |= set(batch.names)
-        await asyncio.to_thread(self._give, records)
+            self._known.taken = {*(self._known.taken if self._place.keeps or not batch.names else ()), *batch.names}
+        if self._gives:
+            await self._give(self._records(journal, rows))
+        if not self._is_forgotten:
+            await asyncio.to_thread(self._place.finish, self._known.taken)
+            self._known.at = format_time(self._now())
+            self._state.places[self._place.key] = self._known
+            await self._save()
+        self.report.forks = self._sessions.forks
+
+    async def _save(self) -> None:
+        await asyncio.to_thread(self._state.save, self._storage.document)
 
     def _meet(self, names: Sequence[str]) -> None:
         """Check that the place is of this identity. A new identity joins it; a new place is of the first that comes."""
@@ -179,14 +278,11 @@ class Sync(SessionSync):
             )
         if not state.identity:
             state.identity = found or secrets.token_hex(16)
-        if self._report.dry_run:
-            state.machine = state.machine or "new"
+        if self._dry_run:
             return
-        if not state.machine:
-            self._begin_anew(state.was)
-        state.save(self._document)
-        self._report.is_new = not found
-        if not found:
+        state.save(self._storage.document)
+        self.report.is_new = not found
+        if not found and self._gives:
             data = {"format": "chatbot-sync", "version": VERSION, "identity": state.identity}
             self._place.write(NAME, json.dumps(data).encode())
 
@@ -194,228 +290,277 @@ class Sync(SessionSync):
         self._storage.log.start_again()
         return any(True for _ in self._storage.log.read_new())
 
-    def _begin_anew(self, was: str) -> None:
-        """Become another machine, to which everything is new. What was counted under the former name stays that's."""
-        if was:
-            relabel(self._storage.log, was)
-        self._state.machine, self._state.was, self._state.places = secrets.token_hex(6), "", {}
+    def _check_nothing_else(self, batch: Batch) -> None:
+        """Raise `ConfigError` where a backup lacks something that is here."""
+        rows, sessions = self._storage.journal().touched(), self._storage.backend.sessions.ids()
+        if {*rows} - batch.rows.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
+            raise ConfigError(
+                f"the target holds what {self._place.key} does not: nothing was written. Use an empty one"
+            )
 
     def _settle(self, names: Sequence[str]) -> None:
         """Find out which files of our own are there: one that is lost is given again, an unknown one is a twin's."""
         state, known = self._state, self._known
         ours = {name for name in names if name.startswith(f"{state.machine}/")}
-        if self._report.dry_run:
+        if self._dry_run or not self._gives:
             return
-        if ours - known.own - known.pending:  # a copy of this storage was here before, with our name
-            self._begin_anew(state.machine)
-            state.save(self._document)
-            self._known = PlaceState()
+        if any(name.split("-")[1:2] != [known.pending] for name in ours - known.own):
+            self._become_another()  # a copy of this storage was here before, with our name
         elif known.own - ours:
             self._known = PlaceState(taken=known.taken, own=ours)
         else:
-            known.own, known.pending = ours, set()
+            known.own, known.pending = ours, ""
 
-    def _read(self, names: Sequence[str]) -> _Batch:
+    def _become_another(self) -> None:
+        """Become another machine, to which everything is new. What was counted under the former name stays that's."""
+        log, state = self._storage.log, self._state
+        with log.locked() as writing:
+            writing.mend()
+            journal = self._storage.journal(state.machine)
+            relabelled(journal, journal.touched()).write(writing)
+            writing.release()
+            writing.sync()
+        state.machine, state.places, self._known = secrets.token_hex(6), {}, PlaceState()
+        state.save(self._storage.document)
+
+    def _read(self, names: Sequence[str]) -> Batch:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
-        batch = _Batch()
-        waiting = [
-            name
-            for name in names
-            if name.endswith(".gz") and not name.startswith(f"{self._state.machine}/") and name not in self._known.taken
-        ]
+        batch, ours = Batch(), f"{self._state.machine}/"
+        waiting = [each for each in names if each.endswith(".gz") and each not in self._known.taken]
+        waiting = [each for each in waiting if not each.startswith(ours)]
         for done, name in enumerate(waiting, 1):
-            part = _Batch(names=[name])
+            part, now = Batch([name]), self._now()
             try:
-                self._parse(name, part)
-            except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
-                self._report.aside.append((name, str(error) or type(error).__name__))
+                for line in self._lines(name):
+                    part.take(line, now, is_own=self._is_own)
+            except _WRONG as error:
+                self.report.aside.append((name, str(error) or type(error).__name__))
                 continue
-            _join(batch, part)
+            batch.join(part)
             self._progress(done, len(waiting))
         return batch
 
-    def _parse(self, name: str, batch: _Batch) -> None:
-        machine, _, last = name.partition("/")
-        head, *lines = self._lines(name, last)
-        if head.get("identity") != self._state.identity or head.get("machine") != machine:
-            raise DamagedFile("it is not of this identity and machine")
-        if head["version"] > VERSION:
-            raise LaterFormat("it was written by a later release: upgrade chatbot")
-        now = self._now()
-        for line in lines:
-            batch.take(machine, line, now)
-
-    def _lines(self, name: str, last: str) -> list[dict[str, Any]]:
-        data = self._place.read(name)
-        if sha256(data).hexdigest()[:32] != last.partition("-")[2].partition(".")[0]:
+    def _lines(self, name: str) -> list[Record]:
+        """Return the lines of a file after its head. Raises `DamagedFile` or `LaterFormat` among others."""
+        data, machine = self._place.read(name), name.partition("/")[0]
+        if sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
             raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
         unpacking = zlib.decompressobj(wbits=31)
         text = unpacking.decompress(data, _LARGEST_UNPACKED)
         if unpacking.unconsumed_tail or not unpacking.eof:
             raise DamagedFile("it unpacks to more than it may, or is cut off")
-        return [json.loads(line) for line in text.splitlines()]
+        head, *lines = map(json.loads, text.splitlines())
+        if head.get("identity") != self._state.identity or head.get("machine") != machine:
+            raise DamagedFile("it is not of this identity and machine")
+        if head["version"] > VERSION:
+            raise LaterFormat("it was written by a later release: upgrade chatbot")
+        return lines
 
-    def _journal(self, machine: str = "") -> Journal:
-        """Read the whole log. Needs its lock where it is to be changed."""
-        self._storage.log.start_again()
-        return Journal(self._storage.log.read_new(), machine or self._state.machine)
-
-    async def _erase(self, batch: _Batch) -> None:
+    async def _erase(self, batch: Batch) -> None:
         """Erase what was erased elsewhere: rows with the caches and receipts that tell of them, sessions and facts."""
         state = self._state
         fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
         if not batch.gone and not fresh:
             return
-        journal = await asyncio.to_thread(self._journal)
-        facts = [each for each in journal.facts() if each in fresh]
+        journal = await asyncio.to_thread(self._storage.journal)
+        facts = [each for each in fresh if journal.has_fact(each)]
         state.erased += fresh
-        await asyncio.to_thread(state.save, self._document)
+        await self._save()
         there = {each: is_alone for each, is_alone in batch.gone.items() if journal.has(each)}
         alone = [each for each, is_alone in there.items() if is_alone]
         whole = [each for each, is_alone in there.items() if not is_alone] + facts
         memories = self._memory.memory().everywhere()
-        for begin in range(0, len(whole), _IDS_AT_ONCE):
+        for some in _portions(whole):
             with suppress(UnknownObservation):
-                await memories.purge(*whole[begin : begin + _IDS_AT_ONCE])
+                await memories.purge(*some)
         if alone:
             view = View("full", self._now(), frozenset(SENSITIVITIES), None, erasing=True)
             with suppress(UnknownObservation):
                 await self._storage.observations.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
         for each in fresh:
             if each not in facts:
-                await self._delete_session(each)
-        self._report.taken["erased"] = len(whole) + len(alone)
+                self.report.taken["sessions"] += await self._sessions.delete(each)
+        self.report.taken["erased"] = len(whole) + len(alone)
 
-    def _unite_log(self, batch: _Batch) -> list[dict[str, Any]]:
-        """Bring the events of others into the log, and return what is new here for the place."""
-        state, known, log = self._state, self._known, self._storage.log
-        with log.locked() as writing:
-            writing.mend()
-            is_going_on = known.mark is not None and log.resume(Mark(*known.mark))
-            behind = known.mark[1] if is_going_on and known.mark else 0
-            journal = self._journal()
-            here = journal.touched(behind)
-            erased = set(state.erased)
-            records = [*self._new_parts(journal, here, batch)]
-            missing = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}
-            journal.erased |= missing
-            for each in erased & batch.rows.parts.keys():
+    def _unite_log(self, batch: Batch) -> tuple[Journal, list[str]]:
+        """Bring the events of others into the log; return it as it was, and the rows that are new to the place."""
+        log, state, writes = self._storage.log, self._state, self._takes and not self._dry_run
+        with log.locked() if writes else nullcontext() as writing:
+            if writing:
+                writing.mend()
+            journal = after = self._storage.journal(state.machine)
+            rows = journal.touched(self._known.digests) if self._gives else []
+            gone = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}
+            journal.erased |= gone
+            for each in {*state.erased} & batch.rows.parts.keys():
                 del batch.rows.parts[each]
-            made = bringing_in(journal, batch.rows, state.machine, also=here)
+            made = bringing_in(journal, batch.rows, state.machine, also=rows if writes else ())
             self._is_waiting |= made.is_waiting
-            self._report.taken["memories"] += made.taken
-            if self._report.dry_run:
-                return records
-            for alone in (True, False):
-                those = [each for each, is_alone in missing.items() if is_alone is alone]
-                for begin in range(0, len(those), _IDS_AT_ONCE):
-                    ids = tuple(those[begin : begin + _IDS_AT_ONCE])
+            self.report.taken["memories"] = made.taken
+            if writing:
+                for alone in (True, False):
                     who = MAINTENANCE if alone else "sync"
-                    made.events.append(Event(kind="purge", at=self._now(), ids=ids, who=who))
-            made.write(writing)
-            writing.release()
-            writing.sync()
-            mark = log.mark()
-        known.mark = (mark.inode, mark.size, mark.digest)
-        if not is_going_on:
-            facts = journal.facts()
-            state.erased += [each for each in state.facts if each not in {*facts, *erased}]
-            state.facts = facts
-        else:
-            state.facts = [*dict.fromkeys([*state.facts, *journal.facts()])]
-        return records
+                    for ids in _portions([each for each, is_alone in gone.items() if is_alone is alone]):
+                        made.events.append(Event(kind="purge", at=self._now(), ids=tuple(ids), who=who))
+                made.write(writing)
+                writing.release()
+                writing.sync()
+                if made.events or made.rearranged:
+                    after = self._storage.written() or journal
+        self._known.digests |= after.digests() - (set() if self._gives else journal.digests())
+        facts = [each for each in state.facts if after.has_fact(each)]
+        state.erased += [each for each in state.facts if each not in {*facts, *state.erased}]
+        state.facts = [*dict.fromkeys([*facts, *filter(after.has_fact, (*rows, *batch.rows.parts))])]
+        return journal, rows
 
-    def _new_parts(self, journal: Journal, here: Sequence[str], batch: _Batch) -> Iterator[dict[str, Any]]:
-        """Yield the parts and counters that the place does not have."""
-        known = self._known.digests | batch.digests
-        for row_id in here:
-            history = journal.history(row_id)
-            for part in history.shared():
-                digest = digest_of(identity(part))
-                if digest not in known:
-                    self._known.digests.add(digest)
-                    self._report.given["memories"] += 1
-                    yield {"k": "event", "v": part.as_json()}
-            counters = history.counters
-            if counters.uses or counters.mentions or counters.strength:
-                yield {"k": "counts", "id": row_id, **counters.as_json()}
-        gone = [each for each in journal.erased if digest_of(f"gone {each}") not in known]
-        self._known.digests |= {digest_of(f"gone {each}") for each in gone}
+    async def _take_sessions(self, batch: Batch) -> None:
+        """Unite sessions with what other machines know of them."""
+        done, total = 0, len([*chain(*batch.sessions.values())])
+        for name in batch.sessions:
+            try:
+                lines = await asyncio.to_thread(self._lines, name)
+            except _WRONG:
+                self._is_waiting = True  # it was whole a moment ago
+                continue
+            for line in lines:
+                if line["k"] == "session":
+                    given = checked_session(line, is_own=self._is_own)
+                    if given["session"]["id"] not in self._state.erased:
+                        machine, saves = name.partition("/")[0], total <= _MOST_SAVED
+                        is_new = await self._sessions.take(machine, given, self._known, saves=saves)
+                        self._is_waiting |= is_new is None
+                        self.report.taken["sessions"] += bool(is_new)
+                    done += 1
+                    self._progress(done, total)
+        if total:
+            await asyncio.to_thread(self._storage.backend.sessions.reorder)
+
+    def _take_lines(self, batch: Batch) -> None:
+        for name, records in batch.lines.items():
+            added = unite_lines(self._storage.backend.lines(name), records)
+            self.report.taken["calls"] += added if name == BILL else 0
+        for name, data in batch.documents.items():
+            self._storage.backend.document(name).change(partial(_kept, data))
+
+    def _earlier(self, machine: str, session_id: str) -> Entries:
+        """Return all entries of a session that the files of a machine hold."""
+        found: Entries = {}
+        for name in self._place.names():
+            if name.startswith(f"{machine}/"):
+                with suppress(*_WRONG):
+                    for line in self._lines(name):
+                        if line["k"] == "session" and line["session"]["id"] == session_id:
+                            found |= checked_session(line, is_own=False)["entries"]
+        return found
+
+    async def _records(self, journal: Journal, rows: Sequence[str]) -> AsyncIterator[Record]:
+        """Yield what the place does not have."""
+        found = self._rows(journal, rows)
+
+        def some_rows() -> list[Record]:
+            return [*islice(found, _AT_ONCE)]
+
+        while some := await asyncio.to_thread(some_rows):
+            for each in some:
+                yield each
+        gone = self._new(journal.erased, "gone ")
         for alone in (True, False):
             if ids := [each for each in gone if journal.erased[each] is alone]:
                 yield {"k": "gone", "ids": ids, "alone": alone}
+        last = ""
+        async for record, content, given in self._sessions.changed(
+            self._known, is_own=self._is_own, progress=self._progress
+        ):
+            if record.id != last:
+                self.report.given["sessions"] += 1
+                self.digest.session(record, content)
+            last = record.id
+            yield given
+        for each in await asyncio.to_thread(self._others):
+            yield each
 
-    def _erasures(self) -> Iterator[dict[str, Any]]:
+    def _new(self, said: Iterable[str], about: str = "") -> list[str]:
+        """Return what the place does not know yet of these texts, and note that it will."""
+        found = {digest_of(f"{about}{each}"): each for each in said}
+        new = [each for digest, each in found.items() if digest not in self._known.digests]
+        self._known.digests |= found.keys()
+        return new
+
+    def _others(self) -> list[Record]:
+        """Return what the place does not have of the bill, of what was erased, and of what only a backup holds."""
+        records: list[Record] = []
+        for name in (BILL, *(_OWN_LINES if self._is_own else ())):
+            new = [json.loads(each) for each in self._new(map(canonical, self._storage.backend.lines(name).all()))]
+            records += [{"k": "lines", "name": name, "v": some} for some in _portions(new)]
+            if name == BILL:
+                self.report.given["calls"] = len(new)
+                self.digest.bill(new)
+        if ids := self._new(self._state.erased, "erased "):
+            records.append({"k": "erased", "ids": ids})
+        for name in _OWN_DOCUMENTS if self._is_own else ():
+            if data := self._storage.backend.document(name).read():
+                records.append({"k": "document", "name": name, "data": base64.b64encode(data).decode()})
+        return records
+
+    def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[Record]:
+        """Yield the parts and counters of rows and facts that the place does not have."""
         known = self._known.digests
-        if ids := [each for each in self._state.erased if digest_of(f"erased {each}") not in known]:
-            known |= {digest_of(f"erased {each}") for each in ids}
-            yield {"k": "erased", "ids": ids}
+        for done, row_id in enumerate(rows, 1):
+            history = journal.history(row_id)
+            parts = {digest_of(identity(part)): part for part in history.shared()}
+            new = [part.as_json() for digest, part in parts.items() if digest not in known]
+            counts = history.counters.as_json() if history.counters else None
+            digest = digest_of(f"{row_id} {canonical(counts or {})}")
+            known |= parts.keys()
+            if new or (counts and digest not in known):
+                self.report.given["memories"] += len(new)
+                yield {"k": "row", "id": row_id, "parts": new, "counts": counts}
+            known.add(digest)
+            if self._is_own:
+                self.digest.row(journal, row_id)
+            if not done % _AT_ONCE:
+                self._progress(done, len(rows))
 
-    def _unite_bill(self, batch: _Batch) -> Iterable[dict[str, Any]]:
-        lines, known = self._storage.backend.lines("usage"), self._known.digests
-        new = [each for each in lines.all() if digest_of(canonical(each)) not in known | batch.digests]
-        if batch.bill and not self._report.dry_run:
-            self._report.taken["calls"] = unite_lines(lines, batch.bill, receipts=False)
-        known |= {digest_of(canonical(each)) for each in new}
-        self._report.given["calls"] = len(new)
-        return [{"k": "bill", "v": each} for each in new]
+    async def _give(self, records: AsyncIterator[Record]) -> None:
+        """Put what is new into files of the place. Their mark is noted before, so a kill leaves no doubt about them."""
+        state, known, mark = self._state, self._known, secrets.token_hex(4)
+        head = {"format": "chatbot-sync", "version": VERSION, "identity": state.identity, "machine": state.machine}
+        files: set[str] = set()
 
-    def _earlier(self, machine: str, session_id: str) -> dict[str, TranscriptEntry]:
-        """Return all entries of a session that the files of a machine hold."""
-        found: dict[str, TranscriptEntry] = {}
-        for name in self._place.names():
-            if name.startswith(f"{machine}/"):
-                with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                    for line in self._lines(name, name.partition("/")[2]):
-                        if line.get("k") == "session" and line["session"]["id"] == session_id:
-                            for each, (role, content, at) in line["entries"].items():
-                                found[each] = TranscriptEntry(role, content, parse_time(at))
-        return found
+        async def put(lines: list[str]) -> None:
+            if not files and not self._is_forgotten:
+                state.places.setdefault(self._place.key, PlaceState()).pending = mark
+                await self._save()
+            text = "\n".join([json.dumps(head), *lines])
+            data = await asyncio.to_thread(gzip.compress, text.encode(errors="surrogatepass"), 6, mtime=0)
+            number = len(known.own) + len(files) + 1
+            name = f"{state.machine}/{number:06}-{mark}-{sha256(data).hexdigest()[:32]}.gz"
+            files.add(name)
+            await asyncio.to_thread(self._place.write, name, data)
 
-    def _give(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Put what is new into files of the place; it is noted before, so that a kill leaves no doubt about them."""
-        state, known = self._state, self._known
-        files: dict[str, bytes] = {}
-        for number, some in enumerate(_portions(records), len(known.own) + 1):
-            head = {"format": "chatbot-sync", "version": VERSION, "identity": state.identity, "machine": state.machine}
-            data = gzip.compress(
-                "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in (head, *some)).encode(), 6, mtime=0
-            )
-            files[f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"] = data
-        if files:
-            state.places.setdefault(self._place.key, PlaceState()).pending = {*files}
-            state.save(self._document)
-        for name, data in files.items():
-            self._place.write(name, data)
-        known.own, known.pending = known.own | {*files}, set()
-        state.places[self._place.key] = known
-        state.save(self._document)
-
-
-def _join(batch: _Batch, part: _Batch) -> None:
-    for row_id, parts in part.rows.parts.items():
-        batch.rows.parts[row_id] += parts
-    for row_id, counters in part.rows.counters.items():
-        batch.rows.count(row_id, counters)
-    batch.lose(part.gone)
-    batch.erased += part.erased
-    batch.sessions += part.sessions
-    batch.bill += part.bill
-    batch.names += part.names
-    batch.digests |= part.digests
+        lines: list[str] = []
+        size = 0
+        async for record in records:
+            if self._dry_run:
+                continue
+            lines.append(json.dumps(record, ensure_ascii=False))
+            size += len(lines[-1])
+            if size > _PART_BYTES:
+                await put(lines)
+                lines, size = [], 0
+        if lines:
+            await put(lines)
+        known.own = {*(known.own if self._place.keeps or not files else ()), *files}
+        known.pending = ""
 
 
-def _portions(records: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    some: list[Mapping[str, Any]] = []
-    size = 0
-    for record in records:
-        some.append(record)
-        size += len(json.dumps(record))
-        if size > _PART_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+def _kept(data: bytes, before: bytes | None) -> bytes:
+    return before or data
+
+
+def _portions(items: Sequence[Any]) -> Iterator[list[Any]]:
+    for begin in range(0, len(items), _AT_ONCE):
+        yield [*items[begin : begin + _AT_ONCE]]
 
 
 async def sync(
@@ -424,11 +569,10 @@ async def sync(
     *,
     now: Callable[[], datetime],
     dry_run: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SyncReport:
     """Make an identity and a place the union of both. Raises `ConfigError` where they were never one."""
     if memory.where is None:
         raise ConfigError("memory is kept nowhere: there is nothing to sync")
-    async with AsyncExitStack() as stack:
-        storage = await Storage.opened(memory.where, stack)
+    async with Storage.opened(memory.where) as storage:
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()

@@ -1,4 +1,4 @@
-"""Places through which machines sync: folders, plain or encrypted.
+"""Places through which machines sync: folders, plain or encrypted, and single files, as a backup is one.
 
 A place is not trusted, and need not be there at all times. What is written to it is there as a whole or not at all.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+import zipfile
+import zlib
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
@@ -26,9 +28,11 @@ class SyncPlace(Protocol):
 
     key: str
     """Name by which the place is known."""
+    keeps: bool
+    """True if what was written is there later; False if it goes to another machine, which takes it in."""
 
-    def names(self) -> list[str]:
-        """Return the names of all files."""
+    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:
+        """Return the names of all files, for a machine that has taken some in already."""
 
     def read(self, name: str) -> bytes:
         """Return a file. Raises `OSError`."""
@@ -36,15 +40,23 @@ class SyncPlace(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Put a file, whole or not at all. Raises `OSError`."""
 
+    def drop(self, name: str) -> None:
+        """Delete a file; one that is not there is no error."""
+
+    def finish(self, taken: Collection[str]) -> None:
+        """Deliver what was written, with the names of the files that were taken in, where it goes to a machine."""
+
 
 class FolderPlace:
     """A folder: of a stick, of Syncthing, of a cloud drive."""
+
+    keeps = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.key = str(folder.absolute())
 
-    def names(self) -> list[str]:
+    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:  # noqa: ARG002 - for servers
         """List the folder and the folders in it, without links and hidden files."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
@@ -71,6 +83,52 @@ class FolderPlace:
         finally:
             draft.unlink(missing_ok=True)
 
+    def drop(self, name: str) -> None:
+        """Delete a file."""
+        (self.folder / name).unlink(missing_ok=True)
+
+    def finish(self, taken: Collection[str]) -> None:
+        """Do nothing: a folder keeps what is written to it."""
+
+
+class FilePlace:
+    """One file, a zip archive, that is written once and then only read. Its members are stored in order."""
+
+    keeps = False
+
+    def __init__(self, file: BinaryIO, key: str, *, is_new: bool = False) -> None:
+        """Open it. Raises `DamagedFile`."""
+        self.key = key
+        try:
+            self._zip = zipfile.ZipFile(file, "w" if is_new else "r")
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise DamagedFile(f"{key} cannot be read: {error}") from error
+
+    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:  # noqa: ARG002 - for servers
+        """List the members."""
+        return self._zip.namelist()
+
+    def read(self, name: str) -> bytes:
+        """Read a member, which is stored as it is and not too large."""
+        try:
+            member = self._zip.getinfo(name)
+            if member.file_size > _LARGEST_FILE or member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+                raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB, compressed or encrypted")
+            return self._zip.read(member)
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError) as error:
+            raise DamagedFile(f"{name} cannot be read: {error}") from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """Add a member."""
+        self._zip.writestr(zipfile.ZipInfo(name), data)
+
+    def drop(self, name: str) -> None:
+        """Do nothing: what was written stays."""
+
+    def finish(self, taken: Collection[str] = ()) -> None:  # noqa: ARG002 - for servers
+        """Write the end of the archive, or close it."""
+        self._zip.close()
+
 
 class _SealedPlace:
     """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
@@ -78,11 +136,12 @@ class _SealedPlace:
     def __init__(self, place: SyncPlace, secret: str) -> None:
         self._place = place
         self._secret = secret
-        self.key = place.key
+        self.key, self.keeps = place.key, place.keeps
+        self.drop, self.finish = place.drop, place.finish
 
-    def names(self) -> list[str]:
+    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:
         """List what is not the key."""
-        return [name for name in self._place.names() if name != KEY]
+        return [name for name in self._place.names(machine, taken) if name != KEY]
 
     def read(self, name: str) -> bytes:
         """Decrypt a file."""

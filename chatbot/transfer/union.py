@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -55,6 +55,9 @@ class Counters:
     used_at: datetime | None = None
     mentions: dict[str, tuple[int, datetime]] = field(default_factory=dict)
     strength: Strength | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.uses or self.mentions or self.strength)
 
     def joined(self, other: Counters) -> Counters:
         """Return the counters of both, each machine's once."""
@@ -167,18 +170,23 @@ class Journal:
         """Return whether a line names a row that was not erased."""
         return row_id in self._named and row_id not in self.erased
 
-    def touched(self, behind: int = 0) -> list[str]:
-        """Return the ids of rows and facts that the lines from a place on are about."""
+    def digests(self) -> set[bytes]:
+        """Return the digests of all lines."""
+        return {blake2b(line, digest_size=8).digest() for _, line in self.lines}
+
+    def touched(self, known: Collection[bytes] = ()) -> list[str]:
+        """Return the ids of rows and facts that the lines are about whose digests are not known."""
         found: dict[str, None] = {}
-        for at, ((begin, _), _) in enumerate(self.lines):
-            if begin >= behind and (event := self._event(at)) is not None and event.kind != "purge":
+        for at, (_, line) in enumerate(self.lines):
+            if known and blake2b(line, digest_size=8).digest() in known:
+                continue
+            if (event := self._event(at)) is not None and event.kind != "purge":
                 found |= dict.fromkeys(event.ids if event.kind in _COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
-    def facts(self) -> list[str]:
-        """Return the ids of all facts."""
-        found = (self._event(at) for at, (_, line) in enumerate(self.lines) if b'"event":"triple"' in line)
-        return [event.triple.id for event in found if event is not None and event.triple is not None]
+    def has_fact(self, fact_id: str) -> bool:
+        """Return whether a line states a fact."""
+        return any(b'"event":"triple"' in self.lines[at][1] for at in self._named.get(fact_id, ()))
 
     def history(self, row_id: str) -> History:
         """Return what happened to a row or fact."""
@@ -460,6 +468,9 @@ def relabelled(journal: Journal, rows: Iterable[str]) -> JournalChanges:
     return made
 
 
-def newest(one: Mapping[str, Any] | None, other: Mapping[str, Any], at: Callable[[Mapping[str, Any]], Any]) -> bool:
-    """Return whether the other of two values is to be taken: the later one, and of two at once the greater one."""
-    return one is None or (at(one), json.dumps(one, sort_keys=True)) < (at(other), json.dumps(other, sort_keys=True))
+def newest(one: tuple[str, Any] | None, other: tuple[str, Any]) -> bool:
+    """Return whether the other of two values with their times is to be taken: the later one, else the greater one."""
+    return one is None or (one[0], json.dumps(one[1], sort_keys=True)) < (
+        other[0],
+        json.dumps(other[1], sort_keys=True),
+    )

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -22,15 +22,15 @@ from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES
-from chatbot.transfer.storage_copy import Storage, backup, digest_of_storage, restore
-from chatbot.transfer.sync import sync
+from chatbot.transfer.backup import backup, restore
+from chatbot.transfer.storage import Storage, digest_of_storage
+from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import FolderPlace
-from chatbot.transfer.sync_sessions import SyncReport
 from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("use_count", "mention_count", "confirmed_count")
-_TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py")
+_TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py", "transfer/storage.py")
 
 
 class Killed(BaseException):
@@ -92,8 +92,8 @@ class Machine:
 
     async def digest(self) -> str:
         """Digest of everything that travels."""
-        async with AsyncExitStack() as stack:
-            return await digest_of_storage(await Storage.opened(self.home, stack))
+        async with Storage.opened(self.home) as storage:
+            return await digest_of_storage(storage)
 
     async def rows(self) -> dict[str, Any]:
         """All rows as they are."""
@@ -325,14 +325,15 @@ class World:
     async def _keep(self, machine: Machine) -> None:
         """Make a backup of a machine."""
         with machine.home.with_suffix(".kept").open("w+b") as file:
-            await backup(machine.home, file, name="ada", settings="", made_at="")
+            await backup(machine.home, file, name="ada", now=machine.now())
 
     async def _bring_back(self, machine: Machine) -> None:
         """A machine is lost once all others know what it knew, and an older copy takes its place."""
         if (kept := machine.home.with_suffix(".kept")).exists():
             await self.settle()
             shutil.rmtree(machine.home)
-            await restore(kept, machine.home)
+            with kept.open("rb") as file:
+                await restore(file, "kept", machine.home)
             self.brought_back += 1
 
     async def settle(self) -> None:

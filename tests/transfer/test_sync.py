@@ -11,7 +11,7 @@ import pytest
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.record import CHOICES
-from chatbot.transfer.storage_copy import backup, restore
+from chatbot.transfer.backup import backup, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
@@ -142,8 +142,8 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
         shutil.copytree(here.home, copy.home)
     else:
         with (tmp_path / "kept").open("w+b") as file:
-            await backup(here.home, file, name="ada", settings="", made_at="")
-        await restore(tmp_path / "kept", copy.home)
+            await backup(here.home, file, name="ada", now=here.now())
+            await restore(file, "kept", copy.home)
     await used(here)
     await here.sync(place)
     await used(copy)

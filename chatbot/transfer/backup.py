@@ -1,0 +1,127 @@
+"""Backups: a sync with one file, which holds everything of an identity; and copies between storages, by way of one.
+
+A backup is checked to its end before anything is written, and restored by taking it in: the same digest tells that the
+result is the same. It is a zip archive of what a sync puts into a folder, with `backup.json` at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from chatbot.errors import ConfigError
+from chatbot.memory import MemorySystem
+from chatbot.memory.record import utc_now
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
+from chatbot.stores.home import Home
+from chatbot.stores.records import format_time
+from chatbot.transfer.storage import Storage, digest_of_storage
+from chatbot.transfer.sync import VERSION, Progress, Sync
+from chatbot.transfer.sync_place import NAME, FilePlace
+
+_HEAD = "backup.json"
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest."""
+
+    name: str
+    made_at: str
+    settings: str
+    files: list[str]
+    digest: str
+    format: str = "chatbot-backup"
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Number of sessions, changes of memory and billed calls that were written, and the digest of everything."""
+
+    sessions: int
+    memories: int
+    calls: int
+    digest: str
+
+
+async def backup(
+    home: Home, file: BinaryIO, *, name: str, settings: str = "", now: datetime, progress: Progress | None = None
+) -> Backup:
+    """Write everything that is kept of an identity into an open file, while others go on writing.
+
+    Where something is erased meanwhile, it is done again, so the file holds nothing that was erased when it is done.
+    """
+    async with MemorySystem(home) as memory, Storage.opened(home) as storage:
+        for _ in range(_ATTEMPTS):
+            file.seek(0)
+            file.truncate()
+            place = FilePlace(file, name, is_new=True)
+            storage.log.start_again()
+            begun = await asyncio.to_thread(lambda: ([*storage.log.read_new()], storage.log.mark())[1])
+            sync = Sync(memory, storage, place, now=lambda: now, takes=False, is_own=True, progress=progress)
+            try:
+                await sync.run()
+            except MissingFolder:
+                continue  # a session was deleted
+            if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
+                made = Backup(name, format_time(now), settings, place.names(), sync.digest.value())
+                place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
+                place.finish()
+                return made
+    raise StoreBusy("memories are being erased all the time: try again later")
+
+
+def verified(file: BinaryIO, key: str) -> Backup:
+    """Check a backup to its end, and return what it is of. Raises `DamagedFile` or `LaterFormat`."""
+    place = FilePlace(file, key)
+    try:
+        head = Backup(**json.loads(place.read(_HEAD)))
+        if head.format != "chatbot-backup":
+            raise DamagedFile(f"{key} is not a backup of chatbot")
+        if head.version > VERSION:
+            raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
+    except (ValueError, TypeError) as error:
+        if isinstance(error, DamagedFile | LaterFormat):
+            raise
+        raise DamagedFile(f"{key} is not a whole backup of chatbot: {error}") from error
+    if sorted(place.names()) != sorted([*head.files, _HEAD]) or NAME not in head.files:
+        raise DamagedFile(f"{key} is damaged: it lacks a file that it lists, or holds another one")
+    for name in head.files:
+        is_named = sha256(place.read(name)).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
+        if not is_named and name != NAME:
+            raise DamagedFile(f"{key} is damaged: the SHA-256 of {name} differs")
+    return head
+
+
+async def restore(file: BinaryIO, key: str, home: Home, progress: Progress | None = None) -> Restored:
+    """Take a verified backup in, into a storage that is empty, or that holds nothing which the backup does not hold.
+
+    Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid.
+    """
+    head = await asyncio.to_thread(verified, file, key)
+    async with MemorySystem(home) as memory, Storage.opened(home) as storage:
+        sync = Sync(memory, storage, FilePlace(file, key), now=utc_now, gives=False, is_own=True, progress=progress)
+        report = await sync.run()
+        for name, why in report.aside:
+            raise DamagedFile(f"{key}: {name} is invalid: {why}")
+        digest = await digest_of_storage(storage)
+    if digest != head.digest:
+        raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
+    return Restored(report.taken["sessions"], report.taken["memories"], report.taken["calls"], digest)
+
+
+async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> Restored:
+    """Copy everything that is kept of an identity. Raises `ConfigError` where the target says something else."""
+    if isinstance(source, Path) and not source.is_dir():
+        raise MissingFolder(f"folder not found: {source}")
+    with tempfile.TemporaryFile() as file:
+        await backup(source, file, name="the source", now=utc_now(), progress=progress)
+        return await restore(file, "the source", target, progress)

@@ -1,0 +1,236 @@
+"""Storage of an identity, open, with the state of its syncs, and the digest of everything that travels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any, cast
+
+import msgspec
+
+from chatbot.memory.record import CHOICES
+from chatbot.memory.session_catalog import RECEIPTS
+from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Lines
+from chatbot.stores.backends import open_backend
+from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.errors import DamagedFile
+from chatbot.stores.home import Home
+from chatbot.stores.log import Log
+from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.plugins import open_store
+from chatbot.stores.records import SessionRef, format_time
+from chatbot.stores.session_record import SessionRecord
+from chatbot.transfer.union import Journal, Said, canonical, portable, said_of, with_ids
+
+SESSIONS, OBSERVATIONS = "basic_session", "observations"
+STATE = "sync.json"
+
+Record = dict[str, Any]
+
+
+class _SessionStore(KeyValueStore, TranscriptStore):
+    """The contracts that ours keep in every storage."""
+
+
+@dataclass(slots=True)
+class PlaceState:
+    """Contents that a place is known to have."""
+
+    digests: set[bytes] = field(default_factory=set)
+    """Of lines of the journal and of parts of them, of counters, bills and erased ids."""
+    sessions: dict[str, str] = field(default_factory=dict)
+    """From a session to the digest of its state."""
+    entries: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """From a session to how many entries and receipts the place has, behind a digest of them."""
+    files: set[str] = field(default_factory=set)
+    """Attachments, each behind its session."""
+    taken: set[str] = field(default_factory=set)
+    """Files of others that were taken in."""
+    own: set[str] = field(default_factory=set)
+    pending: str = ""
+    """Mark in the names of files that were being written."""
+    at: str = ""
+    """When the last sync with it was done."""
+
+
+@dataclass(slots=True)
+class Replacement:
+    """A transcript that is being replaced: how much of it stays, what comes first of what goes, and what is written."""
+
+    session: str
+    keep: int
+    drop: str
+    said: list[tuple[str, str, str]]
+
+
+@dataclass(slots=True)
+class SyncState:
+    """State of former syncs on this machine: the document `sync.json` of the identity."""
+
+    identity: str = ""
+    machine: str = ""
+    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    erased: list[str] = field(default_factory=list)
+    """The sessions and facts that are gone on all machines."""
+    facts: list[str] = field(default_factory=list)
+    doing: Replacement | None = None
+    places: dict[str, PlaceState] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, document: Document) -> SyncState:
+        """Read the document; a machine that has none gets its name. Raises `DamagedFile`."""
+        try:
+            state = msgspec.json.decode(document.read() or b"{}", type=cls)
+        except msgspec.DecodeError as error:
+            raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it from a backup") from error
+        state.machine = state.machine or token_hex(6)
+        return state
+
+    def save(self, document: Document) -> None:
+        """Write the document. Durable on return."""
+        data = msgspec.json.encode(self)
+        document.change(lambda _: data)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContent:
+    """What a session says, its values but for its choices, those, its receipts, and the names of its files."""
+
+    said: Said
+    values: dict[str, list[Any]]
+    choices: list[Any] | None
+    receipts: list[Record]
+    files: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Everything that is kept of an identity, open."""
+
+    backend: Backend
+    store: _SessionStore
+    observations: LoggedObservations
+    log: Log
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, home: Home) -> AsyncIterator[Storage]:
+        """Open a storage for the time of the context."""
+        backend = open_backend(home)
+        try:
+            async with (
+                cast("_SessionStore", open_store(SESSIONS, home, {})) as store,
+                cast("LoggedObservations", open_store(OBSERVATIONS, home, {})) as observations,
+            ):
+                log = observations.open_log(home)
+                try:
+                    yield cls(backend, store, observations, log)
+                finally:
+                    log.close()
+        finally:
+            backend.close()
+
+    @property
+    def document(self) -> Document:
+        """The document with the state of syncs."""
+        return self.backend.document(STATE)
+
+    def journal(self, machine: str = "") -> Journal:
+        """Read the whole log. Needs its lock where it is to be changed."""
+        self.log.start_again()
+        return Journal(self.log.read_new(), machine)
+
+    def written(self) -> Journal | None:
+        """Return the log as far as we have just written it; None if others have replaced it since."""
+        mark = self.log.mark()
+        self.log.start_again()
+        lines = [(place, line) for place, line in self.log.read_new() if place[0] < mark.size]
+        return Journal(lines, "") if self.log.mark().inode == mark.inode else None
+
+    async def records(self) -> list[SessionRecord]:
+        """Return the records of all sessions, the one used last first."""
+        return await asyncio.to_thread(self.backend.sessions.find, lambda _: True)
+
+    async def content(self, ref: SessionRef) -> SessionContent:
+        """Return what is kept of a session beside its record."""
+        place = self.backend.place_of(ref)
+        said = with_ids(await self.store.transcript_read_all(ref))
+        values = {each.key: [each.value, format_time(each.at)] for each in await self.store.kv_entries(ref)}
+        receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
+        files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
+        return SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
+
+
+class Digest:
+    """Digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+
+    def row(self, journal: Journal, row_id: str) -> None:
+        """Add a row or fact."""
+        self._said.append(said_of(journal, row_id))
+
+    def session(self, record: SessionRecord, content: SessionContent) -> None:
+        """Add a session."""
+        ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
+        receipts = sorted(map(canonical, content.receipts))
+        self._said.append(canonical({"session": [portable(record), ids, values, receipts, content.files]}))
+
+    def bill(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Add calls."""
+        self._said += map(canonical, lines)
+
+    def value(self) -> str:
+        """Return the digest of what was added."""
+        return sha256("\n".join(sorted(self._said)).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+async def digest_of_storage(storage: Storage) -> str:
+    """Return the digest of what is kept, as `doctor`, `backup` and `restore` print it."""
+    digest = Digest()
+    for record in await storage.records():
+        digest.session(record, await storage.content(storage.backend.sessions.ref(record.id)))
+
+    def rest() -> str:
+        digest.bill(storage.backend.lines("usage").all())
+        journal = storage.journal()
+        for row_id in journal.touched():
+            digest.row(journal, row_id)
+        return digest.value()
+
+    return await asyncio.to_thread(rest)
+
+
+def _receipt_key(receipt: Mapping[str, Any]) -> str:
+    return canonical({name: receipt.get(name) for name in ("turn", "at", "kind")})
+
+
+def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
+    said = canonical(receipt)
+    return not receipt.get("taken_back"), len(said), said
+
+
+def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
+    """Add records that are not there yet, in the order of time; return how many. Of a receipt the shorter one stays."""
+    with lines.alone() as pen:
+        ours = lines.all()
+        key = _receipt_key if receipts else canonical
+        found = {key(each): each for each in ours}
+        added = 0
+        for record in new:
+            known = found.get(key(record))
+            added += known is None
+            if known is None or (receipts and _least_telling(record) < _least_telling(known)):
+                found[key(record)] = dict(record)
+        ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
+        if ordered == ours:
+            return 0
+        pen.append([*found.values()][len(ours) :])
+        left = iter(ordered)
+        pen.rewrite(lambda record: next(left, record))
+        return added
