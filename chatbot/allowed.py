@@ -168,7 +168,7 @@ HARMLESS: Forms = {
         **_all("port body_kb attachments_kb request_timeout_s rate_per_minute connections"),
         **_all("allowed_hosts allowed_origins unasked_tools", _nothing),
     },
-    "sync": _all("places", _nothing),
+    "sync": _all("places token", _nothing),
     "telemetry": {**_all("prometheus service sample interval_s timeout_s"), **_all("endpoint headers", _nothing)},
 }
 """Values that a found file may set, by setting; `*` is any name. Everything else needs trust.

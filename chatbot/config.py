@@ -28,7 +28,7 @@ from chatbot.stores.plugins import GREATEST
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
-SECRET = frozenset({"api_key", "env", "headers"})
+SECRET = frozenset({"api_key", "env", "headers", "token"})
 """Settings that hold keys, in any table; never printed."""
 OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 """Keys of `identity.toml` that are not settings."""
@@ -391,7 +391,9 @@ class SyncSettings(Section, frozen=True):
     """`[sync]`: places that `chatbot sync` keeps the identity in step with."""
 
     places: tuple[Text, ...] = ()
-    """Folders, such as one of Syncthing or of a cloud drive."""
+    """Folders, such as one of Syncthing or of a cloud drive, and addresses of servers."""
+    token: Text = ""
+    """Token for the servers, or `env:VARIABLE`."""
 
 
 class Config(Section, frozen=True):

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from chatbot.allowed import is_harmless_model
 from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml, renamed
 from chatbot.errors import ConfigError, SessionError, UnknownModel
-from chatbot.identity import Identity, load_identity, parse_identity
+from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import utc_now
@@ -29,6 +29,7 @@ from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
+from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Home, parse_address
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.plugins import STORES, check_settings, load
@@ -116,6 +117,18 @@ class Setup:
             _check_providers(settings, config)
         _check_agent(options.agent, config)
         return cls(settings, config, identity, root, options.agent, is_default_identity=options.identity is None)
+
+    @classmethod
+    def with_identity(cls, options: Options, name: str, text: str) -> Setup:
+        """Return the setup of an identity, which is made with this `identity.toml` where there is none."""
+        check_name(name)
+        settings = options.settings or Settings.read(options.config)
+        folder = _identities(settings, settings.combined()) / name
+        if not (folder / FILE_NAME).exists():
+            make_folder(folder)
+            with locked(folder) as opened:
+                opened.replace(FILE_NAME, text.encode())
+        return cls.resolve(replace(options, identity=name))
 
     def with_file(self, text: str) -> Setup:
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""

@@ -12,18 +12,16 @@ from pathlib import Path
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.moving import new_file
-from chatbot.config import Settings
-from chatbot.identity import FILE_NAME, check_name
+from chatbot.config import from_variable
+from chatbot.memory import MemorySystem
 from chatbot.memory.record import utc_now
-from chatbot.redaction import without_secrets
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import make_folder
 from chatbot.stores.home import is_address
 from chatbot.transfer.backup import Restored, backup, restore, verified
 from chatbot.transfer.sync import SyncReport, sync
-from chatbot.transfer.sync_place import FolderPlace, sealed
+from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -34,15 +32,13 @@ async def run(args: argparse.Namespace) -> Exit:
 
 async def _backup(args: argparse.Namespace) -> Exit:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    name, now = setup.identity.name, utc_now()
-    path = args.file or Path(f"{name}-{now:%Y-%m-%d}.chatbot")
-    settings = setup.identity.file.read_text(encoding="utf-8") if setup.identity.file.is_file() else ""
+    path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
     with progress("backing up") as tell, new_file(path.expanduser(), force=args.force) as file:
-        done = await backup(setup.home, file, name=name, settings=without_secrets(settings), now=now, progress=tell)
+        done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=tell)
     if args.json:
-        say_json({"file": str(path), "identity": name, "digest": done.digest})
+        say_json({"file": str(path), "identity": done.name, "digest": done.digest})
     else:
-        say(f"wrote {path}: everything of {name}, digest {done.digest}. It is not encrypted")
+        say(f"wrote {path}: everything of {done.name}, digest {done.digest}. It is not encrypted")
     return Exit.OK
 
 
@@ -50,18 +46,11 @@ async def _restore(args: argparse.Namespace) -> Exit:
     path = args.file.expanduser()
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
-    with path.open("rb") as file:
-        with progress("checking"):
-            found = await asyncio.to_thread(verified, file, str(path))
+    with path.open("rb") as file, progress("restoring") as tell:
+        found = await asyncio.to_thread(verified, file, str(path))
         name = args.name or found.name
-        check_name(name)
-        outline = Settings.read(args.config).combined()
-        folder = Settings.read(args.config).folder / outline.identities / name
-        if not (folder / FILE_NAME).exists():  # a name without one is no identity
-            await asyncio.to_thread(_write_settings, folder, found.settings)
-        setup = Setup.resolve(Options(config=args.config, identity=name))
-        with progress("restoring") as tell:
-            done = await restore(file, str(path), setup.home, tell)
+        setup = await asyncio.to_thread(Setup.with_identity, Options(config=args.config), name, found.settings)
+        done = await restore(file, str(path), setup.home, tell)
     if args.json:
         say_json({"identity": name, "made_at": found.made_at, **asdict(done)})
     else:
@@ -75,12 +64,6 @@ def told(done: Restored) -> str:
     return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)
 
 
-def _write_settings(folder: Path, text: str) -> None:
-    make_folder(folder)
-    with new_file(folder / FILE_NAME, force=False) as file:
-        file.write(text.encode())
-
-
 async def _sync(args: argparse.Namespace) -> Exit:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     places = [args.place] if args.place else list(setup.config.sync.places)
@@ -89,8 +72,7 @@ async def _sync(args: argparse.Namespace) -> Exit:
     reports = []
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         for text in places:
-            asked = _passphrase if args.passphrase else None
-            place = await asyncio.to_thread(sealed, _folder(text), memory.backend, asked)
+            place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
             with progress(f"syncing with {text}", waits=True) as tell:
                 reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=tell))
     if args.json:
@@ -101,10 +83,10 @@ async def _sync(args: argparse.Namespace) -> Exit:
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
 
 
-def _folder(text: str) -> FolderPlace:
+def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
     if is_address(text):
-        raise InvalidValue(f"{text} is not a folder: sync takes folders only")
-    return FolderPlace(Path(text).expanduser())
+        return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]"))
+    return sealed(FolderPlace(Path(text).expanduser()), memory.backend, _passphrase if asks else None)
 
 
 def _passphrase() -> str:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import tempfile
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +17,7 @@ from typing import BinaryIO
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.record import utc_now
+from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time
@@ -53,12 +53,15 @@ class Restored:
 
 
 async def backup(
-    home: Home, file: BinaryIO, *, name: str, settings: str = "", now: datetime, progress: Progress | None = None
+    home: Home, file: BinaryIO, *, name: str, settings: Path | None = None, progress: Progress | None = None
 ) -> Backup:
     """Write everything that is kept of an identity into an open file, while others go on writing.
 
-    Where something is erased meanwhile, it is done again, so the file holds nothing that was erased when it is done.
+    `settings` is its `identity.toml`, which is kept without keys. Where something is erased meanwhile, it is done again,
+    so the file holds nothing that was erased when it is done.
     """
+    text = await asyncio.to_thread(_text_of, settings)
+    now = utc_now()
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
         for _ in range(_ATTEMPTS):
             file.seek(0)
@@ -66,17 +69,21 @@ async def backup(
             place = FilePlace(file, name, is_new=True)
             storage.log.start_again()
             begun = await asyncio.to_thread(lambda: ([*storage.log.read_new()], storage.log.mark())[1])
-            sync = Sync(memory, storage, place, now=lambda: now, takes=False, is_own=True, progress=progress)
+            sync = Sync(memory, storage, place, now=utc_now, takes=False, is_own=True, progress=progress)
             try:
                 await sync.run()
             except MissingFolder:
                 continue  # a session was deleted
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
-                made = Backup(name, format_time(now), settings, place.names(), sync.digest.value())
+                made = Backup(name, format_time(now), text, place.names(), sync.digest.value())
                 place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
-                place.finish()
+                place.close()
                 return made
     raise StoreBusy("memories are being erased all the time: try again later")
+
+
+def _text_of(file: Path | None) -> str:
+    return without_secrets(file.read_text(encoding="utf-8")) if file and file.is_file() else ""
 
 
 def verified(file: BinaryIO, key: str) -> Backup:
@@ -123,5 +130,5 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
     with tempfile.TemporaryFile() as file:
-        await backup(source, file, name="the source", now=utc_now(), progress=progress)
+        await backup(source, file, name="the source", progress=progress)
         return await restore(file, "the source", target, progress)

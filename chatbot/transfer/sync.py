@@ -49,7 +49,7 @@ from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownOb
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.transfer.storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
-from chatbot.transfer.sync_place import NAME, SyncPlace
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
 from chatbot.transfer.union import (
     Counters,
@@ -225,7 +225,8 @@ class Sync:
         known = PlaceState() if self._is_own else self._state.places.get(self._place.key, PlaceState())
         self._known = deepcopy(known)
         """Changed as we go, and kept only with what it says in the place."""
-        names = await asyncio.to_thread(self._place.names, self._state.machine, known.taken)
+        meeting = Meeting(self._state.identity, self._state.machine, known.taken, is_trial=self._dry_run)
+        names = await asyncio.to_thread(self._place.names, meeting)
         await asyncio.to_thread(self._meet, names)
         await asyncio.to_thread(self._settle, names)
         self._sessions = SessionUnion(
@@ -250,11 +251,14 @@ class Sync:
         if self._gives:
             await self._give(self._records(journal, rows))
         if not self._is_forgotten:
-            await asyncio.to_thread(self._place.finish, self._known.taken)
             self._known.at = format_time(self._now())
             self._state.places[self._place.key] = self._known
             await self._save()
         self.report.forks = self._sessions.forks
+
+    def known_of(self) -> tuple[str, list[str]]:
+        """Return which identity this is, and the files that were taken in from the place."""
+        return self._state.identity, sorted(self._known.taken)
 
     async def _save(self) -> None:
         await asyncio.to_thread(self._state.save, self._storage.document)
@@ -576,3 +580,28 @@ async def sync(
         raise ConfigError("memory is kept nowhere: there is nothing to sync")
     async with Storage.opened(memory.where) as storage:
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Answer to another machine: the identity, what is new here, which of its files were taken in, and which not."""
+
+    identity: str
+    files: dict[str, bytes]
+    taken: list[str]
+    aside: list[tuple[str, str]]
+
+
+async def exchange(
+    memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
+) -> Exchange:
+    """Take in the files of another machine; without any, return what is new for it. Raises like `sync`."""
+    if memory.where is None:
+        raise ConfigError("memory is kept nowhere: there is nothing to sync")
+    async with Storage.opened(memory.where) as storage:
+        place, is_trial = ParcelPlace(meeting, files), meeting.is_trial
+        done = Sync(memory, storage, place, now=now, takes=bool(files), gives=not files, is_trial=is_trial)
+        report = await done.run()
+        identity, taken = done.known_of()
+        new = {name: data for name, data in place.new.items() if name != NAME}
+        return Exchange(identity, new, taken, report.aside)

@@ -1,26 +1,47 @@
-"""Places through which machines sync: folders, plain or encrypted, and single files, as a backup is one.
+"""Places through which machines sync: folders, plain or encrypted; single files, as a backup is one; and servers.
 
 A place is not trusted, and need not be there at all times. What is written to it is there as a whole or not at all.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
+from urllib.error import HTTPError
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
-from chatbot.stores.errors import DamagedFile, MissingFolder
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreError, StoreFailed
 
 NAME, KEY = "chatbot-sync.json", "key.age"
 SECRETS = "sync.key"
 """The document with the keys of places that are encrypted."""
 _LARGEST_FILE = 256 << 20
+_PATIENCE_S = 300.0
+_DATA = "data:application/gzip;base64,"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Who comes to a place: which identity, as far as it is known, which machine, and what it has taken in already."""
+
+    identity: str = ""
+    machine: str = ""
+    taken: Collection[str] = ()
+    is_trial: bool = False
+
+
+_NOBODY = Meeting()
 
 
 class SyncPlace(Protocol):
@@ -31,8 +52,8 @@ class SyncPlace(Protocol):
     keeps: bool
     """True if what was written is there later; False if it goes to another machine, which takes it in."""
 
-    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:
-        """Return the names of all files, for a machine that has taken some in already."""
+    def names(self, meeting: Meeting = _NOBODY) -> list[str]:
+        """Return the names of all files."""
 
     def read(self, name: str) -> bytes:
         """Return a file. Raises `OSError`."""
@@ -42,9 +63,6 @@ class SyncPlace(Protocol):
 
     def drop(self, name: str) -> None:
         """Delete a file; one that is not there is no error."""
-
-    def finish(self, taken: Collection[str]) -> None:
-        """Deliver what was written, with the names of the files that were taken in, where it goes to a machine."""
 
 
 class FolderPlace:
@@ -56,7 +74,7 @@ class FolderPlace:
         self.folder = folder
         self.key = str(folder.absolute())
 
-    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:  # noqa: ARG002 - for servers
+    def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - for servers
         """List the folder and the folders in it, without links and hidden files."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
@@ -87,9 +105,6 @@ class FolderPlace:
         """Delete a file."""
         (self.folder / name).unlink(missing_ok=True)
 
-    def finish(self, taken: Collection[str]) -> None:
-        """Do nothing: a folder keeps what is written to it."""
-
 
 class FilePlace:
     """One file, a zip archive, that is written once and then only read. Its members are stored in order."""
@@ -104,7 +119,7 @@ class FilePlace:
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise DamagedFile(f"{key} cannot be read: {error}") from error
 
-    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:  # noqa: ARG002 - for servers
+    def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - for servers
         """List the members."""
         return self._zip.namelist()
 
@@ -125,9 +140,124 @@ class FilePlace:
     def drop(self, name: str) -> None:
         """Do nothing: what was written stays."""
 
-    def finish(self, taken: Collection[str] = ()) -> None:  # noqa: ARG002 - for servers
-        """Write the end of the archive, or close it."""
+    def close(self) -> None:
+        """Write the end of the archive."""
         self._zip.close()
+
+
+class ParcelPlace:
+    """Files from and for one other machine, which takes them in at once; `new` are those for it."""
+
+    keeps = False
+
+    def __init__(self, meeting: Meeting, files: Mapping[str, bytes]) -> None:
+        self.key = f"machine {meeting.machine}"
+        self.new: dict[str, bytes] = {}
+        self.identity = meeting.identity
+        self._files = dict(files)
+        self._taken = meeting.taken
+        if meeting.identity:
+            self._files[NAME] = json.dumps({"identity": meeting.identity, "version": 1}).encode()
+
+    def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - it is known
+        """List what came, and what the other machine has taken in."""
+        return [*self._files, *self._taken]
+
+    def read(self, name: str) -> bytes:
+        """Return a file that came."""
+        if name not in self._files:
+            raise DamagedFile(f"{name} is not here any more")
+        return self._files[name]
+
+    def write(self, name: str, data: bytes) -> None:
+        """Add a file for the other machine."""
+        self.new[name] = data
+
+    def drop(self, name: str) -> None:
+        """Do nothing: what was sent is taken in."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class ServerPlace:
+    """Another `chatbot serve`, which gives what is new there, and takes in what it is given."""
+
+    keeps = False
+
+    def __init__(self, url: str, token: str = "") -> None:
+        split = urlsplit(url)
+        if split.scheme not in {"http", "https"} or not split.hostname:
+            raise ConfigError(
+                f"{url} is neither a folder nor the address of a server, such as https://chat.example.org"
+            )
+        self.key = url
+        self._address = urlunsplit((split.scheme, split.netloc, split.path.rstrip("/") + "/v1/sync", split.query, ""))
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._meeting = _NOBODY
+        self._parcel = ParcelPlace(_NOBODY, {})
+
+    def names(self, meeting: Meeting = _NOBODY) -> list[str]:
+        """Ask for what is new there; afterwards list it, and which of our files were taken in there."""
+        if meeting.machine:
+            self._meeting = meeting
+            self._parcel = self._ask({})
+        return self._parcel.names()
+
+    def read(self, name: str) -> bytes:
+        """Return a file that came."""
+        return self._parcel.read(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Send a file. Raises `StoreFailed` where it is refused."""
+        self._ask({name: data})
+
+    def drop(self, name: str) -> None:
+        """Do nothing: what was sent is taken in."""
+
+    def _ask(self, files: Mapping[str, bytes]) -> ParcelPlace:
+        identity = self._meeting.identity or self._parcel.identity
+        body = {
+            "identity": identity,
+            "machine": self._meeting.machine,
+            "taken": sorted(self._meeting.taken),
+            "is_trial": self._meeting.is_trial,
+            "files": {name: as_data_url(data) for name, data in files.items()},
+        }
+        request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
+        try:
+            with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
+                said = json.loads(answer.read())
+            given = {name: from_data_url(each) for name, each in said["files"].items()}
+            for each in said["aside"]:
+                raise StoreFailed(f"{self.key} refused a file of ours: {each['why']}")
+            return ParcelPlace(Meeting(said["identity"], "", said["taken"]), given)
+        except HTTPError as error:
+            raise ConfigError(f"{self.key}: {_why(error)}") from error
+        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreFailed(f"{self.key} cannot be synced with: {getattr(error, 'reason', error)}") from error
+
+
+def _why(error: HTTPError) -> str:
+    """Return what a server said of an error."""
+    try:
+        return str(json.loads(error.read())["error"]["message"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"the server answered with the status {error.code}: is it `chatbot serve`?"
+
+
+def as_data_url(data: bytes) -> str:
+    """Return bytes as they travel in JSON."""
+    return _DATA + base64.b64encode(data).decode()
+
+
+def from_data_url(text: str) -> bytes:
+    """Read what `as_data_url` gave. Raises `ValueError`."""
+    return base64.b64decode(text.removeprefix(_DATA), validate=True)
 
 
 class _SealedPlace:
@@ -137,11 +267,11 @@ class _SealedPlace:
         self._place = place
         self._secret = secret
         self.key, self.keeps = place.key, place.keeps
-        self.drop, self.finish = place.drop, place.finish
+        self.drop = place.drop
 
-    def names(self, machine: str = "", taken: Collection[str] = ()) -> list[str]:
+    def names(self, meeting: Meeting = _NOBODY) -> list[str]:
         """List what is not the key."""
-        return [name for name in self._place.names(machine, taken) if name != KEY]
+        return [name for name in self._place.names(meeting) if name != KEY]
 
     def read(self, name: str) -> bytes:
         """Decrypt a file."""

@@ -172,6 +172,6 @@ async def test_files_and_a_database_sync_and_a_backup_of_one_is_restored_in_the_
         rows = await memory.memory().everywhere().every(ask=SENSITIVITIES)
         assert {row.title: row.use_count for row in rows} == {"Ada keeps bees": 1, "Bo keeps goats": 1}
     with (tmp_path / "kept").open("w+b") as file:
-        made = await backup(where, file, name="ada", now=clock())
+        made = await backup(where, file, name="ada")
         assert made.digest == await digest(where)
         assert (await restore(file, "kept", tmp_path / "two")).digest == made.digest

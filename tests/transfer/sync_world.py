@@ -325,7 +325,7 @@ class World:
     async def _keep(self, machine: Machine) -> None:
         """Make a backup of a machine."""
         with machine.home.with_suffix(".kept").open("w+b") as file:
-            await backup(machine.home, file, name="ada", now=machine.now())
+            await backup(machine.home, file, name="ada")
 
     async def _bring_back(self, machine: Machine) -> None:
         """A machine is lost once all others know what it knew, and an older copy takes its place."""

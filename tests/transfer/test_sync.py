@@ -142,7 +142,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
         shutil.copytree(here.home, copy.home)
     else:
         with (tmp_path / "kept").open("w+b") as file:
-            await backup(here.home, file, name="ada", now=here.now())
+            await backup(here.home, file, name="ada")
             await restore(file, "kept", copy.home)
     await used(here)
     await here.sync(place)

@@ -3,6 +3,7 @@
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
 change_feed   changes as they are made, which never end; in Python `AgentMemory.changes`
 conversation  a running turn: it is streamed, stopped, taken back and billed, and `chatbot` does it by chatting
+machines      backup and sync, which the terminal does itself
 profile       keys of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
 session_files the files of a session, which the terminal has on its disk
 users         all users of a server; `chatbot users` does the same for its owner
@@ -14,7 +15,7 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, change_feed, conversation, profile, session_files, users
+from chatbot.server.native import agents, change_feed, conversation, machines, profile, session_files, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
@@ -26,5 +27,6 @@ def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
         users.router,
         users.usage_router,
         change_feed.router,
+        machines.router,
     )
     return agents.router, router_of(operations), *own

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import tomlkit
 from fastapi import APIRouter, Request, Response
+from starlette.responses import JSONResponse
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
@@ -24,13 +27,18 @@ from chatbot.memory.record import CHOICES
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
 from chatbot.providers import OURS, known_providers
+from chatbot.runtime import Options, Setup
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.native.machines import download
 from chatbot.server.page.login import came_safely
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
+from chatbot.stores.records import parse_time
+from chatbot.transfer.backup import restore, verified
+from chatbot.transfer.storage import STATE, SyncState
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +239,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         providers=[*SUGGESTED, *sorted({*known_providers(), *access.runtime.config.providers} - OURS - {*SUGGESTED})],
         file=setup.identity.file,
         folder=setup.identity.memory,
+        synced=await asyncio.to_thread(_synced, access),
         told=_TOLD.get(told, ""),
     )
 
@@ -263,6 +272,28 @@ async def set_key(request: Request, access: AccessHere, fields: Fields) -> Respo
     else:
         await asyncio.to_thread(store_key, provider, parsed_key(fields.get("key", "")))
     return goto(f"{base(access)}/settings?told={'removed' if 'remove' in fields else 'stored'}#keys")
+
+
+@router.get("/backup")
+async def get_backup(access: AccessHere) -> Response:
+    """Download everything of the identity as one file."""
+    _check_owner(access)
+    return await download(access)
+
+
+@router.post("/restore")
+async def restore_backup(request: Request, access: AccessHere, identities: IdentitiesHere, name: str = "") -> Response:
+    """Restore the backup that is the body, as a new identity of that name."""
+    _check_owner(access)
+    options = Options(settings=identities.setup.settings)
+    with await asyncio.to_thread(tempfile.TemporaryFile) as file:
+        async for chunk in request.stream():
+            await asyncio.to_thread(file.write, chunk)
+        found = await asyncio.to_thread(verified, file, "the file")
+        setup = await asyncio.to_thread(Setup.with_identity, options, name or found.name, found.settings)
+        done = await restore(file, "the file", setup.home)
+    answer = {"identity": setup.identity.name, "address": f"/i/{setup.identity.name}/", **asdict(done)}
+    return JSONResponse(answer)
 
 
 def _check_owner(access: IdentityAccess) -> None:
@@ -313,6 +344,12 @@ async def _write(file: Path, before: str | None, text: str, identities: Identiti
         if isinstance(error, ChatbotError):
             raise InvalidValue(f"not saved: {error}") from error
         raise
+
+
+def _synced(access: IdentityAccess) -> list[tuple[str, datetime]]:
+    """Return the places of syncs, and when each was last synced with."""
+    state = SyncState.read(access.runtime.memory.backend.document(STATE))
+    return [(name, parse_time(place.at)) for name, place in state.places.items() if place.at]
 
 
 def _read(file: Path) -> str | None:

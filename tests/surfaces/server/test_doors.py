@@ -85,6 +85,8 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/facts"): None,
     ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
     ("DELETE", "/v1/facts/{fact_id}"): None,
+    ("GET", "/v1/backup"): None,
+    ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
     ("GET", "/v1/users"): None,
     ("GET", "/v1/users/export"): None,
     ("DELETE", "/v1/users"): None,

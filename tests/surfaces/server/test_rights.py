@@ -81,6 +81,8 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("POST", "/v1/memories/{memory_id}/supersede"): ("write", "curate"),
     ("POST", "/v1/memories/{memory_id}/restore"): ("write", "curate"),
     ("POST", "/v1/memories/{memory_id}/confirm"): ("write", "curate"),
+    ("GET", "/v1/backup"): ("erase", "erase"),
+    ("POST", "/v1/sync"): ("erase", "erase"),
     ("GET", "/v1/people"): ("read", "read"),
     ("POST", "/v1/people"): ("write", "write"),
     ("GET", "/v1/tasks"): ("read", "read"),
@@ -146,9 +148,13 @@ OWNERS_ALONE: set[Route] = {
     ("GET", "/i/{identity}/settings"),
     ("POST", "/i/{identity}/settings"),
     ("POST", "/i/{identity}/settings/key"),
+    ("GET", "/i/{identity}/settings/backup"),
+    ("POST", "/i/{identity}/settings/restore"),
 }
 
 BESIDE: dict[Route, set[str]] = {
+    ("GET", "/v1/backup"): set(RIGHTS),
+    ("POST", "/v1/sync"): set(RIGHTS),
     ("POST", "/v1/sessions/{session_id}/messages"): {"read"},
     ("PUT", "/v1/memories/by-key/{key}"): {"read"},
     ("POST", "/v1/memories/import"): {"read"},
@@ -188,6 +194,7 @@ BODIES: dict[Route, Json] = {
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("PUT", "/v1/sessions/{session_id}/pin"): {},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
+    ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/purge"): {"person": "nobody"},
     ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},

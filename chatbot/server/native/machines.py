@@ -1,0 +1,130 @@
+"""`/v1/backup` and `/v1/sync`: everything of an identity, for those who may see and change all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from typing import Annotated, BinaryIO
+
+from fastapi import APIRouter, Body, Response
+from pydantic import Field
+from starlette.responses import StreamingResponse
+
+from chatbot.memory.record import utc_now
+from chatbot.server.dependencies import AccessHere
+from chatbot.server.errors import OF_MEMORY
+from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.shapes import RequestBody, Shape
+from chatbot.stores.access import RIGHTS
+from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.transfer.backup import backup
+from chatbot.transfer.sync import exchange
+from chatbot.transfer.sync_place import Meeting, as_data_url, from_data_url
+
+router = APIRouter(prefix="/v1", tags=["machines"], responses=OF_MEMORY)
+_CHUNK = 1 << 20
+_Id = Annotated[str, Field(max_length=40, pattern="^[0-9a-f]*$")]
+_Name = Annotated[str, Field(max_length=100)]
+
+
+class SyncRequest(RequestBody):
+    """What another machine has that is new; without files it asks for what is new here."""
+
+    identity: _Id = ""
+    """Which identity it is, if it is one already; else it becomes this one."""
+    machine: Annotated[str, Field(min_length=1, max_length=40, pattern="^[0-9a-f]+$")]
+    """The machine."""
+    taken: list[_Name] = Field(default=[], max_length=10_000)
+    """The files of the last answer, once they were taken in."""
+    is_trial: bool = False
+    """True to change nothing."""
+    files: dict[_Name, str] = Field(default={}, max_length=1_000)
+    """Its files by name, as `data:` URLs."""
+
+
+class SyncAside(Shape):
+    """A file that was refused."""
+
+    file: str
+    """Name."""
+    why: str
+    """The reason."""
+
+
+class SyncAnswer(Shape):
+    """What is new here for another machine."""
+
+    identity: str
+    """Which identity it is."""
+    files: dict[str, str]
+    """Files by name, as `data:` URLs."""
+    taken: list[str]
+    """The files of that machine that were taken in last."""
+    aside: list[SyncAside]
+    """The files that were refused."""
+
+
+@router.get(
+    "/backup",
+    summary="Back up an identity",
+    response_class=Response,
+    responses={200: {"content": {"application/zip": {}}, "description": "The file that `chatbot restore` reads."}},
+)
+async def get_backup(access: AccessHere) -> StreamingResponse:
+    """Everything of it in one file. Needs every right, with full clearance."""
+    check_whole(access)
+    return await download(access)
+
+
+@router.post("/sync", summary="Sync with another machine")
+async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> SyncAnswer:
+    """For `chatbot sync ADDRESS`: first it asks for what is new, then it sends what it has. Needs every right."""
+    check_whole(access)
+    try:
+        files = {name: from_data_url(each) for name, each in given.files.items()}
+    except ValueError as error:
+        raise InvalidValue(f"files: {error}") from error
+    meeting = Meeting(given.identity, given.machine, given.taken, is_trial=given.is_trial)
+    done = await exchange(access.runtime.memory, meeting, files, now=utc_now)
+    return SyncAnswer(
+        identity=done.identity,
+        files={name: as_data_url(data) for name, data in done.files.items()},
+        taken=done.taken,
+        aside=[SyncAside(file=name, why=why) for name, why in done.aside],
+    )
+
+
+def check_whole(access: IdentityAccess) -> None:
+    """Raise `MissingRight` or `AccessDenied` unless the caller may see and change all of an identity."""
+    memory, caller = access.memory, access.caller
+    for right in RIGHTS:
+        memory.caller.check(right)
+    if caller.clearance != "full" or memory.caller.namespace or caller.user is not None:
+        raise AccessDenied("a part of the memory cannot be synced or backed up: use a token for all of it")
+
+
+async def download(access: IdentityAccess) -> StreamingResponse:
+    """Return a backup as an answer; it is whole before its first byte is sent."""
+    setup = access.runtime.setup
+    file = await asyncio.to_thread(tempfile.TemporaryFile)
+    try:
+        await backup(setup.home, file, name=access.identity, settings=setup.identity.file)
+        size = await asyncio.to_thread(file.seek, 0, 2)
+    except BaseException:
+        file.close()
+        raise
+    headers = {
+        "content-disposition": f'attachment; filename="{access.identity}-{utc_now():%Y-%m-%d}.chatbot"',
+        "content-length": str(size),
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+    }
+    return StreamingResponse(_chunks(file), media_type="application/zip", headers=headers)
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        await asyncio.to_thread(file.seek, 0)
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            yield chunk
