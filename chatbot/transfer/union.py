@@ -180,7 +180,7 @@ class Journal:
         for at, (_, line) in enumerate(self.lines):
             if known and blake2b(line, digest_size=8).digest() in known:
                 continue
-            if (event := self._event(at)) is not None and event.kind != "purge":
+            if (event := self._event(at)) is not None:  # a purge may say what the erased row had replaced
                 found |= dict.fromkeys(event.ids if event.kind in _COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
