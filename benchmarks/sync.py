@@ -61,13 +61,21 @@ async def _say(home: Path, session_id: str) -> None:
         await (await memory.load_session(session_id, any_agent=True)).transcript_append("user", "one more")
 
 
+async def _purge(home: Path) -> None:
+    async with MemorySystem(home) as memory:
+        memories = memory.memory("chat")
+        rows = await memories.every()
+        await memories.note_use([each.id for each in rows[:100]])
+        await memories.purge(rows[0].id)
+
+
 async def _main(rows: int, sessions: int) -> None:
     with TemporaryDirectory() as folder:
         one, other, place = (Path(folder, each) for each in ("one", "other", "place"))
         place.mkdir()
         await _remember(one, 0, rows)
         last = await _talk(one, sessions)
-        print(f"{'':34} {'CPU':>8} {'bytes':>12}")
+        print(f"{'':48} {'CPU':>8} {'bytes':>12}")
         for what, home in (("first machine, everything is new", one), ("second machine, everything is new", other)):
             _show(what, *await _synced(home, place))
         await _synced(one, place)
@@ -76,13 +84,19 @@ async def _main(rows: int, sessions: int) -> None:
         _show(f"{rows:,} memories, 10 new: giving", *await _synced(one, place))
         _show(f"{rows:,} memories, 10 new: taking", *await _synced(other, place))
         await _synced(one, place)
+        await _purge(one)
+        await _remember(one, 2 * rows, 10)
+        _show(f"{rows:,} memories, 10 new and a purge: giving", *await _synced(one, place))
+        _show(f"{rows:,} memories, 10 new and a purge: taking", *await _synced(other, place))
+        _show("nothing is new after a purge", *await _synced(other, place))
+        await _synced(one, place)
         await _say(one, last)
         _show(f"{sessions:,} sessions, 1 message: giving", *await _synced(one, place))
         _show(f"{sessions:,} sessions, 1 message: taking", *await _synced(other, place))
 
 
 def _show(what: str, spent: float, size: int) -> None:
-    print(f"{what:34} {spent:6.2f} s {size:12,}")
+    print(f"{what:48} {spent:6.2f} s {size:12,}")
 
 
 if __name__ == "__main__":
