@@ -392,7 +392,7 @@ class SyncSettings(Section, frozen=True):
 
     places: tuple[Text, ...] = ()
     """Folders, such as one of Syncthing or of a cloud drive, and addresses of servers."""
-    token: Text = ""
+    token: str = ""
     """Token for the servers, or `env:VARIABLE`."""
 
 

@@ -630,7 +630,9 @@ def _add_restore(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _add_sync(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(commands, "sync", "sync an identity with other machines", "sync ~/Sync/ada", "sync --dry-run")
-    parser.add_argument("place", metavar="PLACE", nargs="?", help="folder (default: all places in [sync])")
+    parser.add_argument(
+        "place", metavar="PLACE", nargs="?", help="folder, or address of a server (default: all places in [sync])"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show what would be synced")
     parser.add_argument("--passphrase", action="store_true", help="encrypt a new place, or open an encrypted one")
 

@@ -57,8 +57,8 @@ async def backup(
 ) -> Backup:
     """Write everything that is kept of an identity into an open file, while others go on writing.
 
-    `settings` is its `identity.toml`, which is kept without keys. Where something is erased meanwhile, it is done again,
-    so the file holds nothing that was erased when it is done.
+    `settings` is its `identity.toml`, which is kept without keys. Where something is erased meanwhile, all is done
+    again, so the file holds nothing that was erased when it is done.
     """
     text = await asyncio.to_thread(_text_of, settings)
     now = utc_now()

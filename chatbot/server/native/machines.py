@@ -11,13 +11,14 @@ from fastapi import APIRouter, Body, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
+from chatbot.errors import ConfigError
 from chatbot.memory.record import utc_now
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_MEMORY
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.shapes import RequestBody, Shape
 from chatbot.stores.access import RIGHTS
-from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
 from chatbot.transfer.backup import backup
 from chatbot.transfer.sync import exchange
 from chatbot.transfer.sync_place import Meeting, as_data_url, from_data_url
@@ -86,7 +87,10 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
     except ValueError as error:
         raise InvalidValue(f"files: {error}") from error
     meeting = Meeting(given.identity, given.machine, given.taken, is_trial=given.is_trial)
-    done = await exchange(access.runtime.memory, meeting, files, now=utc_now)
+    try:
+        done = await exchange(access.runtime.memory, meeting, files, now=utc_now)
+    except ConfigError as error:  # of the client: it is another identity
+        raise UnsupportedOperation(str(error)) from error
     return SyncAnswer(
         identity=done.identity,
         files={name: as_data_url(data) for name, data in done.files.items()},

@@ -67,9 +67,9 @@ async def test_a_server_says_why_it_refuses(http: Serve, laptop: Machine) -> Non
     with pytest.raises(ConfigError, match="a part of the memory cannot be synced"):
         await _synced(laptop, ServerPlace(served.url, served.token("ada", namespace="users/bo")))
     await _synced(laptop, ServerPlace(served.url, served.token("ada")))
+    async with MemorySystem(Path("identities/grace/memory")) as memory:
+        await memory.memory("chat").remember("Grace keeps snakes")
     with pytest.raises(ConfigError, match="never one with this"):
-        async with MemorySystem(Path("identities/grace/memory")) as memory:
-            await memory.memory("chat").remember("Grace keeps snakes")
         await _synced(laptop, ServerPlace(f"{served.url}?identity=grace", served.token("grace")))
     with pytest.raises(StoreFailed, match="cannot be synced with"):
         await _synced(laptop, ServerPlace("http://127.0.0.1:9"))
