@@ -22,19 +22,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
-from chatbot.chat.foreign import ChatMessage, asked_in, spoken
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import FILE_NAME, AgentSettings, Settings, Table
 from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.exchanges import exchanges_in
+from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.notices import MemoryChange
-from chatbot.memory.record import user_namespace, utc_now
-from chatbot.memory.scope import PUBLIC, Sensitivities
+from chatbot.memory.scope import PUBLIC, Sensitivities, user_namespace, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.models.failures import Disclosure
 from chatbot.runtime import IN_MEMORY, Options, Setup

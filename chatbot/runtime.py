@@ -22,8 +22,7 @@ from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.record import utc_now
-from chatbot.memory.scope import Caller, MemoryEvent, Tell
+from chatbot.memory.scope import Caller, MemoryEvent, Tell, utc_now
 from chatbot.memory.system import MemorySystem, SystemOptions
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
@@ -68,7 +67,7 @@ class Options:
     host: str | None = None
     port: int | None = None
     namespace: str = ""
-    """The part of the memory to use; see `chatbot.memory.record`."""
+    """The part of the memory to use; see `chatbot.memory.scope`."""
     settings: Settings | None = None
     """The configuration, where it was read already; `config` is then not read."""
     telemetry: Telemetry | None = None
@@ -198,8 +197,8 @@ class Setup:
     def check_tools(self) -> None:
         """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
         names = {name for agent in self.config.agents.values() for name in agent.tools}
-        from chatbot.tools.plugins import TOOLS
-        from chatbot.tools.plugins import load as load_tools
+        from chatbot.tools.toolbox import TOOLS
+        from chatbot.tools.toolbox import load as load_tools
 
         for name in sorted(names - TOOLS.own.keys()):
             load_tools(name, beside=self.settings.plugins_beside)
@@ -289,8 +288,7 @@ class Setup:
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         if model.startswith("local/"):
             return  # it costs nothing, and a line for each search would cost a write
-        from chatbot.chat.ledger import Ledger
-        from chatbot.chat.usage import Call
+        from chatbot.chat.ledger import Call, Ledger
 
         await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
@@ -528,8 +526,7 @@ class Runtime(AsyncResource):
         Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
         """
         from chatbot.chat import Bill
-        from chatbot.chat.ledger import limits_of
-        from chatbot.chat.usage import Call
+        from chatbot.chat.ledger import Call, limits_of
         from chatbot.models.model import estimate_text
 
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
@@ -592,9 +589,9 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.tool_context import ToolContext
+        from chatbot.chat.tool_names import ToolContext
         from chatbot.tools import Toolbox
-        from chatbot.tools.plugins import TOOLS, tools_of
+        from chatbot.tools.toolbox import TOOLS, tools_of
 
         model = model or self.model
         if not model.supports_tools:

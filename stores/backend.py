@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from chatbot.stores.errors import DamagedFile, StoreError, UnsafePath, UnsupportedOperation
-from chatbot.stores.records import SessionRef
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord, SessionRef
 
 
 @dataclass(frozen=True, slots=True)

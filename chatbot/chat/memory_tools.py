@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from chatbot import operation as kinds
-from chatbot.chat.tool_context import ToolContext
-from chatbot.chat.tool_names import MORE_TOOLS
+from chatbot.chat.tool_names import MORE_TOOLS, ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory

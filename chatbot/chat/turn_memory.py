@@ -13,7 +13,7 @@ from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.exchanges import EXCHANGE, exchange_draft, said_in
+from chatbot.memory.episode import EXCHANGE, exchange_draft, said_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection

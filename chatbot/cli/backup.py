@@ -15,7 +15,7 @@ from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Settings
 from chatbot.errors import ConfigError
 from chatbot.identity import FILE_NAME, check_name
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import InvalidValue

@@ -20,16 +20,14 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from chatbot.memory.record import digest_of
-from chatbot.memory.scope import Scope, Sensitivities
+from chatbot.memory.scope import Scope, Sensitivities, digest_of
 from chatbot.stores import backend
 from chatbot.stores.access import Guard, View, is_cleared, may, may_see
 from chatbot.stores.backend import Hint, Place, Record
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import format_time, micros, moment, parse_time
+from chatbot.stores.records import SessionRecord, format_time, micros, moment, parse_time
 from chatbot.stores.row_changes import Change, ChangeCursor, Position
-from chatbot.stores.session_record import SessionRecord
 
 logger = logging.getLogger(__name__)
 

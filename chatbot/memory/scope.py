@@ -1,18 +1,30 @@
-"""On whose behalf memory is read and written: the store, the caller's clearance, and where new rows belong."""
+"""Caller on whose behalf memory is read and written, its place, and the namespaces that keep users apart.
+
+A namespace is a label:
+
+    ""                    the owner's
+    shop                  of an application, as its token or its code says
+    user:alice            of a user that a request named
+    shop/user:alice       of a user of that application
+
+A label is mapped to ASCII, so that nothing in it is a path, and no two labels share a namespace: Unicode forms, case
+and white space all count. A label that would be too long is replaced by its SHA-256.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
-from chatbot.memory.record import check_namespace, new_id, user_of, utc_now
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
@@ -28,8 +40,8 @@ from chatbot.stores.access import (
     least_clearance,
 )
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import AccessDenied, StoreFailed
-from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.errors import AccessDenied, InvalidValue, StoreFailed
+from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
 from chatbot.stores.row_events import Event, Outcome
@@ -39,6 +51,73 @@ if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
     from chatbot.memory.notices import Notices
     from chatbot.memory.origins import Mark, Tombstones
+
+CHOICES = "choices"
+"""The key under which a session keeps its own model and persona, and whether memory is used."""
+
+
+def new_id() -> UUID:
+    """A UUIDv7: unique, and in the order of time."""
+    import uuid6
+
+    return uuid6.uuid7()
+
+
+def utc_now() -> datetime:
+    """The present moment, aware."""
+    return datetime.now(UTC)
+
+
+LONGEST_LABEL = 1_000
+"""Characters of a user's label."""
+LONGEST_NAME = 200
+"""Characters of a namespace that a person or an application names; what is inside of it may be longer."""
+_LONGEST_WRITTEN = 200
+_USER = "user:"
+_HASHED = "#"
+"""Begins what stands for a long label; `quote` would have escaped it."""
+
+
+def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return the name of a namespace. Raises `InvalidValue` for one that could not be kept as it is."""
+    if one_line(name, "the namespace") != name or len(name) > longest:
+        raise InvalidValue(
+            f"the namespace {name!r:.80} is invalid: use one line of at most {longest} characters, "
+            "without spaces at its ends or control characters"
+        )
+    return name
+
+
+def user_namespace(label: str, within: str = "") -> str:
+    """Return the namespace of the user with that label, inside the namespace `within`. Raises `InvalidValue`."""
+    if not isinstance(label, str):
+        raise TypeError(f"a user's name is a string: got {type(label).__name__} {label!r}")
+    if not label or len(label) > LONGEST_LABEL:
+        raise InvalidValue(f"a user's name has 1 to {LONGEST_LABEL:,} characters")
+    written = label.encode("utf-8", "surrogatepass")
+    name = quote(written, safe="@+")
+    if len(name) > _LONGEST_WRITTEN:
+        name = _HASHED + hashlib.sha256(written).hexdigest()
+    return joined(within, _USER + name)
+
+
+def user_of(namespace: str) -> str | None:
+    """Return the label of the user whose namespace that is; a long label's digest; None for other namespaces."""
+    name = namespace.rpartition("/")[2]
+    if not name.startswith(_USER):
+        return None
+    return unquote_to_bytes(name.removeprefix(_USER)).decode("utf-8", "surrogatepass")
+
+
+def joined(outer: str, inner: str) -> str:
+    """Return the namespace `inner` inside of `outer`."""
+    return f"{outer}/{inner}" if outer and inner else outer or inner
+
+
+def digest_of(namespace: str) -> str:
+    """Return the text that replaces a namespace where no user's name may be kept."""
+    return hashlib.sha256(namespace.encode()).hexdigest()
+
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +159,7 @@ class Caller:
     """On whose behalf memory and sessions are used: where, in whose name, and what they may see and do."""
 
     namespace: str = ""
-    """The part of memory that they use; see `chatbot.memory.record`."""
+    """The part of memory that they use; see `chatbot.memory.scope`."""
     principal: str = ""
     """Principal in whose name they write; by default the user of the namespace, or the owner."""
     clearance: Clearance = "full"

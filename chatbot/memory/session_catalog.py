@@ -18,12 +18,10 @@ from typing import Any
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.memory.notices import Notices
-from chatbot.memory.record import SessionRecord
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
-from chatbot.stores.lifecycle import Closable
-from chatbot.stores.loops import LoopsLock
-from chatbot.stores.records import SessionRef, format_time
+from chatbot.stores.lifecycle import Closable, LoopsLock
+from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
 """The roles that count as messages; calls of tools and errors are none."""

@@ -23,8 +23,18 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.notices import LINES as CHANGES
 from chatbot.memory.notices import Following, Notices
 from chatbot.memory.origins import Tombstones, marks_of_session
-from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
-from chatbot.memory.scope import PUBLIC, Caller, Environment, Observable, Scope, Sensitivities, Tell, bar
+from chatbot.memory.scope import (
+    PUBLIC,
+    Caller,
+    Environment,
+    Observable,
+    Scope,
+    Sensitivities,
+    Tell,
+    bar,
+    new_id,
+    utc_now,
+)
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
@@ -37,7 +47,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugins import open_store
 from chatbot.stores.query import Progress
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, check_text
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_text, is_session_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import count, observed, span
 

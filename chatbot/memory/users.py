@@ -1,6 +1,6 @@
 """Data of one end user: who they are, all of it as one document, and its erasure.
 
-A user is a namespace, see `chatbot.memory.record`; these operations are about the namespace of the memory system
+A user is a namespace, see `chatbot.memory.scope`; these operations are about the namespace of the memory system
 that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import bar_derived, guards_of
 from chatbot.memory.origins import marks_of, marks_of_fact
-from chatbot.memory.record import SessionRecord, user_of
+from chatbot.memory.scope import user_of
 from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
@@ -24,7 +24,7 @@ from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import AccessDenied, UnknownObservation, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
-from chatbot.stores.records import format_time
+from chatbot.stores.records import SessionRecord, format_time
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from secrets import token_hex
 from typing import Any, BinaryIO, cast
 
 from chatbot.errors import ConfigError
-from chatbot.memory.record import CHOICES
+from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS
 from chatbot.stores.backend import ATTACHMENTS, Backend
 from chatbot.stores.backends import open_backend
@@ -41,9 +41,8 @@ from chatbot.stores.log import Log, Mark
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_store
-from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_time
+from chatbot.stores.records import KeyValue, SessionRecord, TranscriptEntry, format_time, parse_record, parse_time
 from chatbot.stores.row_events import Event, parse_event
-from chatbot.stores.session_record import SessionRecord, parse_record
 from chatbot.transfer.union import Journal, canonical, portable, relabelled, said_of, with_ids
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"

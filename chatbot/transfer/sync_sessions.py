@@ -20,12 +20,19 @@ import msgspec
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.notices import LINES as NOTICES
-from chatbot.memory.record import CHOICES
+from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Document, Lines, is_blob_name
 from chatbot.stores.errors import DamagedFile, MissingFolder
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
-from chatbot.stores.session_record import SessionRecord, parse_record
+from chatbot.stores.records import (
+    KeyValue,
+    SessionRecord,
+    SessionRef,
+    TranscriptEntry,
+    format_time,
+    parse_record,
+    parse_time,
+)
 from chatbot.transfer.storage_copy import STATE, Storage
 from chatbot.transfer.union import (
     Said,

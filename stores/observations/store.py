@@ -28,12 +28,11 @@ from chatbot.stores.fields import fold, how_many
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
-from chatbot.stores.log import Log
+from chatbot.stores.log import Log, Shelf
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.log import FileLog
-from chatbot.stores.observations.log_changes import LogChanges
-from chatbot.stores.observations.replica import Replica
+from chatbot.stores.observations.replica import LogChanges, Replica
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
@@ -59,7 +58,6 @@ from chatbot.stores.query import (
 from chatbot.stores.records import moment
 from chatbot.stores.row_changes import ChangeCursor, Changes, Position, changes_behind, version
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
-from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import unit
 
 Engine = TypeVar("Engine", bound="LoggedObservations")

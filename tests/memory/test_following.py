@@ -10,7 +10,7 @@ import pytest
 from chatbot.embed import open_memory
 from chatbot.memory import MemorySystem
 from chatbot.memory.notices import Following, MemoryChange
-from chatbot.memory.record import digest_of, user_namespace
+from chatbot.memory.scope import digest_of, user_namespace
 from chatbot.memory.users import erase_user
 from chatbot.stores.errors import InvalidValue
 
