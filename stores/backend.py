@@ -402,10 +402,6 @@ class Backend(Place):
         """Close descriptors and connections. May be called twice."""
 
 
-MEMORIES = "memories"
-"""The topic of the log of observations; that of lines is their name."""
-
-
 class Hint:
     """A wait before polling again, which a hint may cut short. This one has no hints."""
 

@@ -31,7 +31,6 @@ from chatbot.stores.access import (
     OWNER,
     SENSITIVITIES,
     Clearance,
-    Guard,
     OwnedRow,
     Right,
     Sensitivity,
@@ -49,7 +48,6 @@ from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
-    from chatbot.memory.notices import Notices
     from chatbot.memory.origins import Mark, Tombstones
 
 CHOICES = "choices"
@@ -240,8 +238,6 @@ class Environment:
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
-    notices: Notices | None = None
-    """Tells followers of the memory which rows were purged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,12 +335,6 @@ class Scope:
         sessions = {row.session_id for row in said if row.session_id is not None}
         if sessions and self.environment.untell is not None:
             await self.environment.untell(sessions, erased, {row.id for row in said if row.mention_count})
-
-    async def gone(self, guards: Mapping[str, Guard], erased: Collection[str]) -> None:
-        """Tell followers which of the rows that had these guards were erased. Durable on return."""
-        those = {each: guard for each, guard in guards.items() if each in erased}
-        if those and self.environment.notices is not None:
-            await asyncio.to_thread(self.environment.notices.of_purged, those)
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""

@@ -20,16 +20,12 @@ from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, Session
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.notices import LINES as CHANGES
-from chatbot.memory.notices import Following, Notices
-from chatbot.memory.origins import Tombstones, marks_of_session
+from chatbot.memory.origins import Tombstones, mark_of_deleted, marks_of_session
 from chatbot.memory.scope import (
-    PUBLIC,
     Caller,
     Environment,
     Observable,
     Scope,
-    Sensitivities,
     Tell,
     bar,
     new_id,
@@ -38,7 +34,7 @@ from chatbot.memory.scope import (
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
-from chatbot.stores.backend import MEMORIES, Backend
+from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, SessionStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
@@ -114,7 +110,6 @@ class MemorySystem(Closable, Observable):
         """Stores that the creator of this object has named: a record on disk may have come from anybody."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
-        self.notices = Notices(self.backend, clock, new_id)
         self._environment = Environment(
             clock,
             profiles=self._options.profiles,
@@ -122,11 +117,10 @@ class MemorySystem(Closable, Observable):
             tell=self._options.tell,
             untell=self._untell,
             tombstones=self.tombstones,
-            notices=self.notices,
         )
         self._meanings: dict[int, Meaning] = {}
         self._observations = self._options.observations or ("in_memory" if home is None else "observations")
-        self._catalog = SessionCatalog(self.backend, self.notices)
+        self._catalog = SessionCatalog(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
@@ -496,21 +490,9 @@ class MemorySystem(Closable, Observable):
             return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
         report = await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
-        if not dry_run:
-            await asyncio.to_thread(self.notices.tidy)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report
-
-    def following(self, agent_id: str = "", after: str | None = None, *, ask: Sensitivities = PUBLIC) -> Following:
-        """Return the caller's way through the changes of memories, sessions and users, from a position on.
-
-        "0" is the beginning, None what comes next. Raises `InvalidValue` for what is no position, `MissingRight`
-        without `read`.
-        """
-        scope = self.memory(agent_id).scope
-        scope.caller.check("read")
-        return Following(scope, self.notices, after, ask=ask, hint=self.backend.hint(MEMORIES, CHANGES))
 
     def unobserved(self) -> Memory | None:
         """Return the memory without spans, to measure it: of the owner, all namespaces; None before it was used."""
@@ -584,22 +566,19 @@ class MemorySystem(Closable, Observable):
     async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
         """Erase a session, and of what is remembered of it what that caller may see."""
         forks = await self._forks_of(record.id)
-        erased = [] if keep_memory else await self._erase_memory(record, caller)
+        scopes = [] if keep_memory else self._scopes_of(record, caller)
+        marks = [] if keep_memory else marks_of_session(record.id, record.origin)
+        await bar(self.tombstones, [mark_of_deleted(record.id), *marks], self._clock())
+        erased = [await erase(scope, Target(session=record.id)) for scope in scopes]
         ref = self._catalog.ref(record.id)
         for store in self._stores_of(record).values():
             if isinstance(store, SessionStore):
                 await store.forget_session(ref)
         await self._catalog.delete(record)
         await asyncio.to_thread(self._terms.forget, [record.id])
-        if not keep_memory:  # a hook of its last turn may have remembered something meanwhile
-            erased += [await erase(scope, Target(session=record.id)) for scope in self._scopes_of(record, caller)]
+        # a hook of its last turn may have remembered something meanwhile
+        erased += [await erase(scope, Target(session=record.id)) for scope in scopes]
         return joined(erased, forks=forks, kept=keep_memory)
-
-    async def _erase_memory(self, record: SessionRecord, caller: Caller) -> list[Erasure]:
-        """Erase what is remembered of a session, having barred it from imports."""
-        scopes = self._scopes_of(record, caller)
-        await bar(self.tombstones, list(marks_of_session(record.id, record.origin)), self._clock())
-        return [await erase(scope, Target(session=record.id)) for scope in scopes]
 
     def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
         """The places in which something may be remembered of a session, for the owner across all namespaces."""

@@ -48,7 +48,7 @@ from chatbot.transfer.union import Journal, canonical, portable, relabelled, sai
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
 STATE = "sync.json"
 """The document that says which identity and machine this is; see `chatbot.transfer.sync`."""
-_LINES = ("usage", "tombstones", "changes", "hook_failures")
+_LINES = ("usage", "tombstones", "hook_failures")
 _DOCUMENTS = ("tombstones.key", "maintenance.json", STATE)
 _AT_A_TIME = 500
 _VERSION = 1

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.notices import LINES as NOTICES
+from chatbot.memory.origins import mark_of_deleted
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Document, Lines, is_blob_name
@@ -216,12 +216,9 @@ class SessionSync(ABC):
         """Return all entries of a session that the files of a machine hold."""
 
     def _note_deleted(self) -> None:
-        """Note the sessions that were deleted here: a notice tells, or that one is missing."""
+        """Note the sessions that were there at the last sync and are missing now."""
         state, here = self._state, {*self._storage.backend.sessions.ids()}
         gone = {each: None for each in state.sessions if each not in here}
-        for notice in self._storage.backend.lines(NOTICES).all():
-            if notice.get("kind") == "session.deleted" and notice["session"] not in here:
-                gone[str(notice["session"])] = None
         state.erased = [*dict.fromkeys([*state.erased, *gone])]
         for each in gone:
             state.sessions.pop(each, None)
@@ -230,10 +227,8 @@ class SessionSync(ABC):
         sessions = self._storage.backend.sessions
         with suppress(MissingFolder):
             ref = await asyncio.to_thread(sessions.ref, session_id)
-            record = await asyncio.to_thread(sessions.get, session_id)
             await self._storage.store.forget_session(ref)
             await asyncio.to_thread(sessions.delete, session_id)
-            await asyncio.to_thread(self._memory.notices.of_session, "session.deleted", record)
             self._report.taken["sessions"] += 1
         self._state.sessions.pop(session_id, None)
 
@@ -333,8 +328,12 @@ class SessionSync(ABC):
     async def _take_sessions(self, sessions: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """Unite sessions with what other machines know of them."""
         self._saves_each = len(sessions) <= _MOST_SAVED
+        here = {*self._storage.backend.sessions.ids()}
         for done, (machine, given) in enumerate(sessions, 1):
-            if given["session"]["id"] not in self._state.erased:
+            session_id = given["session"]["id"]
+            if session_id not in here and self._memory.tombstones.barred([mark_of_deleted(session_id)]):
+                self._state.erased.append(session_id)  # it was deleted before the first sync
+            if session_id not in self._state.erased:
                 await self._take_session(machine, given)
             self._progress(done, len(sessions))
         if sessions:
@@ -382,7 +381,6 @@ class SessionSync(ABC):
             if self._state.sessions[session_id]["digest"] == given["digest"]:  # the place has it already, as it is here
                 self._known.sessions[session_id] = given["digest"]
                 self._known.files |= {f"{session_id}/{name}" for name in self._state.sessions[session_id]["files"]}
-            await asyncio.to_thread(self._memory.notices.of_session, "session.changed", record)
 
     async def _resolved(
         self,

@@ -1,7 +1,6 @@
 """Our own routes: operations on memory and sessions, and those beside the table, each group with its reason.
 
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
-change_feed   changes as they are made, which never end; in Python `AgentMemory.changes`
 conversation  a running turn: it is streamed, stopped, taken back and billed, and `chatbot` does it by chatting
 profile       keys of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
 session_files the files of a session, which the terminal has on its disk
@@ -14,7 +13,7 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, change_feed, conversation, profile, session_files, users
+from chatbot.server.native import agents, conversation, profile, session_files, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
@@ -25,6 +24,5 @@ def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
         profile.router,
         users.router,
         users.usage_router,
-        change_feed.router,
     )
     return agents.router, router_of(operations), *own
