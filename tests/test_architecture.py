@@ -38,6 +38,7 @@ HEAVY = {
 
 LIGHT = [
     "chatbot",
+    "chatbot.chat.memory_tools",
     "chatbot.errors",
     "chatbot.memory",
     "chatbot.messages",
