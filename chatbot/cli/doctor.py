@@ -398,12 +398,14 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     """Check the configuration, the models, and everything that the identity keeps."""
     try:
         setup = Setup.resolve(options)
-        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
-        setup.check_stores()
-        setup.check_tools()
-        setup.check_hooks()
     except ChatbotError as error:
         yield Finding("configuration", "bad", str(error), _mending(error, options))
+        return
+    yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
+    mistakes = list(setup.mistakes())
+    for mistake in mistakes:
+        yield Finding("configuration", "bad", str(mistake), _mending(mistake, options))
+    if mistakes:
         return
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     async for finding in models(setup, network=network):

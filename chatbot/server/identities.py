@@ -84,9 +84,9 @@ class Identities(AsyncResource):
         self._open_runtime = open_runtime
         self.setup = Setup.resolve(options)
         self._only = options.identity
-        config = self.setup.settings.combined()
-        self.settings = config.server
-        self._own_telemetry = None if options.telemetry else open_telemetry(config.telemetry, serves=True)
+        owners = self.setup.owners
+        self.settings = owners.server
+        self._own_telemetry = None if options.telemetry else open_telemetry(owners.telemetry, serves=True)
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.server_home)
