@@ -66,7 +66,8 @@ class Closable(AsyncResource):
     def _guarding(cls, operation: Operation) -> Operation:
         @wraps(operation)
         async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
-            self.check_open()
+            if self.is_closed:
+                self.check_open()
             return await operation(self, *args, **named)
 
         return guarded

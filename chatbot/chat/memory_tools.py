@@ -249,7 +249,7 @@ def _short_spec(operation: Operation) -> ToolSpec:
     parameters = operation.at("tool")
     rest = [name for name, each in parameters.items() if not (each.is_positional or each.is_required)]
     rest = rest if len(rest) > 1 else []
-    named = {name: _short_schema(each) for name, each in parameters.items() if name not in rest}
+    named = {name: each.schema for name, each in parameters.items() if name not in rest}
     if rest:
         told = (f"{name} ({brief})" if (brief := parameters[name].about.brief) else name for name in rest)
         named[MORE] = {"type": "object", "description": ", ".join(told)}
@@ -257,21 +257,6 @@ def _short_spec(operation: Operation) -> ToolSpec:
     required = {"required": needed} if needed else {}
     description = operation.brief or operation.summary
     return ToolSpec(operation.tool, description, {"type": "object", "properties": named, **required})
-
-
-_JSON = {int: "integer", float: "number", bool: "boolean"}
-
-
-def _short_schema(parameter: Parameter) -> dict[str, Any]:
-    """Return type and items as the whole schema has them: that one needs pydantic, whose import takes 0.1 s."""
-    if parameter.is_list:
-        return _list_schema(parameter)
-    kind = (*get_args(parameter.item), parameter.item)[0]
-    return {"type": _JSON.get(kind, "string")}
-
-
-def _list_schema(parameter: Parameter) -> dict[str, Any]:
-    return {"type": "array", "items": _STRING | ({"enum": [*choices]} if (choices := parameter.choices) else {})}
 
 
 def _default(parameter: Parameter) -> Any:
@@ -334,7 +319,7 @@ def _annotation(parameter: Parameter) -> Any:
         kind = _kinds().get(item, item)
     if parameter.is_list:
         kind = Annotated[list[kind], Field(min_length=int(parameter.is_required), max_length=50)]
-        kind = Annotated[kind, WithJsonSchema(_list_schema(parameter))]
+        kind = Annotated[kind, WithJsonSchema(parameter.schema)]
     return kind | None if _default(parameter) is None else kind
 
 

@@ -19,9 +19,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
@@ -39,7 +39,7 @@ from chatbot.stores.access import (
     least_clearance,
 )
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import AccessDenied, InvalidValue, StoreFailed
+from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
@@ -61,9 +61,8 @@ def new_id() -> UUID:
     return uuid6.uuid7()
 
 
-def utc_now() -> datetime:
-    """The present moment, aware."""
-    return datetime.now(UTC)
+utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
+"""The present moment, aware."""
 
 
 LONGEST_LABEL = 1_000
@@ -379,15 +378,18 @@ async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime
         logger.warning("an import can bring back what is erased now: %s", error)
 
 
-class _HasCaller(Protocol):
-    @property
-    def caller(self) -> Caller: ...
-
-
 class Observable:
-    """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span."""
+    """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span.
+
+    It raises `ClosedResource` once the instance is closed.
+    """
 
     __slots__ = ()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be done with it any more."""
+        return False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -400,7 +402,9 @@ def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
     """Return the operation as a span, which sets the observer for all that is done within."""
 
     @wraps(operation)
-    async def entered(self: _HasCaller, *arguments: Any, **options: Any) -> Any:
+    async def entered(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.is_closed:
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to go on")
         observer = self.caller.observer
         if observer is None:
             return await operation(self, *arguments, **options)
@@ -421,7 +425,8 @@ class ScopedOperations(Observable):
     @property
     def scope(self) -> Scope:
         """The caller's place in the store. Raises `ClosedResource` once the store is closed."""
-        self._own.store.check_open()
+        if self._own.store.is_closed:
+            self._own.store.check_open()
         return self._own
 
     @property

@@ -40,7 +40,7 @@ from chatbot.stores.base import KeyValueStore, ObservationStore, SessionStore, S
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home, parse_home
-from chatbot.stores.lifecycle import Closable
+from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.plugins import open_store
 from chatbot.stores.query import Progress
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_text, is_session_id
@@ -76,7 +76,7 @@ class SystemOptions:
     """Told of each operation."""
 
 
-class MemorySystem(Closable, Observable):
+class MemorySystem(AsyncResource, Observable):
     """Issues sessions of one identity for one caller, and the memory without a session, over pluggable stores.
 
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
@@ -503,6 +503,7 @@ class MemorySystem(Closable, Observable):
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
+        self._catalog.is_closed = True
         if self.caller.observer is not None:
             self.caller.observer.closed(self)
         while self._meanings:
@@ -514,7 +515,6 @@ class MemorySystem(Closable, Observable):
                 await self._embedder.aclose()
         except ChatbotError as error:
             logger.warning("the embedding model could not be closed: %s", error)
-        self._catalog.is_closed = True
         with self._opening_stores:
             stores = list(self._stores.values())
             self._stores.clear()
@@ -527,10 +527,10 @@ class MemorySystem(Closable, Observable):
         """Return whether memories are being embedded in the background."""
         return any(meaning.is_under_way for meaning in self._meanings.values())
 
-    def check_open(self) -> None:
-        """Raise `ClosedResource` after `aclose`, also of the memory that this one is a lesser view of."""
-        super().check_open()
-        self._catalog.check_open()
+    @property
+    def is_closed(self) -> bool:
+        """True after `aclose`, also of the memory that this one is a lesser view of."""
+        return self._catalog.is_closed
 
     async def _open_record(self, session_id: str) -> SessionRecord:
         """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
