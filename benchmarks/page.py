@@ -24,7 +24,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.memory.writing import Draft
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime

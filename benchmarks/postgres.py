@@ -52,8 +52,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.postgres import schema
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
-from chatbot.stores.records import SessionRef, TranscriptEntry
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord, SessionRef, TranscriptEntry
 
 ROLE = "chatbot_server"
 SESSIONS = 10_000

@@ -50,7 +50,7 @@ from kept_vectors import KeptVectors
 
 from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem
-from chatbot.memory.exchanges import QUESTION
+from chatbot.memory.episode import QUESTION
 from chatbot.memory.writing import Draft
 from chatbot.models.local_encoder import LocalEmbedder
 

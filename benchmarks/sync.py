@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.memory.writing import Draft
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace

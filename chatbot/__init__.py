@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatbot.chat import Chat, Receipt
-    from chatbot.chat.tool_context import ToolContext
+    from chatbot.chat.tool_names import ToolContext
     from chatbot.errors import ChatbotError
     from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
     from chatbot.models import Model, ScriptedModel, open_model
@@ -27,7 +27,7 @@ _HOMES = {
     "SessionHandle": "chatbot.memory",
     "SessionRecord": "chatbot.memory",
     "Tool": "chatbot.tools",
-    "ToolContext": "chatbot.chat.tool_context",
+    "ToolContext": "chatbot.chat.tool_names",
     "open_model": "chatbot.models",
 }
 

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -461,6 +462,7 @@ class Settings:
         self._file = file
         self._own: tuple[Path, Table] = (Path(), {})
         """The user's own file, and what it says beneath a file that was found in the current folder."""
+        self._identity: tuple[Path | str, Table] = ("identity", {})
         self._environment = environment
         self._flags = flags
 
@@ -490,9 +492,17 @@ class Settings:
         return settings
 
     def with_flags(self, flags: Table) -> Settings:
-        """Return the same files and environment with other flags."""
+        """Return the same files and environment with other flags, and without an identity."""
+        return self._with(_flags=flags, _identity=("identity", {}))
+
+    def with_identity(self, table: Table, path: Path) -> Settings:
+        """Return the settings with those of an identity, which its file at `path` sets."""
+        return self._with(_identity=(path, _within_limits(table, self._file)))
+
+    def _with(self, **parts: Any) -> Settings:
         other = copy(self)  # keeps the folder, even if the process has left it
-        other._flags = flags  # noqa: SLF001 - a copy of this class
+        vars(other).pop("_layers", None)
+        vars(other).update(parts)
         return other
 
     @property
@@ -505,49 +515,45 @@ class Settings:
         """True if the file itself contains a key, not only the name of a variable."""
         return any(_keys_in(self._file))
 
-    def combined(self, identity: Table | None = None, identity_path: Path | None = None) -> Config:
-        """Merge all layers, the identity's included. Raises `ConfigError` that names the wrong setting."""
-        layers = self._layers(identity, identity_path)
-        merged = _of_one_provider(layers)
+    def combined(self) -> Config:
+        """Merge all layers. Raises `ConfigError` that names the wrong setting."""
+        merged = _of_one_provider(self._layers)
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
-            raise _explained(str(error), merged, layers) from error
+            raise _explained(str(error), merged, self._layers) from error
         rows = config.memory.get("observations", {})
         if isinstance(cache := rows.get("cache"), str) and cache:
             absolute = str(self.folder / Path(cache).expanduser())
             config = replace(config, memory={**config.memory, "observations": {**rows, "cache": absolute}})
         return config
 
-    def source(self, *place: str, identity: Table | None = None, identity_path: Path | None = None) -> Path | str:
+    def source(self, *place: str) -> Path | str:
         """Return the file or variable that sets the value at `place`; empty if none does."""
-        return _source(self._layers(identity, identity_path), place)
+        return _source(self._layers, place)
 
-    def wrong(
-        self, table: tuple[str, ...], message: str, identity: Table | None = None, identity_path: Path | None = None
-    ) -> ConfigError:
+    def wrong(self, table: tuple[str, ...], message: str) -> ConfigError:
         """Return the error for a table such as `("memory", "observations")`, with the source of the setting."""
-        layers = self._layers(identity, identity_path)
-        inner = [key for layer in layers.values() if isinstance(found := _found(layer, table), dict) for key in found]
+        found = [_found(layer, table) for layer in self._layers.values()]
+        inner = [key for each in found if isinstance(each, dict) for key in each]
         named = [key for key in inner if repr(key) in message or f" {key} = " in message]
-        return _error(layers, (*table, *named[:1]), message)
+        return _error(self._layers, (*table, *named[:1]), message)
 
-    def _layers(self, identity: Table | None, identity_path: Path | None) -> _Layers:
-        layers = self._as_written(identity, identity_path)
-        aliases = [_table(layer, "aliases") for layer in (self._own[1], self._file, self._environment)]
-        known = merge(merge(aliases[0], aliases[1]), aliases[2])
-        return {source: _without_aliases(layer, known) for source, layer in layers.items()} if known else layers
-
-    def _as_written(self, identity: Table | None, identity_path: Path | None) -> _Layers:
-        file, own = self._own
-        return {
+    @cached_property
+    def _layers(self) -> _Layers:
+        (file, own), (identity_path, identity) = self._own, self._identity
+        layers: _Layers = {
             "": _DEFAULTS,
             **({file: own} if own else {}),
             self.path or "defaults": self._file,
-            identity_path or "identity": _within_limits(identity or {}, self._file),
+            identity_path: identity,
             _ENVIRONMENT: self._environment,
             "the flags": self._flags,
         }
+        aliases: Table = {}
+        for layer in (own, self._file, self._environment):
+            aliases = merge(aliases, _table(layer, "aliases"))
+        return {source: _without_aliases(layer, aliases) for source, layer in layers.items()} if aliases else layers
 
 
 def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -15,26 +15,24 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
-from chatbot.chat.foreign import ChatMessage, asked_in, spoken
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import FILE_NAME, AgentSettings, Settings, Table
 from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.exchanges import exchanges_in
+from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.notices import MemoryChange
-from chatbot.memory.record import user_namespace, utc_now
-from chatbot.memory.scope import PUBLIC, Sensitivities
+from chatbot.memory.scope import user_namespace, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.models.failures import Disclosure
 from chatbot.runtime import IN_MEMORY, Options, Setup
@@ -48,7 +46,6 @@ from chatbot.tools import ToolResult
 
 __all__ = [
     "AgentMemory",
-    "MemoryChange",
     "MemoryContext",
     "MemoryTool",
     "Portal",
@@ -243,14 +240,6 @@ class AgentMemory(Memory, AsyncResource):
         """Return the same memory for one of your users, closed with this one. Raises `AccessDenied` from a user's."""
         namespace = user_namespace(user, self.caller.namespace)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
-
-    def changes(self, after: str | None = None, *, ask: Sensitivities = PUBLIC) -> AsyncGenerator[MemoryChange, None]:
-        """Yield changes of memories and sessions as they are made, in whichever process, behind `after`.
-
-        That is the `position` of a change, "0" for the beginning, or None for what comes next. Each is told at least
-        once, and what was purged never again. Raises `InvalidValue` for what is no position.
-        """
-        return self.system.following(self._setup.agent, after, ask=ask).watch()
 
     async def aclose(self) -> None:
         """Close the memory. May be called twice."""

@@ -7,10 +7,11 @@ Everything is wired here. `Setup` resolves and checks the settings and opens a m
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -22,8 +23,7 @@ from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.record import utc_now
-from chatbot.memory.scope import Caller, MemoryEvent, Tell
+from chatbot.memory.scope import Caller, MemoryEvent, Tell, utc_now
 from chatbot.memory.system import MemorySystem, SystemOptions
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
@@ -69,7 +69,7 @@ class Options:
     host: str | None = None
     port: int | None = None
     namespace: str = ""
-    """The part of the memory to use; see `chatbot.memory.record`."""
+    """The part of the memory to use; see `chatbot.memory.scope`."""
     settings: Settings | None = None
     """The configuration, where it was read already; `config` is then not read."""
     telemetry: Telemetry | None = None
@@ -95,6 +95,8 @@ class Setup:
 
     settings: Settings
     config: Config
+    owners: Config
+    """The configuration without that of the identity."""
     identity: Identity
     identities: Path
     agent: str
@@ -109,14 +111,17 @@ class Setup:
         settings = (
             options.settings.with_flags(flags) if options.settings else Settings.read(options.config, flags=flags)
         )
-        outline = settings.combined()
-        root = _identities(settings, outline)
-        identity = load_identity(root, outline.identity, outline.nameable_providers)
-        config = settings.combined(identity.overrides, identity.file)
+        owners = settings.combined()
+        root = _identities(settings, owners)
+        identity = load_identity(root, owners.identity, owners.nameable_providers)
+        settings = settings.with_identity(identity.overrides, identity.file)
+        config = settings.combined()
         if config.providers:
             _check_providers(settings, config)
         _check_agent(options.agent, config)
-        return cls(settings, config, identity, root, options.agent, is_default_identity=options.identity is None)
+        return cls(
+            settings, config, owners, identity, root, options.agent, is_default_identity=options.identity is None
+        )
 
     @classmethod
     def with_identity(cls, options: Options, name: str, text: str) -> Setup:
@@ -134,11 +139,11 @@ class Setup:
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""
         own = self.identity
         table = parse_toml(text, own.file)
-        identity = parse_identity(own.name, own.folder, table, self.settings.combined().nameable_providers)
-        changed = replace(self, identity=identity, config=self.settings.combined(identity.overrides, identity.file))
+        identity = parse_identity(own.name, own.folder, table, self.owners.nameable_providers)
+        settings = self.settings.with_identity(identity.overrides, identity.file)
+        changed = replace(self, identity=identity, settings=settings, config=settings.combined())
         _check_agent(changed.agent, changed.config)
-        changed.check_stores()
-        changed.check_hooks()
+        changed.check()
         return changed
 
     @property
@@ -148,7 +153,7 @@ class Setup:
 
     def source(self, *place: str) -> Path | str:
         """Return the file or the variable that sets `place` in the configuration; empty where none does."""
-        return self.settings.source(*place, identity=self.identity.overrides, identity_path=self.identity.file)
+        return self.settings.source(*place)
 
     @property
     def home(self) -> Home:
@@ -158,7 +163,7 @@ class Setup:
     @property
     def server_home(self) -> Home:
         """Return the home of tokens and requests, which belong to no identity. Raises `ConfigError`."""
-        return self._home(self.settings.combined(), SERVER, self.identities / SERVER)
+        return self._home(self.owners, SERVER, self.identities / SERVER)
 
     def _home(self, config: Config, name: str, folder: Path) -> Home:
         url = from_variable(config.storage.url, "url in [storage]")
@@ -167,16 +172,38 @@ class Setup:
         except StoreError as error:
             raise self._wrong(("storage", "url"), error) from error
 
-    def check_stores(self) -> None:
-        """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
-        used = {name for agent in self.config.agents.values() for name in agent.memory} - STORES.own.keys()
-        for name in sorted(used | self.config.memory.keys()):
-            try:
-                check_settings(name, load(name, beside=self.settings.plugins_beside), self.config.memory.get(name, {}))
-            except StoreError as error:
-                agent = next((each for each, settings in self.config.agents.items() if name in settings.memory), "")
-                named_in = ("memory", name) if name in self.config.memory else ("agents", agent, "memory")
-                raise self._wrong(named_in, error) from error
+    def check(self) -> None:
+        """Raise the first of the `mistakes`, if there are any."""
+        for mistake in self.mistakes():
+            raise mistake
+
+    def mistakes(self) -> Iterator[ConfigError]:
+        """Yield an error for each store, tool and hook in the configuration that is missing or set wrong."""
+        agents, beside = self.config.agents, self.settings.plugins_beside
+        stores = {name for agent in agents.values() for name in agent.memory} - STORES.own.keys()
+        for name in sorted(stores | self.config.memory.keys()):
+            agent = next((each for each, settings in agents.items() if name in settings.memory), "")
+            table = ("memory", name) if name in self.config.memory else ("agents", agent, "memory")
+            yield from self._mistake(table, partial(self._check_store, name))
+        from chatbot.hooks.hook import plan_hook
+        from chatbot.tools.toolbox import TOOLS
+        from chatbot.tools.toolbox import load as load_tools
+
+        for agent, settings in agents.items():
+            for name in sorted({*settings.tools} - TOOLS.own.keys()):
+                yield from self._mistake(("agents", agent, "tools"), partial(load_tools, name, beside=beside))
+        for name, hook in self.config.hooks.items():
+            yield from self._mistake(("hooks", name), partial(plan_hook, name, hook, beside=beside))
+
+    def _check_store(self, name: str) -> None:
+        check_settings(name, load(name, beside=self.settings.plugins_beside), self.config.memory.get(name, {}))
+
+    def _mistake(self, table: tuple[str, ...], check: Callable[[], object]) -> Iterator[ConfigError]:
+        """Yield the error that a check raises, with the source of the setting in that table."""
+        try:
+            check()
+        except (StoreError, ConfigError) as error:
+            yield self._wrong(table, error)
 
     def observation_store(self) -> str:
         """Return the first of the agent's stores that keeps observations in files. Raises `ConfigError` without one."""
@@ -208,15 +235,6 @@ class Setup:
 
         return configured(self.config.maintenance)
 
-    def check_tools(self) -> None:
-        """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
-        names = {name for agent in self.config.agents.values() for name in agent.tools}
-        from chatbot.tools.plugins import TOOLS
-        from chatbot.tools.plugins import load as load_tools
-
-        for name in sorted(names - TOOLS.own.keys()):
-            load_tools(name, beside=self.settings.plugins_beside)
-
     def exchange_gate(self) -> Memorability | None:
         """Return the gate for exchanges; None where the agent remembers none. Raises `ConfigError`."""
         from chatbot.hooks.capture import exchange_gate
@@ -231,21 +249,11 @@ class Setup:
             raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
         return asked or allowed
 
-    def check_hooks(self) -> None:
-        """Check that every hook in the configuration exists and knows its settings. Raises `ConfigError`."""
-        from chatbot.hooks.hook import plan_hook
-
-        for name, table in self.config.hooks.items():
-            try:
-                plan_hook(name, table, beside=self.settings.plugins_beside)
-            except ConfigError as error:
-                raise self._wrong(("hooks", name), error) from error
-
     def _wrong(self, place: tuple[str, ...], error: Exception) -> ConfigError:
         message = str(error)
         if not self.settings.is_chosen and "not found: it should have" in message:
             message += "; plug-ins beside a file that was only found are loaded after `chatbot config trust`"
-        return self.settings.wrong(place, message, self.identity.overrides, self.identity.file)
+        return self.settings.wrong(place, message)
 
     def open_memory(
         self,
@@ -302,8 +310,7 @@ class Setup:
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         if model.startswith("local/"):
             return  # it costs nothing, and a line for each search would cost a write
-        from chatbot.chat.ledger import Ledger
-        from chatbot.chat.usage import Call
+        from chatbot.chat.ledger import Call, Ledger
 
         await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
@@ -333,9 +340,7 @@ class Runtime(AsyncResource):
 
         options = options or Options()
         self.setup = Setup.resolve(options)
-        self.setup.check_stores()
-        self.setup.check_tools()
-        self.setup.check_hooks()
+        self.setup.check()
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
@@ -541,8 +546,7 @@ class Runtime(AsyncResource):
         Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
         """
         from chatbot.chat import Bill
-        from chatbot.chat.ledger import limits_of
-        from chatbot.chat.usage import Call
+        from chatbot.chat.ledger import Call, limits_of
         from chatbot.models.model import estimate_text
 
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
@@ -605,9 +609,9 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.tool_context import ToolContext
+        from chatbot.chat.tool_names import ToolContext
         from chatbot.tools import Toolbox
-        from chatbot.tools.plugins import TOOLS, tools_of
+        from chatbot.tools.toolbox import TOOLS, tools_of
 
         model = model or self.model
         if not model.supports_tools:

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from chatbot.stores.errors import DamagedFile, StoreError, UnsafePath, UnsupportedOperation
-from chatbot.stores.records import SessionRef
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord, SessionRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,10 +400,6 @@ class Backend(Place):
     @abstractmethod
     def close(self) -> None:
         """Close descriptors and connections. May be called twice."""
-
-
-MEMORIES = "memories"
-"""The topic of the log of observations; that of lines is their name."""
 
 
 class Hint:

@@ -38,7 +38,6 @@ from chatbot.stores.query import (
     Version,
 )
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
-from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import NOTHING, Observer, Span
 
@@ -341,14 +340,6 @@ class ObservationStore(Store):
 
         Empty if there is no such observation. Cycles, as after a broken import, are walked once.
         """
-
-    async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:  # noqa: ARG002
-        """Return the changes of rows that the caller may know, in the order in which they were made, after `after`.
-
-        None starts with what comes next. Uses are no changes. After a purge or a compaction, or after a position of a
-        row that is gone, some changes may be returned again; none is left out. At most 1,000 at once.
-        """
-        raise UnsupportedOperation(f"{type(self).__name__} does not report changes")
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

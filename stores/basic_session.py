@@ -23,7 +23,7 @@ from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
-from chatbot.stores.transcript_file import TranscriptFile, transcript_stamp
+from chatbot.stores.transcript import TranscriptFile, transcript_stamp
 
 _WARM_SESSIONS = 256
 

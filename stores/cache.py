@@ -36,7 +36,7 @@ from chatbot.stores.files import (
     translated,
 )
 from chatbot.stores.home import Address, Home
-from chatbot.stores.shelf import Hands, Piece, Shelf
+from chatbot.stores.log import Hands, Piece, Shelf
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

@@ -206,10 +206,24 @@ class Folder:
         if durable:
             self.sync()
 
-    def append(self, name: str, data: bytes, *, mend: Mend = mend_lines) -> None:
-        """Add `data` at the end, durably. Needs the folder's lock."""
-        with self.appending(name, mend=mend) as file:
+    def append(
+        self,
+        name: str,
+        data: bytes,
+        *,
+        mend: Mend = mend_lines,
+        known: Stamp | None = None,
+        look: Callable[[Folder, Stamp], None] | None = None,
+    ) -> None:
+        """Add `data` at the end, durably. Needs the folder's lock.
+
+        With `look`, which is called with the file's stamp under the lock, the lock is free while the disk syncs.
+        """
+        with self.appending(name, mend=mend, known=known) as file:
             file.write(data)
+            if look is not None:
+                look(self, file.stamp())
+                self.unlock()
             file.sync()
 
     @contextmanager

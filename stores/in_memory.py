@@ -6,7 +6,7 @@ Every question is answered by looking at every row: it is written for being righ
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
@@ -44,19 +44,8 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
-from chatbot.stores.row_changes import (
-    ChangeCursor,
-    Changes,
-    History,
-    Key,
-    Line,
-    Position,
-    changes_behind,
-    naming,
-    shown,
-    version,
-)
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
+from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, about, average_length, quantized, rank
 from chatbot.stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
 
@@ -69,9 +58,6 @@ class InMemoryObservations(ObservationStore):
         self._alone = RLock()
         self._rows: dict[str, Observation] = {}
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
-        self._lines: dict[str, list[Key]] = defaultdict(list)
-        """Places of the events of each row among all events."""
-        self._written = 0
         self._triples: dict[str, Triple] = {}
         self._retracted: set[str] = set()
         self._numbers: dict[str, int] = {}
@@ -238,13 +224,10 @@ class InMemoryObservations(ObservationStore):
             return [row.id for row in rows.values() if row.superseded_by == each]
 
         line = line_of(
-            observation_id, lambda each: rows[each].superseded_by, before, lambda each: self.is_seen(each, view)
+            observation_id, lambda each: rows[each].superseded_by, before, lambda each: self._is_seen(each, view)
         )
         sees = naming(view, self._guard_of)
         return [version(rows[each], self._events[each], view, sees) for each in line]
-
-    async def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
-        return changes_behind(self, view, after, limit=page_limit(limit))
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
@@ -293,7 +276,6 @@ class InMemoryObservations(ObservationStore):
         for each in gone:
             del self._rows[each], self._numbers[each]
             self._events.pop(each, None)
-            self._lines.pop(each, None)
             self._vectors.pop(each, None)
         return seen + facts
 
@@ -345,33 +327,8 @@ class InMemoryObservations(ObservationStore):
         row = self._rows.get(observation_id)
         return None if row is None else Guard.of(row)
 
-    def end(self) -> Key:
-        return (self._written, 0)
-
-    def lines_behind(self, begin: Key, view: View) -> list[Line]:
-        seen = [row.id for row in self._rows.values() if may_see(row, view)]
-        return sorted((key, each) for each in seen for key in self._lines[each] if key > begin)
-
-    def dated(self, observation_id: str) -> History:
-        return list(zip(self._lines[observation_id], self._events[observation_id], strict=True))
-
-    def shown_to(self, view: View) -> Callable[[str], Observation]:
-        sees = naming(view, self._guard_of)
-        return lambda each: shown(self._rows[each], sees)
-
-    def is_seen(self, observation_id: str, view: View) -> bool:
+    def _is_seen(self, observation_id: str, view: View) -> bool:
         return observation_id in self._rows and may_see(self._rows[observation_id], view)
-
-    def resumed(self, cursor: ChangeCursor, view: View) -> Key:  # noqa: ARG002 - no log is rewritten here
-        return cursor.key
-
-    def cursor(self, key: Key, position: Position) -> ChangeCursor:
-        return ChangeCursor(None, key, 0, position)
-
-    def _keep_event(self, observation_id: str, event: Event) -> None:
-        self._written += 1
-        self._lines[observation_id].append((self._written, 0))
-        self._events[observation_id].append(event)
 
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]
@@ -395,12 +352,12 @@ class InMemoryObservations(ObservationStore):
             for each in event.ids:
                 self._rows[each] = applied(self._rows[each], event)
                 if event.kind not in {"use", "consolidate"}:
-                    self._keep_event(each, event)
+                    self._events[each].append(event)
 
     def _add(self, event: Event, row: Observation) -> None:
         self._numbers[row.id] = max(self._numbers.values(), default=-1) + 1
         self._rows[row.id] = row
-        self._keep_event(row.id, event)
+        self._events[row.id].append(event)
         self._apply(implied(event))
 
 

@@ -26,8 +26,7 @@ from chatbot.stores.backend import (
     checked_blob_name,
 )
 from chatbot.stores.errors import MissingFolder
-from chatbot.stores.records import SessionRef
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord, SessionRef
 
 
 class MemoryPlace(Place):

@@ -113,11 +113,8 @@ class OpenFolders:
         Transcripts, receipts and bills are all written this way: the lock is free while the disk syncs. `look` is
         called with the folder and the stamp of the file under the lock; see `Folder.appending` for `mend` and `known`.
         """
-        with self.locked(path) as folder, folder.appending(name, mend=mend, known=known) as file:
-            file.write(data)
-            look(folder, file.stamp())
-            folder.unlock()
-            file.sync()
+        with self.locked(path) as folder:
+            folder.append(name, data, mend=mend, known=known, look=look)
 
     def close(self, path: Path) -> bool:
         """Close the folder at `path`, if it is idle; whether it was."""

@@ -1,13 +1,17 @@
-"""The values that stores keep. Plain, immutable, and free of any file format."""
+"""Values that stores keep, and the record of a session: all that is known of it without opening it. Immutable."""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.access import CLEARANCES, OWNER, SENSITIVITIES, Clearance, Sensitivity, is_cleared
+from chatbot.stores.errors import InvalidValue, LaterFormat
 
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -114,3 +118,162 @@ class TranscriptEntry:
             )
         check_text(self.content, "the content")
         check_time(self.at)
+
+
+VERSION = 1
+LONGEST_TITLE = 200
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC."""
+
+    id: str
+    agent_id: str
+    store_types: tuple[str, ...]
+    created_at: datetime
+    used_at: datetime
+    """Time of the last addition, as far as the index knows."""
+    title: str = ""
+    parent: str | None = None
+    """The session that this one was forked from."""
+    expires_at: datetime | None = None
+    clearance: Clearance = "full"
+    """Clearance needed to open the session, and the highest clearance of memories seen through it."""
+    archived_at: datetime | None = None
+    """Time of archiving: the session is not offered any more, but can still be opened."""
+    pinned_at: datetime | None = None
+    """When its user pinned it, so that lists for people show it first."""
+    origin: str = ""
+    """Of an imported session: its origin, as a key that stays the same."""
+    namespace: str = ""
+    """The part of memory that it reads and writes, and from which alone it can be opened."""
+    principal: str = OWNER
+    """Principal who began it, and may change it; see `chatbot.stores.access`."""
+    sensitivity: Sensitivity = "public"
+    """Least sensitivity of what is remembered of it."""
+    opening: str = ""
+    """Digest of its first exchange, where a client that sends all of a conversation has begun it."""
+    history: str = ""
+    """Digest of all of the conversation as such a client holds it, how many entries the transcript had then, and those
+    of the last exchanges: `digest:entries:one.another`."""
+
+    def __post_init__(self) -> None:
+        _check_id(self.id)
+        if self.parent is not None:
+            _check_id(self.parent)
+        check_text(self.agent_id, "the agent's name")
+        check_text(self.title, "the title")
+        check_text(self.origin, "the origin")
+        check_text(self.namespace, "the namespace")
+        check_text(self.opening, "the opening")
+        check_text(self.history, "the history")
+        check_text(self.principal, "the principal")
+        if self.clearance not in CLEARANCES:
+            raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
+        if self.sensitivity not in SENSITIVITIES[:-1]:
+            raise InvalidValue(f"the sensitivity is {self.sensitivity!r}: it must be public, private or secret")
+        for name in self.store_types:
+            check_text(name, "a store's name")
+
+    def is_expired(self, now: datetime) -> bool:
+        """Return whether its time to live is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def renamed(self, title: str) -> SessionRecord:
+        """The record with another title, on one line and at most 200 characters long."""
+        title = " ".join(check_text(title, "the title").split())
+        return replace(self, title=title[:LONGEST_TITLE])
+
+    def used(self, now: datetime) -> SessionRecord:
+        """The record of the session after something was added to it."""
+        return replace(self, used_at=max(now, self.used_at))
+
+    def is_open_to(self, clearance: Clearance, namespace: str = "") -> bool:
+        """Return whether a caller may know of the session: in its namespace, with at least its clearance."""
+        return namespace == self.namespace and is_cleared(clearance, self.clearance)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as stored in `session.json` and in the index."""
+        return {
+            "version": VERSION,
+            "id": self.id,
+            "agent_id": self.agent_id,
+            "store_types": list(self.store_types),
+            "created_at": format_time(self.created_at),
+            "used_at": format_time(self.used_at),
+            "title": self.title,
+            "parent": self.parent,
+            "expires_at": None if self.expires_at is None else format_time(self.expires_at),
+            "clearance": self.clearance,
+            "archived_at": None if self.archived_at is None else format_time(self.archived_at),
+            "origin": self.origin,
+            "namespace": self.namespace,
+            "principal": self.principal,
+            **({"sensitivity": self.sensitivity} if self.sensitivity != "public" else {}),
+            **({"pinned_at": format_time(self.pinned_at)} if self.pinned_at else {}),
+            **({"opening": self.opening} if self.opening else {}),
+            **({"history": self.history} if self.history else {}),
+        }
+
+
+def is_session_id(text: str) -> bool:
+    """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
+    return _ID.fullmatch(text) is not None
+
+
+def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
+    """Read what `as_json` gave. Raises `InvalidValue`; a record of a later version is refused, not guessed at."""
+    try:
+        if fields.get("version", VERSION) > VERSION:
+            raise LaterFormat(
+                f"it was written by a later release (format {fields['version']}): upgrade chatbot to read it"
+            )
+        created_at = parse_time(fields["created_at"])
+        return SessionRecord(
+            id=fields["id"],
+            agent_id=fields["agent_id"],
+            store_types=_names(fields["store_types"]),
+            created_at=created_at,
+            used_at=parse_time(fields["used_at"]) if fields.get("used_at") else created_at,
+            title=fields.get("title") or "",
+            parent=fields.get("parent"),
+            expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
+            clearance=fields.get("clearance", "full"),
+            archived_at=parse_time(fields["archived_at"]) if fields.get("archived_at") else None,
+            pinned_at=parse_time(fields["pinned_at"]) if fields.get("pinned_at") else None,
+            origin=fields.get("origin") or "",
+            namespace=fields.get("namespace") or "",
+            principal=fields.get("principal") or OWNER,
+            sensitivity=fields.get("sensitivity") or "public",
+            opening=fields.get("opening") or "",
+            history=fields.get("history") or "",
+        )
+    except KeyError as error:
+        raise InvalidValue(f"it has no {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise InvalidValue(f"a field has the wrong type: {error}") from error
+
+
+def decode_record(data: bytes, session_id: str) -> SessionRecord:
+    """Read a `session.json`. Raises `InvalidValue` or `LaterFormat`.
+
+    The folder's name is the id, whatever the file says: a copied folder is a session of its own.
+    """
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"not valid JSON: {error}") from error
+    return replace(parse_record(fields), id=session_id)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"the stores are {value!r}, not a list of names")
+    return tuple(value)
+
+
+def _check_id(text: str) -> None:
+    if not is_session_id(text):
+        raise InvalidValue(f"{text!r} is not a session id")

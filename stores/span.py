@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
@@ -78,12 +78,13 @@ def present_observer() -> Observer | None:
     return _observer.get()
 
 
-@contextmanager
-def observed(observer: Observer | None) -> Iterator[None]:
+def observed(observer: Observer | None) -> AbstractContextManager[None]:
     """Set the observer of all that is done within; None changes nothing."""
-    if observer is None or _observer.get() is observer:
-        yield
-        return
+    return nullcontext() if observer is None or _observer.get() is observer else _observed(observer)
+
+
+@contextmanager
+def _observed(observer: Observer) -> Iterator[None]:
     token = _observer.set(observer)
     try:
         yield

@@ -94,7 +94,10 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     # Not by `mktemp`, which looks at all folders that it ever made to number the next one.
     home, cache = (tmp_path_factory.getbasetemp() / kind / str(next(_NUMBERS)) for kind in ("homes", "caches"))
     home.mkdir(parents=True)
-    cache.mkdir(parents=True)
+    (cache / "chatbot").mkdir(parents=True, mode=0o700)
+    encoders = tmp_path_factory.getbasetemp() / "encoders"  # unpacked once, not by each test
+    encoders.mkdir(exist_ok=True)
+    (cache / "chatbot" / "encoders").symlink_to(encoders)
     for name in list(os.environ):
         if name.startswith(("CHATBOT_", "XDG_")) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)

@@ -20,8 +20,8 @@ from chatbot.stores.postgres import schema
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.log import PostgresLog
+from chatbot.stores.postgres.observations import PostgresShelf
 from chatbot.stores.postgres.place import Leases, PostgresPlace
-from chatbot.stores.postgres.shelf import PostgresShelf
 
 OWN = "CHATBOT_TEST_POSTGRES"
 SERVER = "TEST_POSTGRES_AS_SERVER"

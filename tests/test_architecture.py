@@ -38,6 +38,7 @@ HEAVY = {
 
 LIGHT = [
     "chatbot",
+    "chatbot.chat.memory_tools",
     "chatbot.errors",
     "chatbot.memory",
     "chatbot.messages",
@@ -288,10 +289,10 @@ ONE_THING = {
     "a list by parts, in the stores and over HTTP": {"Page"},
     "an exchange, and as the page shows it": {"Exchange"},
     "a contract, and its engines": {
-        "backend.py", "embedding.py", "log.py", "place.py", "sessions.py", "shelf.py",
+        "backend.py", "embedding.py", "log.py", "place.py", "sessions.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "models.py", "profile.py", "serve.py", "usage.py", "users.py", "why.py",
+        "chat.py", "config.py", "models.py", "profile.py", "serve.py", "users.py", "why.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py"},

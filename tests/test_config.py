@@ -52,7 +52,7 @@ def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
     identity = {"model": {"name": "identity", "seed": 2, "top_p": 0.2}}
     environ = {"CHATBOT_MODEL__NAME": "environment", "CHATBOT_MODEL__SEED": "3"}
     settings = Settings.read(environ=environ, flags={"model": {"name": "flag"}})
-    model = settings.combined(identity).model
+    model = settings.with_identity(identity, Path("identity.toml")).combined().model
     assert (model.name, model.seed, model.top_p, model.retries) == ("flag", 3, 0.2, 1)
 
 
@@ -139,7 +139,9 @@ def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
 )
 def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: float, holds: float) -> None:
     def limit(file: dict[str, Any], identity: dict[str, Any]) -> Any:
-        return to_builtins(Settings(None, file, {}, {}).combined(identity))[section][key]
+        return to_builtins(Settings(None, file, {}, {}).with_identity(identity, Path("identity.toml")).combined())[
+            section
+        ][key]
 
     assert limit({section: {key: 1}}, {section: {key: own}}) == holds
     assert limit({section: {key: 0}}, {section: {key: 7}}) == limit({}, {section: {key: 7}}) == 7
@@ -214,7 +216,9 @@ def _another(place: tuple[str, ...]) -> Any:
     """Some value that the setting may have, and does not have by default."""
     for value in VALUES:
         with suppress(ConfigError, StoreError):
-            found = in_force(Settings(None, {}, {}, {}).combined(_nested(place, value)))
+            found = in_force(
+                Settings(None, {}, {}, {}).with_identity(_nested(place, value), Path("identity.toml")).combined()
+            )
             if found.get(place, DEFAULTS[place]) != DEFAULTS[place] or place not in found:
                 return value
     raise AssertionError(place)
@@ -263,7 +267,7 @@ def test_setting_one_key_leaves_every_other_at_its_default(place: tuple[str, ...
     text = shown.removeprefix("value = ") if shown else str(value).lower() if isinstance(value, bool) else str(value)
     layers = [
         Settings(None, _nested(place, value), {}, {}).combined(),
-        Settings(None, {}, {}, {}).combined(_nested(place, value)),
+        Settings(None, {}, {}, {}).with_identity(_nested(place, value), Path("identity.toml")).combined(),
     ]
     if not isinstance(value, dict) and "{" not in text:
         variable = "CHATBOT_" + "__".join(place).upper()

@@ -20,7 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import StructuredTool
 
-from chatbot.chat.foreign import entry_of, item_of
+from chatbot.chat.attached import entry_of, item_of
 from chatbot.embed import AgentMemory, MemoryTool, Portal
 from chatbot.memory import SessionHandle
 

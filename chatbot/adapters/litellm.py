@@ -16,7 +16,7 @@ from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
 
-from chatbot.chat.foreign import is_block, text_of
+from chatbot.chat.attached import is_block, text_of
 from chatbot.embed import AgentMemory
 
 _CHAT = frozenset({"acompletion", "completion"})

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
     from chatbot.chat.client import NO_CLIENT, ClientRequest
     from chatbot.chat.events import ClientCall, Emit, Event, Notice, Phase, ToolFinished, ToolStarted
+    from chatbot.chat.ledger import Bill
     from chatbot.chat.receipts import Receipt
     from chatbot.chat.turn import Rules
-    from chatbot.chat.usage import Bill
 
 _HOMES = {
     "NO_CLIENT": "chatbot.chat.client",
-    "Bill": "chatbot.chat.usage",
+    "Bill": "chatbot.chat.ledger",
     "Chat": "chatbot.chat.chat",
     "ClientCall": "chatbot.chat.events",
     "ClientRequest": "chatbot.chat.client",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from chatbot.chat.usage import Call
+from chatbot.chat.ledger import Call
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.stores.observation import Status

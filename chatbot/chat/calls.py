@@ -15,12 +15,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from chatbot.chat.ledger import Amount, Ledger, Limit, Payer, Reservation, limits_of, reply_within
-from chatbot.chat.usage import Bill, Call, bill_of, calls_in
+from chatbot.chat.ledger import (
+    Amount,
+    Bill,
+    Call,
+    Ledger,
+    Limit,
+    Payer,
+    Reservation,
+    bill_of,
+    calls_in,
+    limits_of,
+    reply_within,
+)
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.messages import (
     CallOptions,
     Delta,

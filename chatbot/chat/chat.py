@@ -13,21 +13,20 @@ from chatbot.attachments import readable
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, replies_of, reply_lines
 from chatbot.chat.events import Alone, Emit, Phase, Publisher
-from chatbot.chat.ledger import Ledger
+from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Rules, Turn, TurnContext
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.record import new_id, utc_now
+from chatbot.memory.scope import new_id, utc_now
 from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
-from chatbot.stores.loops import LoopsLock
+from chatbot.stores.lifecycle import LoopsLock
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from chatbot.memory.exchanges import QUESTION
+from chatbot.memory.episode import QUESTION
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.tasks import KIND, task_of
 from chatbot.messages import ToolSpec

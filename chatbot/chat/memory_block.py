@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.fence import fenced, in_one_line
 from chatbot.chat.fit import excerpt, question_words
-from chatbot.memory.exchanges import EXCHANGE
+from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
 from chatbot.stores.access import View

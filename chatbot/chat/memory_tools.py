@@ -12,14 +12,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
-
 from chatbot import operation as kinds
-from chatbot.chat.tool_context import ToolContext
-from chatbot.chat.tool_names import MORE_TOOLS
+from chatbot.chat.tool_names import MORE_TOOLS, ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
@@ -249,21 +246,17 @@ def _arguments_of(operation: Operation) -> Arguments:
 @lru_cache
 def _short_spec(operation: Operation) -> ToolSpec:
     """The schema that every prompt pays for: the arguments that stand by themselves, and the names of the rest."""
-    whole = _arguments_of(operation).spec
     parameters = operation.at("tool")
     rest = [name for name, each in parameters.items() if not (each.is_positional or each.is_required)]
     rest = rest if len(rest) > 1 else []
-    kinds_of = whole.parameters["properties"]
-    named = {name: _bare(kinds_of[name]) for name in parameters if name not in rest}
+    named = {name: each.schema for name, each in parameters.items() if name not in rest}
     if rest:
         told = (f"{name} ({brief})" if (brief := parameters[name].about.brief) else name for name in rest)
         named[MORE] = {"type": "object", "description": ", ".join(told)}
-    required = {"required": whole.parameters["required"]} if "required" in whole.parameters else {}
-    return ToolSpec(whole.name, whole.description, {"type": "object", "properties": named, **required})
-
-
-def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: schema[key] for key in ("type", "items") if key in schema}
+    needed = [name for name, each in parameters.items() if _default(each) is REQUIRED]
+    required = {"required": needed} if needed else {}
+    description = operation.brief or operation.summary
+    return ToolSpec(operation.tool, description, {"type": "object", "properties": named, **required})
 
 
 def _default(parameter: Parameter) -> Any:
@@ -272,7 +265,6 @@ def _default(parameter: Parameter) -> Any:
 
 
 _STRING = {"type": "string"}
-_STRINGS = {"type": "array", "items": _STRING}
 _NOTED = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
 """Types that a model may write; the others are created elsewhere."""
 
@@ -289,41 +281,45 @@ def _writable(kind: str) -> str:
     return kind
 
 
-def _text(longest: int, least: int = 0) -> Any:
-    return Annotated[str, Field(min_length=least, max_length=longest), WithJsonSchema(_STRING)]
+@cache
+def _kinds() -> dict[Any, Any]:
+    """Return the pydantic type of each kind. Lengths are checked, and left out of schemas: few calls come near them."""
+    from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+    def text(longest: int, least: int = 0) -> Any:
+        return Annotated[str, Field(min_length=least, max_length=longest), WithJsonSchema(_STRING)]
 
-_ID = Annotated[str, BeforeValidator(_id), WithJsonSchema(_STRING)]
-_LINE = _text(LONGEST_LINE)
-_MOMENT = Annotated[
-    datetime,
-    BeforeValidator(lambda value: read_time(str(value))),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
-_KINDS: dict[Any, Any] = {
-    **dict.fromkeys((kinds.Id, kinds.SessionId, kinds.FactId, kinds.IdCursor), _ID),
-    **dict.fromkeys((kinds.Line, kinds.Query), _LINE),
-    **dict.fromkeys((kinds.Past, kinds.Future), _MOMENT),
-    kinds.Name: _text(LONGEST_LINE, 1),
-    kinds.Text: _text(20_000),
-    kinds.Kind: Annotated[_LINE, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _NOTED})],
-    Sensitivity: Literal["public", "private", "secret"],
-}
-"""The pydantic type of each kind. Lengths are checked, and left out of schemas: hardly any call comes near them."""
+    line = text(LONGEST_LINE)
+    an_id = Annotated[str, BeforeValidator(_id), WithJsonSchema(_STRING)]
+    moment = Annotated[
+        datetime,
+        BeforeValidator(lambda value: read_time(str(value))),
+        WithJsonSchema({"type": "string", "format": "date-time"}),
+    ]
+    return {
+        **dict.fromkeys((kinds.Id, kinds.SessionId, kinds.FactId, kinds.IdCursor), an_id),
+        **dict.fromkeys((kinds.Line, kinds.Query), line),
+        **dict.fromkeys((kinds.Past, kinds.Future), moment),
+        kinds.Name: text(LONGEST_LINE, 1),
+        kinds.Text: text(20_000),
+        kinds.Kind: Annotated[line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _NOTED})],
+        Sensitivity: Literal["public", "private", "secret"],
+    }
 
 
 def _annotation(parameter: Parameter) -> Any:
+    from pydantic import Field, WithJsonSchema
+
     about, item = parameter.about, parameter.item
     if get_args(item)[:1] == (int,):
         kind: Any = Annotated[int, Within(about.least or int(item == kinds.Tokens), about.most)]
     elif parameter.is_required and item == kinds.Line:
-        kind = _KINDS[kinds.Name]
+        kind = _kinds()[kinds.Name]
     else:
-        kind = _KINDS.get(item, item)
+        kind = _kinds().get(item, item)
     if parameter.is_list:
-        schema = {"type": "array", "items": {"type": "string", "enum": [*parameter.choices]}}
         kind = Annotated[list[kind], Field(min_length=int(parameter.is_required), max_length=50)]
-        kind = Annotated[kind, WithJsonSchema(schema if parameter.choices else _STRINGS)]
+        kind = Annotated[kind, WithJsonSchema(parameter.schema)]
     return kind | None if _default(parameter) is None else kind
 
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from chatbot.chat.dialogue import USER
+from chatbot.chat.ledger import Call
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.turn_memory import PromptMemory
-from chatbot.chat.usage import Call
 from chatbot.memory.recall import SEEN
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time

@@ -1,7 +1,10 @@
-"""Names of the tools that work on memory."""
+"""Names of the tools that work on memory, and the context that a plug-in of tools is given."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.operations import OPERATIONS
 
 MORE_TOOLS = "memory_more"
@@ -21,3 +24,14 @@ def is_own_memory_tool(name: str) -> bool:
 def _ends_with(name: str, tool: str) -> bool:
     before = name.removesuffix(tool)
     return before != name and not before[-1:].isalnum()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
+
+    session: SessionHandle | None
+    memory: MemorySystem
+    """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
+    agent: str
+    identity: str

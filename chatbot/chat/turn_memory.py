@@ -13,7 +13,7 @@ from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.exchanges import EXCHANGE, exchange_draft, said_in
+from chatbot.memory.episode import EXCHANGE, exchange_draft, said_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
@@ -24,7 +24,7 @@ from chatbot.messages import FENCE, without_blocks
 from chatbot.models.failures import Disclosure
 from chatbot.models.model import estimate_text
 from chatbot.redaction import redact, redact_all
-from chatbot.stores.access import SENSITIVITIES, Guard, Sensitivity, View
+from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
@@ -353,8 +353,7 @@ class TurnMemory:
             return None
         with observed(scope.caller.observer), span("memory", operation="keep_reply"):
             if outcome.kind == "exact_dup" and outcome.row:  # the same was said and answered before, and has a mention
-                erased = await scope.store.purge(scope.acting(SENSITIVITIES), [row])
-                await scope.gone({row: Guard.of(outcome.row)}, erased)
+                await scope.store.purge(scope.acting(SENSITIVITIES), [row])
             elif scope.meaning is not None:
                 scope.meaning.begin()
             scope.changed("update", [outcome.id])

@@ -14,7 +14,7 @@ from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import from_variable
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many

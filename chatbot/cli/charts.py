@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from chatbot.chat.activity import Activity, Day
+from chatbot.chat.ledger import cost_text
 from chatbot.chat.prompt import PromptBundle
-from chatbot.chat.usage import cost_text
 from chatbot.cli.output import printable
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

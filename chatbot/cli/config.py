@@ -120,9 +120,7 @@ def check(path: Path, text: str) -> None:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} would not be valid TOML: {error}: nothing was written", at=path) from error
     try:
-        setup = Setup.resolve(Options(settings=Settings(path, table, {}, {})))
-        setup.check_stores()
-        setup.check_hooks()
+        Setup.resolve(Options(settings=Settings(path, table, {}, {}))).check()
     except ConfigError as error:
         raise ConfigError(f"{error}: nothing was written", at=path) from error
 
@@ -210,7 +208,7 @@ async def run(args: argparse.Namespace) -> Exit:
         else:
             say("\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
         return Exit.OK
-    setup.check_stores()
+    setup.check()
     settings = _without_keys(to_builtins(setup.config))
     if args.json:
         say_json(settings | {"paths": paths})

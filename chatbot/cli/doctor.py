@@ -27,8 +27,7 @@ from typing import Any, Literal
 from platformdirs import user_cache_path
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Ledger, examine_reservations
-from chatbot.chat.usage import parse_call
+from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, waiting
 from chatbot.config import FILE_VARIABLE, Settings, TelemetrySettings, find_file
@@ -36,7 +35,7 @@ from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityEr
 from chatbot.hooks.extraction.structured import settings_of_model
 from chatbot.hooks.hook import Failures
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import SessionRecord, utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
 from chatbot.models import open_model
 from chatbot.models.model import Model
@@ -51,7 +50,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_store
-from chatbot.stores.records import SessionRef
+from chatbot.stores.records import SessionRecord, SessionRef
 from chatbot.telemetry import check_telemetry
 from chatbot.transfer.storage import Storage, digest_of_storage
 
@@ -399,12 +398,14 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     """Check the configuration, the models, and everything that the identity keeps."""
     try:
         setup = Setup.resolve(options)
-        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
-        setup.check_stores()
-        setup.check_tools()
-        setup.check_hooks()
     except ChatbotError as error:
         yield Finding("configuration", "bad", str(error), _mending(error, options))
+        return
+    yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
+    mistakes = list(setup.mistakes())
+    for mistake in mistakes:
+        yield Finding("configuration", "bad", str(mistake), _mending(mistake, options))
+    if mistakes:
         return
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     async for finding in models(setup, network=network):

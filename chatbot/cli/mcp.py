@@ -37,7 +37,7 @@ async def run(args: argparse.Namespace) -> Exit:
         complain(ConfigError(f"{' and '.join(given)} can only be used with --http"), as_json=args.json)
         return Exit.USAGE
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    setup.check_stores()
+    setup.check()
     end_in_order()
     with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
         async with opened(setup, args) as server:
@@ -93,7 +93,7 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
 
 def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:
     """Return the settings of `[server]` with host and port of the MCP server."""
-    settings = setup.settings.combined().server
+    settings = setup.owners.server
     return replace(
         settings,
         host=args.host or HOST,

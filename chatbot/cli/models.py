@@ -14,7 +14,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, waiting, warn
 from chatbot.config import Config, Settings
 from chatbot.errors import MissingModel
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
 from chatbot.models.provider import (
     check_takes_key,

@@ -16,8 +16,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, TextIO
 
-from chatbot.memory.record import SessionRecord, utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.records import SessionRecord
 
 _UNSEEN_S = 1.0
 """Seconds of work without a bar."""

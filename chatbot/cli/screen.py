@@ -16,7 +16,7 @@ from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.styles import DEFAULT_ATTRS
 from prompt_toolkit.utils import get_cwidth
 
-from chatbot.chat.usage import cost_text
+from chatbot.chat.ledger import cost_text
 from chatbot.cli.output import printable
 from chatbot.stores.records import TranscriptEntry
 

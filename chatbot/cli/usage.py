@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chatbot.chat import Bill
-from chatbot.chat.ledger import Ledger
-from chatbot.chat.usage import bill_of, calls_in, cost_text
+from chatbot.chat.ledger import Ledger, bill_of, calls_in, cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.runtime import Options, Setup
 from chatbot.stores.fields import how_many
 

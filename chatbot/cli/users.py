@@ -8,15 +8,14 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 
-from chatbot.chat.ledger import NO_QUOTA, Quota
-from chatbot.chat.usage import cost_text
+from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import age, say, say_json, say_table, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import check_namespace, user_namespace, utc_now
+from chatbot.memory.scope import check_namespace, user_namespace, utc_now
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.runtime import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens

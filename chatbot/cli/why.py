@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chatbot.chat.ledger import cost_text
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import memory_line, outcomes, with_calls
-from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain, printable, say, say_json, say_marked, say_table

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
@@ -286,14 +287,15 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
         if key not in (known := {**settings_of(_Common), **settings_of(hook)}):
             raise ConfigError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
     common = {key: given.pop(key) for key in settings_of(_Common) if key in given}
-    chosen = checked_settings(where, _Common, common, invalid=ConfigError, broken=ConfigError)
+    checked = partial(checked_settings, where, invalid=ConfigError, broken=ConfigError)
+    chosen = checked(_Common, common) if common else {}
     return HookPlan(
         name,
         hook,
         enabled=chosen.get("enabled", hook.enabled if name in HOOKS.own else table is not None),
         priority=chosen.get("priority", hook.priority),
         timeout_s=chosen.get("timeout_s", hook.timeout_s),
-        settings=checked_settings(where, hook, given, invalid=ConfigError, broken=ConfigError),
+        settings=checked(hook, given) if given else {},
     )
 
 

@@ -28,8 +28,7 @@ from chatbot.errors import ConfigError
 from chatbot.hooks.hook import Capabilities, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
 from chatbot.hooks.requests import Retrieve, Update, answered
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.record import utc_now
-from chatbot.memory.scope import MemoryEvent
+from chatbot.memory.scope import MemoryEvent, utc_now
 from chatbot.models import open_model
 from chatbot.models.model import Model
 from chatbot.redaction import redact

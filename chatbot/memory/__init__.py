@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from chatbot.memory.people import FactQuery, Person
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
     from chatbot.memory.recall import RankedMemory, Recollection
-    from chatbot.memory.record import SessionRecord
     from chatbot.memory.scope import Caller
     from chatbot.memory.session_catalog import SessionFilter
     from chatbot.memory.system import MemorySystem, SystemOptions
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from chatbot.stores.backend import SessionFile
     from chatbot.stores.observation import Observation, Triple
     from chatbot.stores.query import FactFilter, Filter, Page, Stats, Version
+    from chatbot.stores.records import SessionRecord
 
 _HOMES = {
     "chatbot.memory.handle": ("SessionHandle",),
@@ -28,7 +28,6 @@ _HOMES = {
     "chatbot.memory.people": ("FactQuery", "Person"),
     "chatbot.memory.reading": ("Batch", "Every", "Hit", "Listing", "Recall", "Search", "Timeline"),
     "chatbot.memory.recall": ("RankedMemory", "Recollection"),
-    "chatbot.memory.record": ("SessionRecord",),
     "chatbot.memory.scope": ("Caller",),
     "chatbot.memory.session_catalog": ("SessionFilter",),
     "chatbot.memory.system": ("MemorySystem", "SystemOptions"),
@@ -37,6 +36,7 @@ _HOMES = {
     "chatbot.stores.backend": ("SessionFile",),
     "chatbot.stores.observation": ("Observation", "Triple"),
     "chatbot.stores.query": ("FactFilter", "Filter", "Page", "Stats", "Version"),
+    "chatbot.stores.records": ("SessionRecord",),
 }
 
 __all__ = [

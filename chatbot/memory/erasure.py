@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from chatbot.memory.origins import is_from, marks_of, marks_of_fact
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope
-from chatbot.stores.access import SENSITIVITIES, Guard
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue
 from chatbot.stores.observation import STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
@@ -116,9 +116,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     # To find all rows to erase, also those that the caller may not read or that are never shown.
     scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
     if not untell:
-        known = await _named(scope, target)
         gone = await scope.store.purge(scope.view(), target.ids)
-        await scope.gone(guards_of(known), gone)
         scope.changed("purge", gone)
         return Erasure(erased=tuple(gone))
     going = await _all(scope, target)
@@ -129,7 +127,6 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in derived)])
     gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
-    await scope.gone(guards_of(going.observations), gone)
     scope.changed("purge", gone)
     await scope.unsaid(going.observations, erased=gone)
     return replace(_shown(going), erased=tuple(gone))
@@ -140,11 +137,6 @@ def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
     for row in rows if scope.expects is not None else ():
         if not (scope.expects or frozenset()) & {version_of(row), "*"}:
             raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
-
-
-def guards_of(rows: Iterable[Observation]) -> dict[str, Guard]:
-    """Return the guards of rows by their ids."""
-    return {row.id: Guard.of(row) for row in rows}
 
 
 async def bar_derived(scope: Scope, ids: Collection[str]) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.memory import Memory
-from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
@@ -22,7 +21,7 @@ from chatbot.stores.backend import SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
 
 if TYPE_CHECKING:

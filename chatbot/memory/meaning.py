@@ -25,15 +25,14 @@ from typing import TypeVar
 
 from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
-from chatbot.memory.exchanges import QUESTION
-from chatbot.memory.record import utc_now
+from chatbot.memory.episode import QUESTION
+from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.loops import cancelled
+from chatbot.stores.lifecycle import AsyncResource, cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress
 from chatbot.stores.span import Span, span

@@ -70,6 +70,11 @@ def marks_of_session(session_id: str, origin: str) -> Iterator[Mark]:
             yield "session", key.partition(":")[0]
 
 
+def mark_of_deleted(session_id: str) -> Mark:
+    """Return the mark by which a sync recognizes a session that was deleted here, with its memories or without."""
+    return "deleted", session_id
+
+
 _LINES = "tombstones"
 _KEY = "tombstones.key"
 _KEY_BYTES = 32

@@ -1,25 +1,36 @@
-"""On whose behalf memory is read and written: the store, the caller's clearance, and where new rows belong."""
+"""Caller on whose behalf memory is read and written, its place, and the namespaces that keep users apart.
+
+A namespace is a label:
+
+    ""                    the owner's
+    shop                  of an application, as its token or its code says
+    user:alice            of a user that a request named
+    shop/user:alice       of a user of that application
+
+A label is mapped to ASCII, so that nothing in it is a path, and no two labels share a namespace: Unicode forms, case
+and white space all count. A label that would be too long is replaced by its SHA-256.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import wraps
+from datetime import UTC, datetime
+from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
-from chatbot.memory.record import check_namespace, new_id, user_of, utc_now
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
     OWNER,
     SENSITIVITIES,
     Clearance,
-    Guard,
     OwnedRow,
     Right,
     Sensitivity,
@@ -28,8 +39,8 @@ from chatbot.stores.access import (
     least_clearance,
 )
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import AccessDenied, StoreFailed
-from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed
+from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
 from chatbot.stores.row_events import Event, Outcome
@@ -37,8 +48,73 @@ from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
-    from chatbot.memory.notices import Notices
     from chatbot.memory.origins import Mark, Tombstones
+
+CHOICES = "choices"
+"""The key under which a session keeps its own model and persona, and whether memory is used."""
+
+
+def new_id() -> UUID:
+    """A UUIDv7: unique, and in the order of time."""
+    import uuid6
+
+    return uuid6.uuid7()
+
+
+utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
+"""The present moment, aware."""
+
+
+LONGEST_LABEL = 1_000
+"""Characters of a user's label."""
+LONGEST_NAME = 200
+"""Characters of a namespace that a person or an application names; what is inside of it may be longer."""
+_LONGEST_WRITTEN = 200
+_USER = "user:"
+_HASHED = "#"
+"""Begins what stands for a long label; `quote` would have escaped it."""
+
+
+def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return the name of a namespace. Raises `InvalidValue` for one that could not be kept as it is."""
+    if one_line(name, "the namespace") != name or len(name) > longest:
+        raise InvalidValue(
+            f"the namespace {name!r:.80} is invalid: use one line of at most {longest} characters, "
+            "without spaces at its ends or control characters"
+        )
+    return name
+
+
+def user_namespace(label: str, within: str = "") -> str:
+    """Return the namespace of the user with that label, inside the namespace `within`. Raises `InvalidValue`."""
+    if not isinstance(label, str):
+        raise TypeError(f"a user's name is a string: got {type(label).__name__} {label!r}")
+    if not label or len(label) > LONGEST_LABEL:
+        raise InvalidValue(f"a user's name has 1 to {LONGEST_LABEL:,} characters")
+    written = label.encode("utf-8", "surrogatepass")
+    name = quote(written, safe="@+")
+    if len(name) > _LONGEST_WRITTEN:
+        name = _HASHED + hashlib.sha256(written).hexdigest()
+    return joined(within, _USER + name)
+
+
+def user_of(namespace: str) -> str | None:
+    """Return the label of the user whose namespace that is; a long label's digest; None for other namespaces."""
+    name = namespace.rpartition("/")[2]
+    if not name.startswith(_USER):
+        return None
+    return unquote_to_bytes(name.removeprefix(_USER)).decode("utf-8", "surrogatepass")
+
+
+def joined(outer: str, inner: str) -> str:
+    """Return the namespace `inner` inside of `outer`."""
+    return f"{outer}/{inner}" if outer and inner else outer or inner
+
+
+def digest_of(namespace: str) -> str:
+    """Return the text that replaces a namespace where no user's name may be kept."""
+    return hashlib.sha256(namespace.encode()).hexdigest()
+
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +156,7 @@ class Caller:
     """On whose behalf memory and sessions are used: where, in whose name, and what they may see and do."""
 
     namespace: str = ""
-    """The part of memory that they use; see `chatbot.memory.record`."""
+    """The part of memory that they use; see `chatbot.memory.scope`."""
     principal: str = ""
     """Principal in whose name they write; by default the user of the namespace, or the owner."""
     clearance: Clearance = "full"
@@ -161,8 +237,6 @@ class Environment:
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
-    notices: Notices | None = None
-    """Tells followers of the memory which rows were purged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +335,6 @@ class Scope:
         if sessions and self.environment.untell is not None:
             await self.environment.untell(sessions, erased, {row.id for row in said if row.mention_count})
 
-    async def gone(self, guards: Mapping[str, Guard], erased: Collection[str]) -> None:
-        """Tell followers which of the rows that had these guards were erased. Durable on return."""
-        those = {each: guard for each, guard in guards.items() if each in erased}
-        if those and self.environment.notices is not None:
-            await asyncio.to_thread(self.environment.notices.of_purged, those)
-
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""
         if ids:
@@ -310,15 +378,18 @@ async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime
         logger.warning("an import can bring back what is erased now: %s", error)
 
 
-class _HasCaller(Protocol):
-    @property
-    def caller(self) -> Caller: ...
-
-
 class Observable:
-    """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span."""
+    """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span.
+
+    It raises `ClosedResource` once the instance is closed.
+    """
 
     __slots__ = ()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be done with it any more."""
+        return False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -331,7 +402,9 @@ def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
     """Return the operation as a span, which sets the observer for all that is done within."""
 
     @wraps(operation)
-    async def entered(self: _HasCaller, *arguments: Any, **options: Any) -> Any:
+    async def entered(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.is_closed:
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to go on")
         observer = self.caller.observer
         if observer is None:
             return await operation(self, *arguments, **options)
@@ -352,7 +425,8 @@ class ScopedOperations(Observable):
     @property
     def scope(self) -> Scope:
         """The caller's place in the store. Raises `ClosedResource` once the store is closed."""
-        self._own.store.check_open()
+        if self._own.store.is_closed:
+            self._own.store.check_open()
         return self._own
 
     @property

@@ -17,13 +17,10 @@ from types import TracebackType
 from typing import Any
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
-from chatbot.memory.notices import Notices
-from chatbot.memory.record import SessionRecord
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
-from chatbot.stores.lifecycle import Closable
-from chatbot.stores.loops import LoopsLock
-from chatbot.stores.records import SessionRef, format_time
+from chatbot.stores.lifecycle import Closable, LoopsLock
+from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
 """The roles that count as messages; calls of tools and errors are none."""
@@ -85,9 +82,8 @@ class SessionCatalog(Closable):
     used_last: str | None = None
     """The session that was last noted as used here; it need not be noted again at once."""
 
-    def __init__(self, backend: Backend, notices: Notices) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._notices = notices
         self._sessions = backend.sessions
         self._another: str | None = None
 
@@ -207,26 +203,14 @@ class SessionCatalog(Closable):
 
     def _publish(self, record: SessionRecord) -> None:
         self._sessions.publish(record)
-        self._notices.of_session("session.added", record)
 
     def _change(self, session_id: str, change: Change) -> SessionRecord:
-        told: list[object] = []
-
-        def changed(before: SessionRecord) -> SessionRecord:
-            after = change(before)
-            told[:] = map(_said_of, (before, after))
-            return after
-
-        record = self._sessions.change(session_id, changed)
-        if told[0] != told[1]:
-            self._notices.of_session("session.changed", record)
-        return record
+        return self._sessions.change(session_id, change)
 
     def _delete(self, record: SessionRecord) -> None:
         self._sessions.delete(record.id)
         failures = self.backend.lines(FAILURES)
         failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
-        self._notices.of_session("session.deleted", record)
 
     def _receipts(self, session: SessionRef) -> Lines:
         return self.backend.place_of(session).lines(RECEIPTS)
@@ -273,11 +257,6 @@ class SessionCatalog(Closable):
                 if self._sessions.get(session.id).title in titles:
                     self._change(session.id, lambda record: record.renamed("") if record.title in titles else record)
         self._sessions.drop_former()
-
-
-def _said_of(record: SessionRecord) -> object:
-    """Fields of a session in lists, except its last use."""
-    return record.title, record.archived_at, record.pinned_at
 
 
 @contextmanager

@@ -17,14 +17,13 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.memory.handle import SessionHandle
-from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Scope
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time
 from chatbot.stores.session_terms import Row, SessionTerms, version_of
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import about, rank

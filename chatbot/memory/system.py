@@ -20,24 +20,30 @@ from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, Session
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.notices import LINES as CHANGES
-from chatbot.memory.notices import Following, Notices
-from chatbot.memory.origins import Tombstones, marks_of_session
-from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
-from chatbot.memory.scope import PUBLIC, Caller, Environment, Observable, Scope, Sensitivities, Tell, bar
+from chatbot.memory.origins import Tombstones, mark_of_deleted, marks_of_session
+from chatbot.memory.scope import (
+    Caller,
+    Environment,
+    Observable,
+    Scope,
+    Tell,
+    bar,
+    new_id,
+    utc_now,
+)
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
-from chatbot.stores.backend import MEMORIES, Backend
+from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, SessionStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home, parse_home
-from chatbot.stores.lifecycle import Closable
+from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.plugins import open_store
 from chatbot.stores.query import Progress
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, check_text
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_text, is_session_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import count, observed, span
 
@@ -70,7 +76,7 @@ class SystemOptions:
     """Told of each operation."""
 
 
-class MemorySystem(Closable, Observable):
+class MemorySystem(AsyncResource, Observable):
     """Issues sessions of one identity for one caller, and the memory without a session, over pluggable stores.
 
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
@@ -104,7 +110,6 @@ class MemorySystem(Closable, Observable):
         """Stores that the creator of this object has named: a record on disk may have come from anybody."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
-        self.notices = Notices(self.backend, clock, new_id)
         self._environment = Environment(
             clock,
             profiles=self._options.profiles,
@@ -112,11 +117,10 @@ class MemorySystem(Closable, Observable):
             tell=self._options.tell,
             untell=self._untell,
             tombstones=self.tombstones,
-            notices=self.notices,
         )
         self._meanings: dict[int, Meaning] = {}
         self._observations = self._options.observations or ("in_memory" if home is None else "observations")
-        self._catalog = SessionCatalog(self.backend, self.notices)
+        self._catalog = SessionCatalog(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
@@ -486,21 +490,9 @@ class MemorySystem(Closable, Observable):
             return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
         report = await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
-        if not dry_run:
-            await asyncio.to_thread(self.notices.tidy)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report
-
-    def following(self, agent_id: str = "", after: str | None = None, *, ask: Sensitivities = PUBLIC) -> Following:
-        """Return the caller's way through the changes of memories, sessions and users, from a position on.
-
-        "0" is the beginning, None what comes next. Raises `InvalidValue` for what is no position, `MissingRight`
-        without `read`.
-        """
-        scope = self.memory(agent_id).scope
-        scope.caller.check("read")
-        return Following(scope, self.notices, after, ask=ask, hint=self.backend.hint(MEMORIES, CHANGES))
 
     def unobserved(self) -> Memory | None:
         """Return the memory without spans, to measure it: of the owner, all namespaces; None before it was used."""
@@ -511,6 +503,7 @@ class MemorySystem(Closable, Observable):
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
+        self._catalog.is_closed = True
         if self.caller.observer is not None:
             self.caller.observer.closed(self)
         while self._meanings:
@@ -522,7 +515,6 @@ class MemorySystem(Closable, Observable):
                 await self._embedder.aclose()
         except ChatbotError as error:
             logger.warning("the embedding model could not be closed: %s", error)
-        self._catalog.is_closed = True
         with self._opening_stores:
             stores = list(self._stores.values())
             self._stores.clear()
@@ -535,10 +527,10 @@ class MemorySystem(Closable, Observable):
         """Return whether memories are being embedded in the background."""
         return any(meaning.is_under_way for meaning in self._meanings.values())
 
-    def check_open(self) -> None:
-        """Raise `ClosedResource` after `aclose`, also of the memory that this one is a lesser view of."""
-        super().check_open()
-        self._catalog.check_open()
+    @property
+    def is_closed(self) -> bool:
+        """True after `aclose`, also of the memory that this one is a lesser view of."""
+        return self._catalog.is_closed
 
     async def _open_record(self, session_id: str) -> SessionRecord:
         """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
@@ -574,22 +566,19 @@ class MemorySystem(Closable, Observable):
     async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
         """Erase a session, and of what is remembered of it what that caller may see."""
         forks = await self._forks_of(record.id)
-        erased = [] if keep_memory else await self._erase_memory(record, caller)
+        scopes = [] if keep_memory else self._scopes_of(record, caller)
+        marks = [] if keep_memory else marks_of_session(record.id, record.origin)
+        await bar(self.tombstones, [mark_of_deleted(record.id), *marks], self._clock())
+        erased = [await erase(scope, Target(session=record.id)) for scope in scopes]
         ref = self._catalog.ref(record.id)
         for store in self._stores_of(record).values():
             if isinstance(store, SessionStore):
                 await store.forget_session(ref)
         await self._catalog.delete(record)
         await asyncio.to_thread(self._terms.forget, [record.id])
-        if not keep_memory:  # a hook of its last turn may have remembered something meanwhile
-            erased += [await erase(scope, Target(session=record.id)) for scope in self._scopes_of(record, caller)]
+        # a hook of its last turn may have remembered something meanwhile
+        erased += [await erase(scope, Target(session=record.id)) for scope in scopes]
         return joined(erased, forks=forks, kept=keep_memory)
-
-    async def _erase_memory(self, record: SessionRecord, caller: Caller) -> list[Erasure]:
-        """Erase what is remembered of a session, having barred it from imports."""
-        scopes = self._scopes_of(record, caller)
-        await bar(self.tombstones, list(marks_of_session(record.id, record.origin)), self._clock())
-        return [await erase(scope, Target(session=record.id)) for scope in scopes]
 
     def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
         """The places in which something may be remembered of a session, for the owner across all namespaces."""

@@ -1,6 +1,6 @@
 """Data of one end user: who they are, all of it as one document, and its erasure.
 
-A user is a namespace, see `chatbot.memory.record`; these operations are about the namespace of the memory system
+A user is a namespace, see `chatbot.memory.scope`; these operations are about the namespace of the memory system
 that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
 """
 
@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.errors import SessionNotFound
-from chatbot.memory.erasure import bar_derived, guards_of
+from chatbot.memory.erasure import bar_derived
 from chatbot.memory.origins import marks_of, marks_of_fact
-from chatbot.memory.record import SessionRecord, user_of
+from chatbot.memory.scope import user_of
 from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
@@ -24,7 +24,7 @@ from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import AccessDenied, UnknownObservation, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
-from chatbot.stores.records import format_time
+from chatbot.stores.records import SessionRecord, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,6 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
         erased.update(await _erase_rows(memory))
     failures = memory.backend.lines(FAILURES)
     await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)  # anybody's
-    await asyncio.to_thread(memory.notices.of_erased_user, memory.caller.namespace)
     return UserErasure(len(erased), tuple(record.id for record in records))
 
 
@@ -133,9 +132,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
         await scope.bar([mark for row in rows for mark in marks_of(row)])
         await bar_derived(scope, [row.id for row in rows])
         with suppress(UnknownObservation):  # another process was faster
-            gone = await scope.store.purge(view, [row.id for row in rows])
-            await scope.gone(guards_of(rows), gone)
-            erased += gone
+            erased += await scope.store.purge(view, [row.id for row in rows])
     return erased
 
 

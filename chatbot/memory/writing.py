@@ -13,7 +13,6 @@ from chatbot.redaction import redact_all
 from chatbot.stores.access import (
     SENSITIVITIES,
     Clearance,
-    Guard,
     Sensitivity,
     Visibility,
     default_visibility,
@@ -214,7 +213,6 @@ class MemoryWrites(ScopedOperations):
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
             erased = await scope.store.purge(view, [row.id for row in rows])
             gone += erased
-            await scope.gone({row.id: Guard.of(row) for row in rows}, erased)
             await scope.unsaid(rows, erased=erased)
         scope.changed("purge", gone)
         return gone

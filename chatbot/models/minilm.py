@@ -4,8 +4,8 @@ Only models of plain matrix products are supported. An ONNX file is a protocol b
 `onnx.proto`. The file is untrusted: a length beyond its end raises `ValueError`.
 
 The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
-word embeddings stay int8 in the mapped file, the layers become float32 when the model is loaded: about 55 MB in total.
-Nothing is loaded before the first call, the network is not used, and the weights are checked against their digest.
+word embeddings stay int8, the layers become float32 when the file is unpacked and checked against its digest; later
+processes map the 55 MB. Nothing is loaded before the first call, and the network is not used.
 """
 
 from __future__ import annotations
@@ -58,12 +58,6 @@ class Graph(NamedTuple):
 
     tensors: dict[str, Tensor]
     nodes: tuple[Node, ...]
-    file: mmap.mmap
-
-    def release(self) -> None:
-        """Give back the memory of what was read; what is read again comes from the file again."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self.file.madvise(mmap.MADV_DONTNEED)
 
 
 def read_graph(path: Path) -> Graph:
@@ -79,7 +73,7 @@ def read_graph(path: Path) -> Graph:
                     tensors |= _tensor(data, *_span(place))
                 elif part == _NODE:
                     nodes.append(_node(data, *_span(place)))
-    return Graph(tensors, tuple(nodes), data)
+    return Graph(tensors, tuple(nodes))
 
 
 def dequantized(graph: Graph, name: str) -> Tensor:
@@ -184,6 +178,7 @@ _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
 """The vocabulary of BERT (uncased), under Apache-2.0, which the package of the weights does not hold."""
 _WORDS = "embeddings.word_embeddings.weight"
+_SCALE = f"{_WORDS}_scale"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _WINDOW = 256
 """Tokens of a text that count, as the model was published."""
@@ -233,7 +228,7 @@ class MiniLMEmbedder(Embedder):
         self._network = None
 
     def _embed(self, texts: list[str], is_over: threading.Event) -> EmbeddingResult:
-        with self._lock, _one_core():
+        with self._lock, one_core():
             network = self._network = self._network or _Network(_find())
             tokens = network.tokenize(texts)
             vectors = [array("f")] * len(texts)
@@ -250,7 +245,7 @@ class _Network:
     """The weights, and the forward pass."""
 
     def __init__(self, path: Path) -> None:
-        self._weights, self._words = _read_weights(path)
+        self._weights = MINILM.mapped(path, lambda: _read_weights(path))
         self._tokenizer = _tokenizer()
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -280,8 +275,7 @@ class _Network:
         import numpy as np
 
         ids = np.concatenate([np.array(each) for each in texts])
-        quantized, scale = self._words
-        words: Matrix = quantized[ids] * scale[ids]
+        words: Matrix = self._weights[_WORDS][ids] * self._weights[_SCALE][ids]
         words += self._weights[_POSITIONS][np.concatenate([np.arange(len(tokens)) for tokens in texts])]
         words += self._weights["embeddings.token_type_embeddings.weight"][0]
         return self._normal(words, "embeddings.LayerNorm")
@@ -349,7 +343,7 @@ def _gelu(x: Matrix) -> Matrix:
     return tail
 
 
-def _one_core() -> AbstractContextManager[Any]:
+def one_core() -> AbstractContextManager[Any]:
     """Let NumPy use one thread meanwhile: its others wait by spinning, which costs more CPU than they save time."""
     limited: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
     return limited
@@ -411,8 +405,8 @@ def _tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def _read_weights(path: Path) -> tuple[dict[str, Matrix], tuple[NDArray[np.int8], Matrix]]:
-    """Return the weights by name as float32, and the word embeddings as int8 with the scale of each row."""
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights by name as float32; the word embeddings stay int8, beside the scale of each row."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -427,11 +421,10 @@ def _read_weights(path: Path) -> tuple[dict[str, Matrix], tuple[NDArray[np.int8]
             if tensor.dtype == "<f4" and name.startswith("inner."):
                 weights[name.removeprefix("inner.")] = tensor
         weights[_POSITIONS] = dequantized(graph, f"inner.{_POSITIONS}")
-        words = graph.tensors[f"inner.{_WORDS}_q"], graph.tensors[f"inner.{_WORDS}_scale"]
-        graph.release()
+        weights[_WORDS] = graph.tensors[f"inner.{_WORDS}_q"]
     except (OSError, ValueError, KeyError) as error:
         raise MissingModel(f"{path} is damaged ({error}): {MINILM.bring}") from error
-    return weights, words
+    return weights
 
 
 def _in_blocks(matrix: Matrix) -> Matrix:

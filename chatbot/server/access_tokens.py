@@ -19,7 +19,7 @@ from typing import Any
 
 from chatbot.chat.ledger import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
-from chatbot.memory.record import check_namespace, utc_now
+from chatbot.memory.scope import check_namespace, utc_now
 from chatbot.server.callers import REMEMBERS, USERS, Remembers, ServerCaller, Users, checked, quota_of
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.backend import Place

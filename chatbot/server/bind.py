@@ -13,7 +13,6 @@ from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
 from pydantic import ConfigDict, Field, create_model
 
 from chatbot import operation as kinds
-from chatbot.memory.record import LONGEST_TITLE
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, NoSuchPage, Operation, Parameter
 from chatbot.operations import Context
 from chatbot.server import request_values
@@ -26,6 +25,7 @@ from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, 
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation, version_of
+from chatbot.stores.records import LONGEST_TITLE
 
 _ANY = "*"
 _TAG = re.compile(r'(W/)?"([^"*]*)"')

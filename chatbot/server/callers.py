@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from chatbot.chat.ledger import NO_QUOTA, Ledger, Payer, Quota, next_day
-from chatbot.chat.usage import Bill
-from chatbot.memory.record import digest_of, joined, user_namespace
+from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
+from chatbot.memory.scope import digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.backend import Place

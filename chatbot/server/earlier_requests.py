@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from chatbot.memory.record import digest_of, utc_now
+from chatbot.memory.scope import digest_of, utc_now
 from chatbot.stores.backend import Document, Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.home import Home

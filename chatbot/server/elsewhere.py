@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import uuid4
 
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.stores.backend import Backend, Hint, Lease, Mark
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import format_time

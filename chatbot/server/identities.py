@@ -19,7 +19,6 @@ from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
 from chatbot.server.rates import rates_of
-from chatbot.server.sse import Followers
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -85,9 +84,9 @@ class Identities(AsyncResource):
         self._open_runtime = open_runtime
         self.setup = Setup.resolve(options)
         self._only = options.identity
-        config = self.setup.settings.combined()
-        self.settings = config.server
-        self._own_telemetry = None if options.telemetry else open_telemetry(config.telemetry, serves=True)
+        owners = self.setup.owners
+        self.settings = owners.server
+        self._own_telemetry = None if options.telemetry else open_telemetry(owners.telemetry, serves=True)
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.server_home)
@@ -95,7 +94,6 @@ class Identities(AsyncResource):
         self.requests = Requests.of(self.setup.server_home)
         self.rates = rates_of(self.setup.server_home)
         self.turns = Turns()
-        self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
         self._backend = open_backend(self.setup.home)
@@ -173,7 +171,6 @@ class Identities(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
-        self.followers.end()
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()

@@ -21,7 +21,7 @@ from uuid import uuid4
 from chatbot.chat.events import Event, event_as_json, event_from_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.server.elsewhere import is_free
 from chatbot.server.errors import Problem, ProblemError, TurnLost, problem_of, unexpected
 from chatbot.server.turns import KeptTurn, RunningTurn, TurnResult

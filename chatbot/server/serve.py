@@ -132,5 +132,4 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Override `uvicorn.Server`."""
-        self._identities.followers.end()
         await super().shutdown(sockets)

@@ -15,7 +15,7 @@ from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Rece
 from chatbot.chat.dialogue import ASSISTANT, USER, unanswered
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.errors import TurnGone, TurnStopped

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
 from chatbot.stores.home import Home

@@ -25,13 +25,12 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 from chatbot.attachments import MEDIA_TYPES
-from chatbot.memory.record import decode_record, is_session_id
 from chatbot.stores import transcript
 from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
 from chatbot.stores.basic_session import parse_key_values, render_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat
 from chatbot.stores.observation import parse_observation, parse_triple
-from chatbot.stores.records import format_time
+from chatbot.stores.records import decode_record, format_time, is_session_id
 from chatbot.transfer.exports import MemoryExport, SessionExport, json_lines, read_memories, render_memories
 from chatbot.transfer.untrusted import ZipFile, decoded
 

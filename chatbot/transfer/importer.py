@@ -23,11 +23,11 @@ from typing import Any
 
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.exchanges import Exchange, exchange_draft, exchanges_in
+from chatbot.memory.episode import Exchange, exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import marks_of_fact
-from chatbot.memory.record import CHOICES, is_session_id
+from chatbot.memory.scope import CHOICES
 from chatbot.memory.system import is_same
 from chatbot.memory.writing import Draft
 from chatbot.messages import without_blocks
@@ -36,7 +36,7 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
-from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, is_session_id
 from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport
 from chatbot.transfer.intake import PURGED, Intake
 from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip

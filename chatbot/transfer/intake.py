@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chatbot.memory.exchanges import EXCHANGE
+from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import FROM, PLACES, Address, Mark, Tombstones, said_in
 from chatbot.memory.writing import AddResult, Draft

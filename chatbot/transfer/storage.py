@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from chatbot.memory.record import CHOICES
+from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS
 from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Lines
 from chatbot.stores.backends import open_backend
@@ -22,8 +22,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_store
-from chatbot.stores.records import SessionRef, format_time
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord, SessionRef, format_time
 from chatbot.transfer.union import Journal, Said, canonical, portable, said_of, with_ids
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"

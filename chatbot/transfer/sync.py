@@ -44,6 +44,7 @@ from typing import Any
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.run import WHO as MAINTENANCE
+from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
 from chatbot.stores.records import format_time, parse_time
@@ -75,7 +76,7 @@ _WRONG = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionErr
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
 BILL = "usage"
-_OWN_LINES = ("tombstones", "changes", "hook_failures")
+_OWN_LINES = ("tombstones", "hook_failures")
 _OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
 """What a backup holds beside what travels."""
 
@@ -229,9 +230,7 @@ class Sync:
         names = await asyncio.to_thread(self._place.names, meeting)
         await asyncio.to_thread(self._meet, names)
         await asyncio.to_thread(self._settle, names)
-        self._sessions = SessionUnion(
-            self._storage, self._memory.notices, self._state, now=self._now, earlier=self._earlier
-        )
+        self._sessions = SessionUnion(self._storage, self._state, now=self._now, earlier=self._earlier)
         batch = await asyncio.to_thread(self._read, names) if self._takes else Batch()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self._is_own and self._takes:
@@ -420,6 +419,7 @@ class Sync:
     async def _take_sessions(self, batch: Batch) -> None:
         """Unite sessions with what other machines know of them."""
         done, total = 0, len([*chain(*batch.sessions.values())])
+        here = {*self._storage.backend.sessions.ids()}
         for name in batch.sessions:
             try:
                 lines = await asyncio.to_thread(self._lines, name)
@@ -429,7 +429,10 @@ class Sync:
             for line in lines:
                 if line["k"] == "session":
                     given = checked_session(line, is_own=self._is_own)
-                    if given["session"]["id"] not in self._state.erased:
+                    session_id = given["session"]["id"]
+                    if session_id not in here and self._memory.tombstones.barred([mark_of_deleted(session_id)]):
+                        self._state.erased.append(session_id)  # it was deleted before the first sync
+                    if session_id not in self._state.erased:
                         machine, saves = name.partition("/")[0], total <= _MOST_SAVED
                         is_new = await self._sessions.take(machine, given, self._known, saves=saves)
                         self._is_waiting |= is_new is None

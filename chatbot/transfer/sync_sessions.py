@@ -14,14 +14,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from chatbot.memory.notices import LINES as NOTICES
-from chatbot.memory.notices import Notices
-from chatbot.memory.record import CHOICES
+from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Blobs, is_blob_name
 from chatbot.stores.errors import DamagedFile, MissingFolder
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
-from chatbot.stores.session_record import SessionRecord, parse_record
+from chatbot.stores.records import (
+    KeyValue,
+    SessionRecord,
+    SessionRef,
+    TranscriptEntry,
+    format_time,
+    parse_record,
+    parse_time,
+)
 from chatbot.transfer.storage import (
     PlaceState,
     Record,
@@ -72,7 +77,6 @@ class SessionUnion:
     def __init__(
         self,
         storage: Storage,
-        notices: Notices,
         state: SyncState,
         *,
         now: Callable[[], datetime],
@@ -80,7 +84,6 @@ class SessionUnion:
     ) -> None:
         self._storage = storage
         self._sessions = storage.backend.sessions
-        self._notices = notices
         self._state = state
         self._now = now
         self._earlier = earlier
@@ -88,12 +91,9 @@ class SessionUnion:
         self.forks: list[str] = []
 
     def note_deleted(self) -> None:
-        """Note the sessions that were deleted here: a notice tells, or that one is missing."""
+        """Note the sessions that were there at the last sync and are missing now."""
         state, here = self._state, {*self._sessions.ids()}
-        gone = {each: None for each in state.sessions if each not in here}
-        for notice in self._storage.backend.lines(NOTICES).all():
-            if notice.get("kind") == "session.deleted" and notice["session"] not in here:
-                gone[str(notice["session"])] = None
+        gone = [each for each in state.sessions if each not in here]
         state.erased = [*dict.fromkeys([*state.erased, *gone])]
         for each in gone:
             state.sessions.pop(each, None)
@@ -103,10 +103,8 @@ class SessionUnion:
         self._state.sessions.pop(session_id, None)
         with suppress(MissingFolder):
             ref = await asyncio.to_thread(self._sessions.ref, session_id)
-            record = await asyncio.to_thread(self._sessions.get, session_id)
             await self._storage.store.forget_session(ref)
             await asyncio.to_thread(self._sessions.delete, session_id)
-            await asyncio.to_thread(self._notices.of_session, "session.deleted", record)
             return True
         return False
 
@@ -193,11 +191,9 @@ class SessionUnion:
         self._state.sessions[record.id] = state | {"print": print_, "digest": digest}
         return content
 
-    async def _merged(self, session_id: str) -> SessionRecord:
+    async def _merged(self, session_id: str) -> None:
         """Look at a session that we have changed ourselves."""
-        record = await asyncio.to_thread(self._sessions.get, session_id)
-        await self._look(record, is_merged=True)
-        return record
+        await self._look(await asyncio.to_thread(self._sessions.get, session_id), is_merged=True)
 
     async def _save(self) -> None:
         await asyncio.to_thread(self._state.save, self._storage.document)
@@ -234,11 +230,10 @@ class SessionUnion:
             lines = self._storage.backend.place_of(ref).lines(RECEIPTS)
             await asyncio.to_thread(unite_lines, lines, given["receipts"], receipts=True)
             await self._take_record(session_id, given)
-            record = await self._merged(session_id)
+            await self._merged(session_id)
             if self._state.sessions[session_id]["digest"] == given["digest"]:  # the place has it as it is here
                 known.sessions[session_id] = given["digest"]
                 known.files |= {f"{session_id}/{name}" for name in self._state.sessions[session_id]["files"]}
-            await asyncio.to_thread(self._notices.of_session, "session.changed", record)
         return is_new
 
     async def _take_record(self, session_id: str, given: Mapping[str, Any]) -> None:

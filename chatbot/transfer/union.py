@@ -20,9 +20,8 @@ from chatbot.memory.maintenance.run import WHO as MAINTENANCE
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Place, Writing
-from chatbot.stores.records import TranscriptEntry, format_time, micros, parse_time
+from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import ELSEWHERE, KINDS, Event, implied, parse_event
-from chatbot.stores.session_record import SessionRecord
 
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _STORES = frozenset({"basic_session", "observations"})

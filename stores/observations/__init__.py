@@ -1,7 +1,7 @@
 """The store of what is remembered: `observations.jsonl` is the truth, an index of arrays in the cache finds it.
 
 store       the contract for async callers, its questions    writer     changes of the log
-replica     rows in this process: log, table and search      log_changes  the feed of changes
+replica     rows in this process: log, table and search
 log         the journal, a file of events                    rewriting  lines of a rewritten log
 table       the columns: what is known of every row          filters    rows by labels, conditions and time
 lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet

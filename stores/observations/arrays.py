@@ -21,7 +21,7 @@ from typing import Any
 from zlib import crc32
 
 from chatbot.stores.errors import StoreBusy, StoreFailed
-from chatbot.stores.shelf import Piece
+from chatbot.stores.log import Piece
 
 CHUNK_BYTES = 1 << 13
 _MAGIC = b"chatbot arrays 1"

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from chatbot.stores.errors import StoreError
+from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import DamagedArrays
 from chatbot.stores.observations.lookups import Visible
@@ -38,7 +39,6 @@ from chatbot.stores.observations.segments import (
     write_manifest,
 )
 from chatbot.stores.query import Corpus
-from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.text.bm25 import Document, average_length
 
 __all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "UnpublishedSegment", "Visible"]

@@ -2,36 +2,114 @@
 
 Everything blocks and is safe between threads. `reading` begins with what other processes have added, so that a write
 is seen by each read that begins after it returned.
+
+A snapshot of the table is one file of arrays, so that opening a long journal only reads its last lines. It records
+which journal it was made of, and up to where. One that does not match the journal, or that is damaged, is removed, and
+the journal is read from its start.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from typing import TYPE_CHECKING
+from functools import partial, reduce
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakMethod
 
 from chatbot.stores.access import Guard, View
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
-from chatbot.stores.log import Log, Place
+from chatbot.stores.log import Log, Mark, Place, Shelf
 from chatbot.stores.observation import Observation
-from chatbot.stores.observations import search, snapshot
+from chatbot.stores.observations import search
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.search import TextSearch
-from chatbot.stores.observations.snapshot import Snapshots
 from chatbot.stores.observations.table import Table
 from chatbot.stores.open_folders import OPEN
 from chatbot.stores.query import Progress
-from chatbot.stores.row_changes import naming, shown
 from chatbot.stores.row_events import ELSEWHERE, STATUS_AFTER, Event, applied, check_fields, implied, strength_in
-from chatbot.stores.shelf import Shelf
+from chatbot.stores.row_history import naming, shown
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
+
+NAME = "table"
+_LAYOUT = "table 1"
+_ATTEMPTS = 3
+
+
+class BadSnapshot(Exception):
+    """The snapshot cannot be used."""
+
+
+class Dump(NamedTuple):
+    """A table and its position in the journal, as a file, with its digest."""
+
+    data: bytes
+    digest: str
+
+
+def dump(table: Table, mark: Mark) -> Dump:
+    """Return the table and its position in the journal, as a file."""
+    at = [mark.inode, mark.size, mark.digest]
+    return Dump(*packed(table.parts(), table.about() | {"position": at}))
+
+
+def parse(arrays: Arrays) -> tuple[Table, Mark]:
+    """Return the table and the mark that `dump` was given. Raises `BadSnapshot`."""
+    try:
+        arrays.load_all()
+        return Table.of(arrays.about, arrays.all()), Mark(*arrays.about["position"])
+    except DamagedArrays as error:
+        raise BadSnapshot(str(error)) from error
+    except (KeyError, TypeError, ValueError) as error:  # from a release that has the format, and not the parts
+        raise BadSnapshot(f"{type(error).__name__}: {error}") from error
+
+
+class Snapshots:
+    """The one snapshot of a log, on a shelf. Not safe between threads, except where its user locks."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self.is_shared = shelf.is_remote
+        """True if other machines read it too, so that it is worth writing while this one runs."""
+
+    def load(self) -> tuple[Table, Mark] | None:
+        """Return the snapshot; None if there is none. Raises `BadSnapshot`."""
+        for _ in range(_ATTEMPTS):
+            listed = self._shelf.listed()
+            if listed is None:
+                return None
+            try:
+                return parse(self._opened(listed))
+            except (BadSnapshot, DamagedArrays, StoreError) as error:
+                if self._shelf.listed() == listed:  # else another one was written meanwhile
+                    raise BadSnapshot(str(error)) from error
+        return None
+
+    def write(self, made: Dump) -> None:
+        """Replace the snapshot. Needs the log's lock."""
+        self._shelf.prepare()
+        name = f"table-{secrets.token_hex(8)}"
+        with self._shelf.alone() as hands:
+            hands.put(name, made.data)
+            hands.publish({"format": _LAYOUT, "piece": name, "digest": made.digest}, durable=False)
+            hands.remove({*self._shelf.names()} - {name})
+
+    def remove(self) -> None:
+        """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
+        self._shelf.clear()
+
+    def _opened(self, listed: object) -> Arrays:
+        match listed:
+            case {"format": layout, "piece": str(piece), "digest": str(digest)} if layout == _LAYOUT:
+                return Arrays(partial(self._shelf.opened, piece), f"{self._shelf.name}/{piece}", digest, whole=True)
+        raise BadSnapshot("it has another format")
+
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +128,7 @@ class Replica:
 
     def __init__(self, log: Log, shelf: Callable[[str], Shelf]) -> None:
         self.log = log
-        self.snapshots = Snapshots(shelf(snapshot.NAME))
+        self.snapshots = Snapshots(shelf(NAME))
         self.lock = threading.RLock()
         self.table = Table()
         self.generation = 0
@@ -174,7 +252,7 @@ class Replica:
             with self.lock:
                 self._snapshot_lines = self.table.lines
                 mark = self.log.mark()
-                made = snapshot.dump(self.table, mark)
+                made = dump(self.table, mark)
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
                     self.snapshots.write(made)
@@ -226,7 +304,7 @@ class Replica:
                 self.table = table
                 self._snapshot_lines = table.lines
                 return
-        except snapshot.BadSnapshot as error:
+        except BadSnapshot as error:
             logger.warning("the snapshot of %s is damaged and is built again: %s", self.log.name, error)
         try:
             self.snapshots.remove()

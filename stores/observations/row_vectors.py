@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder
+from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.vectors import Vector, check_model, cosines, likely, rough_cosines
 
 logger = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.documents import document_of
 from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.log import Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.query import Corpus, Progress
-from chatbot.stores.shelf import Shelf
 from chatbot.stores.text.bm25 import Document
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import StoreError
+from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.shelf import Hands, Shelf
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 

@@ -28,11 +28,10 @@ from chatbot.stores.fields import fold, how_many
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
-from chatbot.stores.log import Log
+from chatbot.stores.log import Log, Shelf
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.log import FileLog
-from chatbot.stores.observations.log_changes import LogChanges
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
@@ -57,9 +56,8 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.records import moment
-from chatbot.stores.row_changes import ChangeCursor, Changes, Position, changes_behind, version
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
-from chatbot.stores.shelf import Shelf
+from chatbot.stores.row_history import version
 from chatbot.stores.vectors import unit
 
 Engine = TypeVar("Engine", bound="LoggedObservations")
@@ -105,7 +103,6 @@ class LoggedObservations(ObservationStore):
         self._cache = Cache(home, root)
         self._replica = Replica(self.open_log(home), self.open_shelf)
         self._writer = Writer(self._replica, max_observations=max_observations, ttl_days=ttl_days)
-        self._feed = LogChanges(self._replica)
         self._commits: GroupCommit[Request] = GroupCommit(self._writer.commit, self._writer.compact)
         self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._replica.index())
 
@@ -278,10 +275,6 @@ class LoggedObservations(ObservationStore):
         line = [table.numbers[each] for each in line_of(observation_id, table.after.get, before, is_seen)]
         sees = replica.naming(view)
         return [version(replica.row(number), replica.events(number), view, sees) for number in line]
-
-    @reading
-    def changes(self, view: View, after: Position | ChangeCursor | None, *, limit: int = 100) -> Changes:
-        return changes_behind(self._feed, view, after, limit=page_limit(limit))
 
     @reading
     def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

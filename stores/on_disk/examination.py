@@ -19,7 +19,7 @@ from pathlib import Path
 from shlex import quote
 from uuid import UUID
 
-from chatbot.stores import transcript, transcript_file
+from chatbot.stores import transcript
 from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
@@ -29,7 +29,7 @@ from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
 from chatbot.stores.on_disk.sessions import FolderSessions
-from chatbot.stores.session_record import SessionRecord, decode_record, is_session_id
+from chatbot.stores.records import SessionRecord, decode_record, is_session_id
 
 ASIDE = "set-aside"
 """Folder in an identity's memory that whole folders are moved to."""
@@ -254,7 +254,7 @@ def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination
     try:
         yield from _record(path, partial(_recovered, path, sessions, wish))
         yield from _key_values(path)
-        for name in (transcript_file.NAME, transcript_file.ARCHIVE_NAME):
+        for name in (transcript.NAME, transcript.ARCHIVE_NAME):
             yield from _transcript(path, name)
         yield from bad_lines("sessions", path / "receipts.jsonl", verify=wish.verify)
         if wish.verify:

@@ -30,7 +30,7 @@ from typing import Any
 from chatbot.stores import json_lines
 from chatbot.stores.errors import InvalidValue, LaterFormat
 from chatbot.stores.files import Folder, locked, opened
-from chatbot.stores.session_record import VERSION, SessionRecord, decode_record, is_session_id, parse_record
+from chatbot.stores.records import VERSION, SessionRecord, decode_record, is_session_id, parse_record
 
 logger = logging.getLogger(__name__)
 

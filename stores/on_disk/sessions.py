@@ -31,8 +31,7 @@ from chatbot.stores.files import (
     translated,
 )
 from chatbot.stores.on_disk.session_index import SESSION_NAME, SessionIndex
-from chatbot.stores.records import SessionRef
-from chatbot.stores.session_record import SessionRecord, decode_record, is_session_id
+from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
 
 logger = logging.getLogger(__name__)
 

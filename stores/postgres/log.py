@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
-from chatbot.stores.backend import MEMORIES
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
@@ -266,7 +265,6 @@ class PostgresLog(Log):
 
     def tell(self) -> None:
         """Hint to other servers that the log has grown."""
-        self._database.hints.tell(self._identity, MEMORIES)
 
     def _state(self) -> tuple[int, int]:
         """Generation and size; (0, 0) where nothing was ever written."""

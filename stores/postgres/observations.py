@@ -1,25 +1,32 @@
-"""The plug-in `observations` for an identity in PostgreSQL: its log is a table, everything else is shared."""
+"""Plug-in `observations` for an identity in PostgreSQL: its log is a table, everything else is shared.
+
+A shelf is rows, too: pieces in `chatbot.piece`, the list as a document, so that servers share indexes and vectors.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 from chatbot.stores.access import View
 from chatbot.stores.backend import Flaw
+from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
-from chatbot.stores.log import Log
+from chatbot.stores.log import Hands, Log, Piece, Shelf
 from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import examine_events
-from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database import Database, Look, Transaction
 from chatbot.stores.postgres.log import PostgresLog
-from chatbot.stores.postgres.place import PostgresPlace
-from chatbot.stores.postgres.shelf import PostgresShelf
+from chatbot.stores.postgres.place import PostgresLease, PostgresPlace, new_generation
 from chatbot.stores.records import SessionRef
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.shelf import Shelf
 
 
 class PostgresObservations(LoggedObservations):
@@ -65,3 +72,125 @@ class PostgresObservations(LoggedObservations):
                 log.close()
 
         return await asyncio.to_thread(look)
+
+
+_WAIT_S = 60.0
+_PAUSE_S = 0.1
+
+
+class PostgresShelf(Shelf):
+    """The shelf of that name of an identity."""
+
+    is_remote = True
+
+    def __init__(self, place: PostgresPlace, shelf: str) -> None:
+        self._place = place
+        self._shelf = shelf
+        self._document = f".shelf.{shelf}"
+        """A name that no document of a place can have."""
+        self.name = f"{place.name} {shelf}"
+
+    def prepare(self) -> None:
+        """Create the row of the shelf."""
+        self._place.rows(statements.PREPARE_SHELF, name=self._document)
+
+    def stamp(self) -> int | None:
+        """Return the version of the list; None if there is none."""
+        return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
+
+    def listed(self) -> Any:
+        """Return the list, a JSON value; None if there is none."""
+        return next((json.loads(bytes(value)) for (value,) in self._rows(statements.SHELF_LIST)), None)
+
+    def names(self) -> Collection[str]:
+        """Return the names of all pieces in the table."""
+        return [name for (name,) in self._rows(statements.PIECE_NAMES)]
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Piece]:
+        """Read the whole piece into memory."""
+        rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
+        if not rows:
+            raise FileNotFoundError(f"{self.name} holds no {name}")
+        yield _PostgresPiece(bytes(rows[0][0]))
+
+    @contextmanager
+    def alone(self) -> Iterator[Hands]:
+        """Hold the lock of the shelf in one transaction, rolled back if anything fails."""
+        place = self._place
+        with place.database.transaction(place.identity, statements.LOCK_SHELF, name=self._document) as transaction:
+            if not transaction.first:
+                raise MissingFolder(f"{self.name} is not there")
+            yield _PostgresHands(transaction, self._shelf, self._document)
+
+    def making(self, *, wait: bool) -> ExitStack | None:
+        """Take the lease for making pieces, or queue for it if it may wait."""
+        right, queue = (PostgresLease(self._place, f".{kind}.{self._shelf}") for kind in ("making", "waiting"))
+        with ExitStack() as held:
+            if not right.take():
+                if not wait or not queue.take():
+                    return None
+                with ExitStack() as queued:
+                    queued.callback(queue.release)
+                    if not _taken_in_time(right):
+                        return None
+            held.callback(right.release)
+            return held.pop_all()
+
+    def clear(self) -> None:
+        """Delete the list and all pieces in one transaction."""
+        place = self._place
+        with place.database.transaction(place.identity, statements.CLEAR_LIST, name=self._document) as transaction:
+            transaction.run(statements.CLEAR_PIECES, shelf=self._shelf)
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._place.rows(statement, name=self._document, shelf=self._shelf)
+
+
+class _PostgresHands:
+    """The transaction. See `Hands`."""
+
+    def __init__(self, transaction: Transaction, shelf: str, document: str) -> None:
+        self._transaction = transaction
+        self._shelf = shelf
+        self._document = document
+
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:  # noqa: ARG002 - all is durable
+        """Insert or replace the row of a piece."""
+        self._transaction.run(statements.PUT_PIECE, shelf=self._shelf, piece=name, data=data)
+
+    def publish(self, value: Any, *, durable: bool = True) -> int:  # noqa: ARG002 - a transaction is
+        """Replace the row of the list and return its new version."""
+        stamp = new_generation()
+        listed = {"value": json.dumps(value).encode(), "version": stamp}
+        self._transaction.run(statements.WRITE_DOCUMENT, session="", name=self._document, **listed)
+        return stamp
+
+    def remove(self, names: Collection[str]) -> None:
+        """Delete the rows of these pieces."""
+        if names:
+            self._transaction.run(statements.DROP_PIECES, shelf=self._shelf, pieces=list(names))
+
+    def sync(self) -> None:
+        """Do nothing: the transaction makes all durable."""
+
+
+class _PostgresPiece:
+    """The bytes of a piece. See `Piece`."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return these bytes of the piece, held in memory."""
+        return self._data[begin:end]
+
+
+def _taken_in_time(right: PostgresLease) -> bool:
+    give_up = time.monotonic() + _WAIT_S
+    while not right.take():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE_S)
+    return True

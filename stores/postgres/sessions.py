@@ -14,8 +14,7 @@ from chatbot.stores.backend import Sessions
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, MissingFolder, StoreError
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.place import PostgresPlace
-from chatbot.stores.records import SessionRef
-from chatbot.stores.session_record import SessionRecord, decode_record, is_session_id
+from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
 
 logger = logging.getLogger(__name__)
 

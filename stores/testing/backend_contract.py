@@ -23,7 +23,7 @@ import pytest
 
 from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Pen, Place, Sessions, blob_name
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing import Contract
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 

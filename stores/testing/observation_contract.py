@@ -27,7 +27,6 @@ from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
-from chatbot.stores.row_changes import Change, Position
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.testing.observation_rows import (
     COSINE_OFF,
@@ -38,12 +37,9 @@ from chatbot.stores.testing.observation_rows import (
     RECALL,
     Nearest,
     adding,
-    changes_after,
     keeps_vectors,
-    needs_changes,
     needs_vectors,
     observation,
-    tells_changes,
 )
 from chatbot.stores.testing.processes import StoreTests
 from chatbot.stores.text.analysis import terms
@@ -361,11 +357,7 @@ class ObservationStoreContract(StoreTests):
             found = await read_everything(store, view, hidden)
             shown = {name for name, ids in found.items() if hidden.id in ids}
             is_current = status == "active"
-            wanted = (
-                set(found)
-                if is_current
-                else found.keys() & {"get any", "history", "resolve", "changes", f"find {status}"}
-            )
+            wanted = set(found) if is_current else found.keys() & {"get any", "history", "resolve", f"find {status}"}
             if is_current:
                 wanted -= {f"find {other}" for other in STATUSES if other != "active"}
             if sensitivity == "unknown":
@@ -545,90 +537,6 @@ class ObservationStoreContract(StoreTests):
 
         self.run(tmp_path, check)
         self.check_erased(tmp_path, words.encode(), b"4711", packed(unit(vector)))
-
-    async def test_changes_are_told_once_in_order_from_any_position(self, store: ObservationStore) -> None:
-        await needs_changes(store)
-        await store.commit(OWNER, adding(observation(0), observation(1)))
-        late = replace(OWNER, now=NOW + timedelta(hours=1))
-        begun = await changes_after(store, late, None)
-        await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[0],), fields={"title": "new"})])
-        await store.commit(OWNER, adding(observation(2, title="other")))
-        await store.commit(OWNER, [Event(kind="supersede", at=late.now, ids=(IDS[1],), by=IDS[2])])
-        await store.commit(OWNER, [Event(kind="delete", at=late.now, ids=(IDS[0],))])
-        await store.commit(OWNER, [Event(kind="use", at=late.now, ids=(IDS[2],))])
-        every = await changes_after(store, late, Position(0))
-        assert [(each.kind, each.row.id) for each in every.items] == [
-            ("add", IDS[0]),
-            ("add", IDS[1]),
-            ("update", IDS[0]),
-            ("add", IDS[2]),
-            ("supersede", IDS[1]),
-            ("delete", IDS[0]),
-        ]
-        assert {each.row.status for each in every.items if each.row.id == IDS[0]} == {"deleted"}
-        assert every.items[2:] == (await changes_after(store, late, begun.reached)).items
-        for number, each in enumerate(every.items):
-            assert (await changes_after(store, late, each.position)).items == every.items[number + 1 :]
-        paged = list[Change]()
-        page = await store.changes(late, Position(0), limit=1)
-        while page.items:
-            assert page.is_all == (page.items[-1] == every.items[-1])
-            paged += page.items
-            page = await store.changes(late, page.reached, limit=1)
-        assert paged == list(every.items)
-        assert (await store.changes(late, every.reached)).items == ()
-
-    async def test_changes_tell_nothing_of_what_is_hidden(self, store: ObservationStore) -> None:
-        await needs_changes(store)
-        guest = replace(OWNER, clearance="familiar", now=NOW + timedelta(hours=1))
-        await store.commit(OWNER, adding(observation(0, visibility="social"), observation(1, visibility="private")))
-        alone = await changes_after(store, guest, Position(0))
-        assert [each.row.id for each in alone.items] == [IDS[0]]
-        for title in ("one", "two"):
-            update = Event(kind="update", at=guest.now, ids=(IDS[1],), fields={"title": title})
-            await store.commit(OWNER, [update])
-        assert (await changes_after(store, guest, Position(0))).items == alone.items
-        hiding = [{"visibility": "private"}, {"title": "said in private"}, {"visibility": "social"}]
-        for minutes, fields in enumerate(hiding, start=1):
-            at = NOW + timedelta(minutes=minutes)
-            await store.commit(OWNER, [Event(kind="update", at=at, ids=(IDS[0],), fields=fields)])
-        told = await changes_after(store, guest, Position(0))
-        assert [(each.kind, each.position) for each in told.items] == [("add", alone.items[0].position)]
-        after_unknown = Position(alone.items[0].position.at, IDS[1])
-        after_missing = Position(alone.items[0].position.at, IDS[30])
-        answers = [(await changes_after(store, guest, each)).items for each in (after_unknown, after_missing)]
-        assert answers[0] == answers[1]
-
-    async def test_what_was_purged_is_never_told_again_and_nothing_else_is_left_out(
-        self, store: ObservationStore
-    ) -> None:
-        await needs_changes(store)
-        await store.commit(OWNER, adding(*map(observation, range(4))))
-        late = replace(OWNER, now=NOW + timedelta(hours=1))
-        held = await store.changes(late, Position(0), limit=3)
-        other = await store.changes(late, Position(0), limit=2)
-        await store.purge(OWNER, [IDS[2], IDS[0]])
-        await store.commit(OWNER, [Event(kind="update", at=late.now, ids=(IDS[1],), fields={"title": "new"})])
-        for after in (held.reached, other.reached, held.items[-1].position, other.items[-1].position):
-            kinds = [(each.kind, each.row.id) for each in (await changes_after(store, late, after)).items]
-            assert kinds[-2:] == [("add", IDS[3]), ("update", IDS[1])]
-            assert not {IDS[0], IDS[2]} & {row for _, row in kinds}
-
-    def test_a_position_means_the_same_after_closing(self, tmp_path: Path) -> None:
-        async def begin(store: ObservationStore) -> bool:
-            await needs_changes(store)
-            await store.commit(OWNER, adding(*map(observation, range(3))))
-            positions.extend(each.position for each in (await changes_after(store, late, Position(0))).items)
-            return store.keeps_files
-
-        async def go_on(store: ObservationStore) -> None:
-            await store.commit(OWNER, [Event(kind="confirm", at=late.now, ids=(IDS[0],))])
-            found = (await changes_after(store, late, Position.parse(str(positions[1])))).items
-            assert [(each.kind, each.row.id) for each in found] == [("add", IDS[2]), ("confirm", IDS[0])]
-
-        late, positions = replace(OWNER, now=NOW + timedelta(hours=1)), list[Position]()
-        if self.run(tmp_path, begin):
-            self.run(tmp_path, go_on)
 
     def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
         late = observation(5, title="made late", derived_from=IDS[1:3])
@@ -974,8 +882,6 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
         found[f"find {status}"] = {each.id for each in page.rows}
     found["history"] = {version.observation.id for version in await store.history(view, row.id)}
     found["resolve"] = set(await store.resolve(view, row.id))
-    if tells_changes(store):
-        found["changes"] = {change.row.id for change in (await changes_after(store, view, Position(0))).items}
     for name in ("people", "tags"):
         values = {facet.value for facet in await store.facets(view, name)}
         found[f"facets {name}"] = {row.id} if values & set(getattr(row, name)) else set()

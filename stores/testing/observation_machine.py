@@ -20,7 +20,6 @@ from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled
-from chatbot.stores.row_changes import Position
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_rows import (
     COSINE_OFF,
@@ -28,9 +27,7 @@ from chatbot.stores.testing.observation_rows import (
     IDS,
     NOW,
     Nearest,
-    changes_after,
     keeps_vectors,
-    tells_changes,
 )
 from chatbot.stores.text.analysis import terms
 
@@ -265,8 +262,6 @@ class ObservationMachine(RuleBasedStateMachine):
         self._both(lambda store: store.history(self._view(view), number))
         self._both(lambda store: store.neighbours(self._view(view), [number, IDS[5]], reach=2))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
-        if tells_changes(self._stores[0]):
-            self._both(lambda store: _told(store, self._view(view)))
 
     @invariant()
     def all_hold_the_same(self) -> None:
@@ -322,12 +317,6 @@ class ObservationMachine(RuleBasedStateMachine):
 
 async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[tuple[str, str, str]]:
     return [(each.kind, each.id, each.reason) for each in await store.commit(view, [event])]
-
-
-async def _told(store: ObservationStore, view: View) -> list[tuple[str, str]]:
-    """Changes of rows, without repetitions, which a rewritten log reports once."""
-    changes = await changes_after(store, view, Position(0))
-    return [(each.kind, each.row.id) for each in changes.items if each.kind != "mention"]
 
 
 async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], ...]:

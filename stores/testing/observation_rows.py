@@ -9,9 +9,7 @@ import pytest
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation
-from chatbot.stores.row_changes import ChangeCursor, Changes, Position
 from chatbot.stores.row_events import Event
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
@@ -36,24 +34,6 @@ def observation(number: int, **fields: Any) -> Observation:
 def adding(*rows: Observation) -> list[Event]:
     """The events that add rows."""
     return [Event(kind="add", at=row.created_at, row=row) for row in rows]
-
-
-async def changes_after(store: ObservationStore, view: View, after: Position | ChangeCursor | None) -> Changes:
-    """All changes behind `after`."""
-    return await store.changes(view, after, limit=1_000)
-
-
-def tells_changes(store: ObservationStore) -> bool:
-    """Return whether the store reports changes, which is optional."""
-    return getattr(type(store), "changes", None) is not ObservationStore.changes
-
-
-async def needs_changes(store: ObservationStore) -> None:
-    """Skip the test for a store that says that it reports no changes."""
-    if not tells_changes(store):
-        with pytest.raises(UnsupportedOperation):
-            await store.changes(OWNER, None)
-        pytest.skip("this store reports no changes")
 
 
 def keeps_vectors(store: ObservationStore) -> bool:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from chatbot.stores.shelf import Hands, Piece, Shelf
+from chatbot.stores.log import Hands, Piece, Shelf
 from chatbot.stores.testing import Contract
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from chatbot.chat import Bill
-from chatbot.chat.ledger import NAME, Ledger
-from chatbot.chat.usage import Call, merged
+from chatbot.chat.ledger import NAME, Call, Ledger, merged
 from chatbot.messages import Usage
 
 

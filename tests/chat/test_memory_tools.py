@@ -214,6 +214,7 @@ async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
         named = {**short["properties"]}
         rest = named.pop(MORE, {"description": ""})["description"]
         assert {*named, *re.findall(r"(\w+)(?: \([^)]*\))?(?:, |$)", rest)} == {*whole["properties"]}
+        assert all(kind.items() <= whole["properties"][name].items() for name, kind in named.items())
         assert short.get("required") == whole.get("required")
     for tool in tools:
         if not tool.is_offered:

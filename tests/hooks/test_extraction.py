@@ -15,7 +15,7 @@ from chatbot.hooks.extraction.facts import ExtractedFact, FactList, extract
 from chatbot.hooks.extraction.learning import TurnText, learn_from
 from chatbot.hooks.extraction.structured import PURPOSES
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models import Price, ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation

@@ -9,7 +9,7 @@ from chatbot.hooks.extraction.facts import LONGEST_FACT
 from chatbot.hooks.extraction.learning import TurnText, learn_from
 from chatbot.hooks.extraction.summaries import SessionSummary, summarize_by_model
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models import open_model
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.records import TranscriptEntry

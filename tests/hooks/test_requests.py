@@ -7,7 +7,7 @@ import pytest
 
 from chatbot.hooks.requests import MOST, Answer, Retrieve, Update
 from chatbot.memory import Draft, SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 

@@ -57,9 +57,9 @@ from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.query import Filter
+from chatbot.stores.records import SessionRecord
 from chatbot.stores.row_events import Event
-from chatbot.stores.session_record import SessionRecord
-from chatbot.stores.transcript_file import TranscriptFile
+from chatbot.stores.transcript import TranscriptFile
 
 Ack = Callable[[str], None]
 ROUNDS_A_FOLDER = 40

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import SessionRecord, new_id
+from chatbot.memory.scope import new_id
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import BrokenStore, ClosedResource, InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.plugins import open_store
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 NOT_CLOSED = {"aclose"}

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.record import user_namespace
+from chatbot.memory.scope import user_namespace
 from chatbot.memory.users import erase_user
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue

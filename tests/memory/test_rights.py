@@ -11,7 +11,6 @@ import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.record import SessionRecord
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
@@ -20,7 +19,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import AccessDenied, MissingRight, UnknownObservation, UnsupportedOperation
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.query import Filter
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.records import SessionRecord, TranscriptEntry
 
 STORES = ("in_memory",)
 ACTOR = "token:tk_1"

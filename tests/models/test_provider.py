@@ -285,7 +285,7 @@ def test_another_model_in_the_middle_of_a_chat_takes_no_key_of_the_first() -> No
 def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
     Path("asked.toml").write_text(CONFIG, encoding="utf-8")
     settings = Settings.read(Path("asked.toml"), environ={"CHATBOT_PROVIDERS__OPENAI__API_KEY": "key-of-environment."})
-    config = settings.combined({"model": {"name": "mistral/x"}})
+    config = settings.with_identity({"model": {"name": "mistral/x"}}, Path("identity.toml")).combined()
     assert owners_of(config) == set()
     assert "key-of" not in repr(config)
 

@@ -21,7 +21,7 @@ from chatbot.chat.memory_block import (
     system_notice,
 )
 from chatbot.chat.prompt import PromptExtras, build_prompt
-from chatbot.memory.exchanges import QUESTION
+from chatbot.memory.episode import QUESTION
 from chatbot.memory.profile_lines import Line
 from chatbot.messages import Message, ToolCall
 from chatbot.models.scripted import ScriptedModel

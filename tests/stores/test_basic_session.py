@@ -26,7 +26,7 @@ from chatbot.stores import (
 from chatbot.stores.basic_session import BasicSessionStore, KeyValueFile
 from chatbot.stores.files import locked
 from chatbot.stores.testing.session_contract import entry
-from chatbot.stores.transcript_file import TranscriptFile
+from chatbot.stores.transcript import TranscriptFile
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 KV_GOLDEN = """\

@@ -7,7 +7,7 @@ import pytest
 from chatbot.stores.backend import ATTACHMENTS, Examination
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.on_disk.place import FileBackend
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing.backend_contract import record
 
 

@@ -18,7 +18,7 @@ from chatbot.stores.backend import Examination
 from chatbot.stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
 from chatbot.stores.files import below, contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk.place import FileBackend
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord
 from tests.patience import PATIENCE_S
 
 WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))

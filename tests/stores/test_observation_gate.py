@@ -30,7 +30,6 @@ from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
-from chatbot.stores.row_changes import Position
 from chatbot.stores.row_events import HELD, KINDS, Event
 from chatbot.stores.vectors import Vector, unit, vector
 from tests.effort import share
@@ -196,12 +195,6 @@ async def _nearest(zoo: Zoo, view: View) -> None:
     assert {match.id for match in found} == zoo.seen(view, ["active"])
 
 
-async def _changes(zoo: Zoo, view: View) -> None:
-    seen = zoo.seen(view)
-    found = await zoo.store.changes(view, Position(0), limit=1000)
-    assert {change.row.id for change in found.items} == seen
-
-
 async def _later_alike(zoo: Zoo, view: View) -> None:
     await _fill_vectors(zoo)
     seen = zoo.seen(view, ["active"])
@@ -347,7 +340,6 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "sessions_about": _sessions_about,
     "nearest": _nearest,
     "later_alike": _later_alike,
-    "changes": _changes,
     "missing_vectors": _missing_vectors,
     "vector_stats": _vector_stats,
     "history": _history,

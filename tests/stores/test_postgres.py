@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
-from chatbot.stores.session_record import SessionRecord
+from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract
 from chatbot.stores.testing.backend_contract import BackendContract
 from chatbot.stores.testing.log_contract import LogContract

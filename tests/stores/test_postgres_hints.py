@@ -37,7 +37,7 @@ async def _listening(hint: Hint, database: Database, *, until: bool = True) -> N
 async def test_a_hint_ends_the_wait_of_another_server_for_that_topic_alone() -> None:
     async with servers() as (one, other):
         await _listening(one.hints.of("ada", ("stops",)), one)
-        stops, changes = one.hints.of("ada", ("stops",)), one.hints.of("ada", ("changes", "memories"))
+        stops, changes = one.hints.of("ada", ("stops",)), one.hints.of("ada", ("changes", "relay"))
         other.hints.tell("bob", "changes")
         other.hints.tell("ada", "stops")
         async with asyncio.timeout(PATIENCE_S):
@@ -45,7 +45,7 @@ async def test_a_hint_ends_the_wait_of_another_server_for_that_topic_alone() -> 
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await changes.wait(NEVER_S, NEVER_S)
-        other.hints.tell("ada", "memories")
+        other.hints.tell("ada", "relay")
         async with asyncio.timeout(PATIENCE_S):
             await changes.wait(NEVER_S, NEVER_S)
 

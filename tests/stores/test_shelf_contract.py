@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.stores.shelf import Shelf
+from chatbot.stores.log import Shelf
 from chatbot.stores.testing.shelf_contract import ShelfContract
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chatbot.stores import TranscriptEntry, transcript
 from chatbot.stores.testing.session_contract import HARD_TEXTS, TEXTS, entry
-from chatbot.stores.transcript_file import TranscriptFile
+from chatbot.stores.transcript import TranscriptFile
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 GOLDEN = """\

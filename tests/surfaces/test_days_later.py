@@ -27,7 +27,7 @@ from pathlib import Path
 import chatbot
 
 path = Path(chatbot.__file__).parent / "memory" / "record.py"
-spec = importlib.util.spec_from_file_location("chatbot.memory.record", path)
+spec = importlib.util.spec_from_file_location("chatbot.memory.scope", path)
 record = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(record)
 now = record.utc_now

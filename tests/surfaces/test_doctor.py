@@ -43,11 +43,11 @@ def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     return listed
 
 
-def bad_here() -> list[Finding]:
+def bad_here(config: Path | None = None) -> list[Finding]:
     """Return the bad findings, looked for in this very process."""
 
     async def found() -> list[Finding]:
-        return [finding async for finding in examine(Options()) if finding.state == "bad"]
+        return [finding async for finding in examine(Options(config)) if finding.state == "bad"]
 
     return asyncio.run(found())
 
@@ -231,6 +231,17 @@ def test_a_mistake_in_the_environment_is_named_with_its_variable(
 ) -> None:
     monkeypatch.setenv(variable, value)
     assert [finding.command for finding in bad_here()] == [command]
+
+
+def test_every_mistake_in_what_the_configuration_names_is_found_at_once() -> None:
+    Path("config.toml").write_text(
+        '[agents.chat]\nmemory = ["basic_sesion"]\ntools = ["memry"]\n[hooks.capture]\ncheckponts = false\n',
+        encoding="utf-8",
+    )
+    told = [finding.message for finding in bad_here(Path("config.toml"))]
+    assert len(told) == 3
+    assert all(any(hint in each for each in told) for hint in ("'basic_session'", "'memory'", "'checkpoints'"))
+    assert all("config.toml: " in each for each in told)
 
 
 def test_an_identity_that_was_asked_for_and_is_none_can_be_made() -> None:

@@ -433,8 +433,8 @@ class Wipe(Tool):
 
 calls = [ToolCall("a", "wipe", '{"what": "a\\u202eb"}'), ToolCall("b", "wipe_more", "{}")]
 chatbot.models.open_model = lambda *_: ScriptedModel([[TextDelta("so be it"), *calls], "that was all"])
-import chatbot.tools.plugins
-chatbot.tools.plugins.tools_of = lambda *_, **__: [Wipe("wipe"), Wipe("wipe_more")]
+import chatbot.tools.toolbox
+chatbot.tools.toolbox.tools_of = lambda *_, **__: [Wipe("wipe"), Wipe("wipe_more")]
 sys.argv = ["chatbot"]
 sys.exit(main.main())
 """

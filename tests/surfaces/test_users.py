@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.main import run_command
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import LONGEST_LABEL, check_namespace, user_namespace, user_of
+from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace, user_of
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.messages import Message, ToolCall
 from chatbot.models import ScriptedModel

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat.usage import Call
+from chatbot.chat.ledger import Call
 from chatbot.errors import ProviderFailed
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolCall, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.scripted import Reply

@@ -11,7 +11,7 @@ from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool, Within
-from chatbot.tools.plugins import TOOLS, load, tools_of
+from chatbot.tools.toolbox import TOOLS, load, tools_of
 
 OWN = '''
 from __future__ import annotations

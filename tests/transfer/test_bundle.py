@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.record import CHOICES
-from chatbot.memory.scope import Caller
+from chatbot.memory.scope import CHOICES, Caller
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.exchanges import exchanges_in
+from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation

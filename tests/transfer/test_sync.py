@@ -10,7 +10,7 @@ import pytest
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import CHOICES
+from chatbot.memory.scope import CHOICES
 from chatbot.transfer.backup import backup, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed

@@ -13,8 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Ledger
-from chatbot.chat.usage import cost_text
+from chatbot.chat.ledger import Ledger, cost_text
 from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun, redacting, run_operation
 from chatbot.cli.memory.results import say_facts, show, show_changed
@@ -26,7 +25,6 @@ from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
 from chatbot.hooks.extraction.structured import calls_for_extraction, settings_of_model
 from chatbot.memory.erasure import Erasure
-from chatbot.memory.record import is_session_id
 from chatbot.models import open_model
 from chatbot.operation import LEFT_OUT
 from chatbot.operations import OPERATIONS, PurgeResult, add_alias
@@ -34,6 +32,7 @@ from chatbot.stores.access import SENSITIVITIES, Guard, default_visibility
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import how_many
 from chatbot.stores.query import EVERY, status_now
+from chatbot.stores.records import is_session_id
 
 
 async def remember(run: VerbRun) -> None:

@@ -22,7 +22,7 @@ from chatbot.cli.sessions.command import entries_json, say_compared, say_entries
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult

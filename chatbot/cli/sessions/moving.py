@@ -18,7 +18,7 @@ from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many

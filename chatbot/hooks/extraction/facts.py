@@ -26,7 +26,7 @@ from chatbot.hooks.extraction.structured import Table, objects_in, records_in
 from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import is_proposable
-from chatbot.memory.record import new_id
+from chatbot.memory.scope import new_id
 from chatbot.messages import Message
 from chatbot.orders import visible
 from chatbot.redaction import redact

@@ -19,7 +19,7 @@ from chatbot.config import Config, ExtractionSettings, ModelSettings
 from chatbot.errors import ChatbotError
 from chatbot.hooks.hook import Hook, HookContext, uncancelled
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource

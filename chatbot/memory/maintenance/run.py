@@ -347,7 +347,6 @@ class Run:
             self._findings.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
-            await self._scope.gone({row.id: row.guard for row in rows}, ids)
         self._deeds.append(Deed("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:

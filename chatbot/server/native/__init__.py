@@ -1,7 +1,6 @@
 """Our own routes: operations on memory and sessions, and those beside the table, each group with its reason.
 
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
-change_feed   changes as they are made, which never end; in Python `AgentMemory.changes`
 conversation  a running turn: it is streamed, stopped, taken back and billed, and `chatbot` does it by chatting
 machines      backup and sync, which the terminal does itself
 profile       keys of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
@@ -15,7 +14,7 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, change_feed, conversation, machines, profile, session_files, users
+from chatbot.server.native import agents, conversation, machines, profile, session_files, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
@@ -26,7 +25,6 @@ def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
         profile.router,
         users.router,
         users.usage_router,
-        change_feed.router,
         machines.router,
     )
     return agents.router, router_of(operations), *own

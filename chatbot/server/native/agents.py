@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import Field
 from starlette.responses import PlainTextResponse
 
-from chatbot.chat.foreign import entry_of
+from chatbot.chat.attached import entry_of
 from chatbot.embed import AgentMemory
 from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS

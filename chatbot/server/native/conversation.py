@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 
 from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat.events import event_as_json
-from chatbot.chat.usage import bill_of, calls_in
+from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.server import sse

@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from chatbot.errors import ConfigError
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_MEMORY
 from chatbot.server.identity_access import IdentityAccess

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query
 from pydantic import Field
 
 from chatbot.chat.ledger import Quota
-from chatbot.memory.record import LONGEST_LABEL, utc_now
+from chatbot.memory.scope import LONGEST_LABEL, utc_now
 from chatbot.memory.users import export_user, users_in
 from chatbot.server.callers import Account, ServerCaller
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere

@@ -13,10 +13,10 @@ from starlette.datastructures import Headers
 from chatbot.chat import ClientCall, ClientRequest, Event, ToolFinished
 from chatbot.chat.attached import inlined
 from chatbot.chat.calls import Reply
-from chatbot.chat.usage import bill_of, calls_in
+from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import new_id
+from chatbot.memory.scope import new_id
 from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller

@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from chatbot.memory.record import LONGEST_LABEL
+from chatbot.memory.scope import LONGEST_LABEL
 from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
 from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED

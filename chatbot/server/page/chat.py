@@ -16,7 +16,6 @@ from chatbot.attachments import split
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
 from chatbot.chat.dialogue import title_from
 from chatbot.errors import ChatbotError
-from chatbot.memory.record import SessionRecord
 from chatbot.messages import TextDelta
 from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
@@ -30,7 +29,7 @@ from chatbot.server.relay import RemoteTurn
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
-from chatbot.stores.records import parse_time
+from chatbot.stores.records import SessionRecord, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import OWN
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.memory.tasks import OPEN, Task
 from chatbot.operations import show_profile
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet

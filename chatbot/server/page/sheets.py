@@ -21,10 +21,10 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from chatbot.chat.usage import cost_text
+from chatbot.chat.ledger import cost_text
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess

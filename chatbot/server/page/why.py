@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.activity import Activity, Day
+from chatbot.chat.ledger import Bill, bill_of, calls_in, cost_text, merged
 from chatbot.chat.receipts import IN_PROMPT, memory_line, outcomes, with_calls
-from chatbot.chat.usage import Bill, bill_of, calls_in, cost_text, merged
 from chatbot.errors import SessionNotFound
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.stores.errors import MissingFolder, StoreBusy, StoreFailed
-from chatbot.stores.shelf import Hands, Piece, Shelf
+from chatbot.stores.log import Hands, Piece, Shelf
 
 NAME = "shelf.sqlite"
 _RIGHT = "making.sqlite"

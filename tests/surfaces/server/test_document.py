@@ -36,7 +36,6 @@ NAMED = {
 }
 UNSAID = {
     (
-        "GET /v1/events",
         "GET /v1/facts",
         "GET /v1/memories",
         "GET /v1/memories/recall",
@@ -220,7 +219,6 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines += ['[[operations]]\ninclude-name = "GET /v1/models/{name}"', "[operations.parameters]"]
     lines += ['"path.name" = { dictionary = "models", probability = 0.7 }']
     lines += [f"[[operations]]\ninclude-name = {json.dumps(UNMADE)}", "warnings = false"]
-    lines += ['[[operations]]\ninclude-path-regex = "^/v1/events$"', "[operations.parameters]", 'follow = "false"']
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
     return "\n".join(lines)

@@ -94,7 +94,6 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("PUT", "/v1/users/quota"): {"day_usd": 1},
     ("DELETE", "/v1/users/quota"): None,
     ("GET", "/v1/usage"): None,
-    ("GET", "/v1/events"): None,
 }
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
@@ -106,7 +105,6 @@ QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("GET", "/v1/users/quota"): {"user": "alice"},
     ("PUT", "/v1/users/quota"): {"user": "alice"},
     ("DELETE", "/v1/users/quota"): {"user": "alice"},
-    ("GET", "/v1/events"): {"follow": "false", "after": "0"},
 }
 """Parameters that a route needs; ids stand in braces."""
 

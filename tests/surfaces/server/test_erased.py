@@ -172,8 +172,6 @@ def test_no_byte_of_a_user_is_left_whatever_they_wrote_by_any_route(
         with served.client() as owner:
             [told] = owner.get("/v1/users").json()["data"]
             erased = owner.delete("/v1/users", params={"user": USER}).json()
-            for one in (owner, client):
-                assert WORD not in one.get("/v1/events", params={"follow": "false", "after": "0"}).text
         assert (erased["memories"], len(erased["sessions"])) == (told["memories"], told["sessions"])
         assert kept() == []
     assert kept() == []  # nor in what is written at the end

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from chatbot.errors import ProviderFailed
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests

@@ -7,7 +7,7 @@ import pytest
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.record import utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import StoreFailed
 from chatbot.transfer.storage import Storage, digest_of_storage
 from chatbot.transfer.sync import SyncReport, sync

@@ -93,11 +93,12 @@ async def test_a_running_turn_keeps_its_identity_open(identities: Identities, cl
 
 
 def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = http()
+    served = http(["word " * 2000], delay_s=0.005)
     runtimes, clock = served.identities.runtimes, Clock()
     monkeypatch.setattr(runtimes, "_clock", clock)
     with served.client() as client:
-        with client.stream("GET", "/v1/events") as stream:
+        asked = {"model": "ada", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=asked) as stream:
             lines = stream.iter_lines()
             next(lines)
             clock.now += IDLE_S

@@ -98,7 +98,6 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("PUT", "/v1/users/quota"): ("curate", "curate"),
     ("DELETE", "/v1/users/quota"): ("curate", "curate"),
     ("GET", "/v1/usage"): ("", ""),
-    ("GET", "/v1/events"): ("read", "read"),
     ("GET", "/"): ("", ""),
     ("GET", "/login"): ("", ""),
     ("POST", "/login"): ("", ""),

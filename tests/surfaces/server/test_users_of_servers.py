@@ -101,14 +101,12 @@ def _fill(alice: Door) -> dict[str, Any]:
     alice.make("/v1/memories/by-key/gate", {"title": SAID})
     alice.make("/v1/facts", {"subject": "gate", "predicate": "opens with", "object": SECRET})
     alice.make("/v1/tasks", {"title": f"Change {SECRET}", "surface": "startup"})
-    position = alice.ask("GET", "/v1/events?after=0&follow=false").json()["position"]
     messages = alice.ask("GET", f"/v1/sessions/{first['session_id']}/messages").json()["data"]
     history = [_user(SAID), {"role": "assistant", "content": first["choices"][0]["message"]["content"]}]
     return {
         "session": first["session_id"],
         "response": response["id"],
         "memory": kept["id"],
-        "position": position,
         "messages": len(messages),
         "history": history,
     }
@@ -172,8 +170,6 @@ def _unnamed(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, st
     yield "POST", "/v1/responses", {"model": "ada", "input": f"I am Bob. {ASKED}"}, {}
     yield "POST", "/v1/memories", {"title": "Bob likes tea"}, OTHER_KEY
     yield "GET", "/v1/memories/by-key/gate", None, {}
-    for after in ("0", hers["position"]):
-        yield "GET", f"/v1/events?after={after}&follow=false", None, {}
     lists = ("sessions", "memories", "people", "facts", "tasks", "profile", "memories/export", "usage")
     for name in lists:
         yield "GET", f"/v1/{name}", None, {}
