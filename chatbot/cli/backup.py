@@ -19,7 +19,7 @@ from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import is_address
-from chatbot.transfer.backup import Restored, backup, restore, verified
+from chatbot.transfer.backups import RestoreReport, backup, restore, verified
 from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed
 
@@ -58,7 +58,7 @@ async def _restore(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def told(done: Restored) -> str:
+def told(done: RestoreReport) -> str:
     """Say how much was restored."""
     counted = ((done.sessions, "sessions"), (done.memories, "memories"), (done.calls, "calls"))
     return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)

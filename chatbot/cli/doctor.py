@@ -52,7 +52,7 @@ from chatbot.stores.on_disk.examination import close_to_others, exposed, unwrita
 from chatbot.stores.plugins import STORES, open_store
 from chatbot.stores.records import SessionRecord, SessionRef
 from chatbot.telemetry import check_telemetry
-from chatbot.transfer.storage import Storage, digest_of_storage
+from chatbot.transfer.sync_storage import Storage, digest_of_storage
 
 State = Literal["ok", "note", "bad", "fixed"]
 """`note` needs no action; `fixed` was bad before `--fix`."""

@@ -38,7 +38,7 @@ async def run(args: argparse.Namespace) -> Exit:
 
 async def _copy(args: argparse.Namespace) -> Exit:
     from chatbot.cli.backup import told
-    from chatbot.transfer.backup import copy_storage
+    from chatbot.transfer.backups import copy_storage
 
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
 

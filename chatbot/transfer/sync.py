@@ -49,9 +49,9 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
+from chatbot.transfer.sync_storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
 from chatbot.transfer.union import (
     Counters,
     Incoming,
@@ -111,7 +111,7 @@ class SyncReport:
 
 
 @dataclass(slots=True)
-class Batch:
+class Delivery:
     """Contents of the files of a place, parsed; of sessions only their number."""
 
     names: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Batch:
     documents: dict[str, bytes] = field(default_factory=dict)
     digests: set[bytes] = field(default_factory=set)
 
-    def join(self, other: Batch) -> None:
+    def join(self, other: Delivery) -> None:
         """Add the contents of another one; a row that went alone on one machine and not on another did not."""
         self.names += other.names
         for row_id, parts in other.rows.parts.items():
@@ -231,7 +231,7 @@ class Sync:
         await asyncio.to_thread(self._meet, names)
         await asyncio.to_thread(self._settle, names)
         self._sessions = SessionUnion(self._storage, self._state, now=self._now, earlier=self._earlier)
-        batch = await asyncio.to_thread(self._read, names) if self._takes else Batch()
+        batch = await asyncio.to_thread(self._read, names) if self._takes else Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self._is_own and self._takes:
             await asyncio.to_thread(self._check_nothing_else, batch)
@@ -293,7 +293,7 @@ class Sync:
         self._storage.log.start_again()
         return any(True for _ in self._storage.log.read_new())
 
-    def _check_nothing_else(self, batch: Batch) -> None:
+    def _check_nothing_else(self, batch: Delivery) -> None:
         """Raise `ConfigError` where a backup lacks something that is here."""
         rows, sessions = self._storage.journal().touched(), self._storage.backend.sessions.ids()
         if {*rows} - batch.rows.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
@@ -326,13 +326,13 @@ class Sync:
         state.machine, state.places, self._known = secrets.token_hex(6), {}, PlaceState()
         state.save(self._storage.document)
 
-    def _read(self, names: Sequence[str]) -> Batch:
+    def _read(self, names: Sequence[str]) -> Delivery:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
-        batch, ours = Batch(), f"{self._state.machine}/"
+        batch, ours = Delivery(), f"{self._state.machine}/"
         waiting = [each for each in names if each.endswith(".gz") and each not in self._known.taken]
         waiting = [each for each in waiting if not each.startswith(ours)]
         for done, name in enumerate(waiting, 1):
-            part, now = Batch([name]), self._now()
+            part, now = Delivery([name]), self._now()
             try:
                 for line in self._lines(name):
                     part.take(line, now, is_own=self._is_own)
@@ -359,7 +359,7 @@ class Sync:
             raise LaterFormat("it was written by a later release: upgrade chatbot")
         return lines
 
-    async def _erase(self, batch: Batch) -> None:
+    async def _erase(self, batch: Delivery) -> None:
         """Erase what was erased elsewhere: rows with the caches and receipts that tell of them, sessions and facts."""
         state = self._state
         fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
@@ -385,7 +385,7 @@ class Sync:
                 self.report.taken["sessions"] += await self._sessions.delete(each)
         self.report.taken["erased"] = len(whole) + len(alone)
 
-    def _unite_log(self, batch: Batch) -> tuple[Journal, list[str]]:
+    def _unite_log(self, batch: Delivery) -> tuple[Journal, list[str]]:
         """Bring the events of others into the log; return it as it was, and the rows that are new to the place."""
         log, state, writes = self._storage.log, self._state, self._takes and not self._dry_run
         with log.locked() if writes else nullcontext() as writing:
@@ -416,7 +416,7 @@ class Sync:
         state.facts = [*dict.fromkeys([*facts, *filter(after.has_fact, (*rows, *batch.rows.parts))])]
         return journal, rows
 
-    async def _take_sessions(self, batch: Batch) -> None:
+    async def _take_sessions(self, batch: Delivery) -> None:
         """Unite sessions with what other machines know of them."""
         done, total = 0, len([*chain(*batch.sessions.values())])
         here = {*self._storage.backend.sessions.ids()}
@@ -442,7 +442,7 @@ class Sync:
         if total:
             await asyncio.to_thread(self._storage.backend.sessions.reorder)
 
-    def _take_lines(self, batch: Batch) -> None:
+    def _take_lines(self, batch: Delivery) -> None:
         for name, records in batch.lines.items():
             added = unite_lines(self._storage.backend.lines(name), records)
             self.report.taken["calls"] += added if name == BILL else 0

@@ -106,7 +106,7 @@ class FolderPlace:
         (self.folder / name).unlink(missing_ok=True)
 
 
-class FilePlace:
+class ArchivePlace:
     """One file, a zip archive, that is written once and then only read. Its members are stored in order."""
 
     keeps = False

@@ -27,7 +27,7 @@ from chatbot.stores.records import (
     parse_record,
     parse_time,
 )
-from chatbot.transfer.storage import (
+from chatbot.transfer.sync_storage import (
     PlaceState,
     Record,
     Replacement,

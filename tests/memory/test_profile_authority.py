@@ -20,7 +20,7 @@ from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
 from chatbot.stores.errors import MissingRight
 from chatbot.tools import Toolbox
 from chatbot.transfer import Importer, export_memories, open_source
-from chatbot.transfer.backup import copy_storage
+from chatbot.transfer.backups import copy_storage
 from chatbot.transfer.exports import render_memories
 from tests.clock import Clock
 

@@ -103,7 +103,7 @@ def test_two_identities_sync_through_the_places_of_the_configuration() -> None:
 
 def test_a_place_that_is_no_folder_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
-    assert "sync takes folders only" in run("sync", "https://example.org").stderr
+    assert "neither a folder nor the address of a server" in run("sync", "ftp://example.org").stderr
 
 
 def test_a_file_that_is_set_aside_is_told_with_its_reason() -> None:

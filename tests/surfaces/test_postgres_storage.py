@@ -11,10 +11,10 @@ from chatbot.runtime import Options, Runtime
 from chatbot.server.identities import Identities
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.home import Home, parse_address
-from chatbot.transfer.backup import backup, copy_storage, restore
-from chatbot.transfer.storage import Storage, digest_of_storage
+from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace
+from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 from tests.command import ok, project, run
 from tests.postgres import ROLE, address, owner_url

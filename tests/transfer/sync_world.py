@@ -22,15 +22,15 @@ from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES
-from chatbot.transfer.backup import backup, restore
-from chatbot.transfer.storage import Storage, digest_of_storage
+from chatbot.transfer.backups import backup, restore
 from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import FolderPlace
+from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("use_count", "mention_count", "confirmed_count")
-_TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py", "transfer/storage.py")
+_TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py", "transfer/sync_storage.py")
 
 
 class Killed(BaseException):

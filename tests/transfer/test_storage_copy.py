@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from chatbot.memory import MemorySystem
-from chatbot.transfer.backup import copy_storage
+from chatbot.transfer.backups import copy_storage
 
 
 async def test_attachments_are_copied_with_their_session(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
-from chatbot.transfer.backup import backup, restore
+from chatbot.transfer.backups import backup, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock

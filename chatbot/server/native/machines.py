@@ -19,7 +19,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.shapes import RequestBody, Shape
 from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
-from chatbot.transfer.backup import backup
+from chatbot.transfer.backups import backup
 from chatbot.transfer.sync import exchange
 from chatbot.transfer.sync_place import Meeting, as_data_url, from_data_url
 

@@ -48,7 +48,7 @@ _TOLD = {
     "added": "Added.",
     "known": "This is remembered already, so nothing was added.",
     "erased": "Deleted permanently.",
-    "restored": "Restored.",
+    "restored": "RestoreReport.",
 }
 
 
@@ -361,6 +361,6 @@ _TOLD_OF_ONE = {
     "corrected": "Saved. The history keeps the old text.",
     "superseded": "Saved. It replaces the old memory, which stays in the history.",
     "forgotten": "Hidden. It is not recalled; you can restore it.",
-    "restored": "Restored.",
+    "restored": "RestoreReport.",
     "confirmed": "Confirmed. It now ranks higher.",
 }

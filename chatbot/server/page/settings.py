@@ -37,8 +37,8 @@ from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 from chatbot.stores.records import parse_time
-from chatbot.transfer.backup import restore, verified
-from chatbot.transfer.storage import STATE, SyncState
+from chatbot.transfer.backups import restore, verified
+from chatbot.transfer.sync_storage import STATE, SyncState
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import StoreFailed
-from chatbot.transfer.storage import Storage, digest_of_storage
 from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import ServerPlace
+from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 from tests.servers.http_server import Serve
 from tests.transfer.sync_world import Machine

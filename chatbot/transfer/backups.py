@@ -21,9 +21,9 @@ from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time
-from chatbot.transfer.storage import Storage, digest_of_storage
 from chatbot.transfer.sync import VERSION, Progress, Sync
-from chatbot.transfer.sync_place import NAME, FilePlace
+from chatbot.transfer.sync_place import NAME, ArchivePlace
+from chatbot.transfer.sync_storage import Storage, digest_of_storage
 
 _HEAD = "backup.json"
 _ATTEMPTS = 5
@@ -43,7 +43,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreReport:
     """Number of sessions, changes of memory and billed calls that were written, and the digest of everything."""
 
     sessions: int
@@ -66,7 +66,7 @@ async def backup(
         for _ in range(_ATTEMPTS):
             file.seek(0)
             file.truncate()
-            place = FilePlace(file, name, is_new=True)
+            place = ArchivePlace(file, name, is_new=True)
             storage.log.start_again()
             begun = await asyncio.to_thread(lambda: ([*storage.log.read_new()], storage.log.mark())[1])
             sync = Sync(memory, storage, place, now=utc_now, takes=False, is_own=True, progress=progress)
@@ -88,7 +88,7 @@ def _text_of(file: Path | None) -> str:
 
 def verified(file: BinaryIO, key: str) -> Backup:
     """Check a backup to its end, and return what it is of. Raises `DamagedFile` or `LaterFormat`."""
-    place = FilePlace(file, key)
+    place = ArchivePlace(file, key)
     try:
         head = Backup(**json.loads(place.read(_HEAD)))
         if head.format != "chatbot-backup":
@@ -108,24 +108,24 @@ def verified(file: BinaryIO, key: str) -> Backup:
     return head
 
 
-async def restore(file: BinaryIO, key: str, home: Home, progress: Progress | None = None) -> Restored:
+async def restore(file: BinaryIO, key: str, home: Home, progress: Progress | None = None) -> RestoreReport:
     """Take a verified backup in, into a storage that is empty, or that holds nothing which the backup does not hold.
 
     Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid.
     """
     head = await asyncio.to_thread(verified, file, key)
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
-        sync = Sync(memory, storage, FilePlace(file, key), now=utc_now, gives=False, is_own=True, progress=progress)
+        sync = Sync(memory, storage, ArchivePlace(file, key), now=utc_now, gives=False, is_own=True, progress=progress)
         report = await sync.run()
         for name, why in report.aside:
             raise DamagedFile(f"{key}: {name} is invalid: {why}")
         digest = await digest_of_storage(storage)
     if digest != head.digest:
         raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
-    return Restored(report.taken["sessions"], report.taken["memories"], report.taken["calls"], digest)
+    return RestoreReport(report.taken["sessions"], report.taken["memories"], report.taken["calls"], digest)
 
 
-async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> Restored:
+async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> RestoreReport:
     """Copy everything that is kept of an identity. Raises `ConfigError` where the target says something else."""
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
