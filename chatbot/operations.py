@@ -54,11 +54,10 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
     from chatbot.memory.memory import Memory
-    from chatbot.memory.people import Person
+    from chatbot.memory.people import Person, Task
     from chatbot.memory.profile import Profile
     from chatbot.memory.reading import Hit
     from chatbot.memory.session_search import SessionHit
-    from chatbot.memory.tasks import Task
     from chatbot.memory.writing import AddResult
 
 OPERATIONS = OperationTable()

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from chatbot.chat import Chat
     from chatbot.chat.ledger import Payer
     from chatbot.embedding import Embedder, EmbeddingResult
-    from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.memorability import Memorability
+    from chatbot.memory.policy import Policy
     from chatbot.memory.scoring import ScoringProfile
     from chatbot.messages import Usage
     from chatbot.models.model import Model
@@ -218,7 +218,7 @@ class Setup:
     @property
     def policy(self) -> Policy:
         """The policy of maintenance."""
-        from chatbot.memory.maintenance.policy import configured
+        from chatbot.memory.policy import configured
 
         return configured(self.config.maintenance)
 
