@@ -463,7 +463,7 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     """Change fields of a memory.
 
     Its history keeps what it said before. What has *changed* is better superseded. On the command line, without any
-    field, the narrative is opened in $EDITOR.
+    field, what it says is opened in $EDITOR.
     """
     changed: dict[str, Any] = dict(fields)
     return await context.memories.update(memory_id, **changed)
@@ -1058,6 +1058,8 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
 
 @changes(
     cli="sessions mark",
+    http="PUT /v1/sessions/{session_id}/sensitivity",
+    body="Marked: How sensitive a session is.",
     examples=("mark 0195a1b2 private", 'mark "tax return" public'),
 )
 async def mark_session(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec.structs import asdict
 
 from chatbot.allowed import is_harmless_model
-from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml, renamed
+from chatbot.config import AgentSettings, Config, ModelSettings, Settings, Table, from_variable, parse_toml, renamed
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory import SessionHandle
@@ -447,6 +447,11 @@ class Runtime(AsyncResource):
     def warning(self, session: SessionHandle | None) -> str:
         """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""
         return "" if self._ephemeral else self._why_lost(session)
+
+    @property
+    def is_tiny(self) -> bool:
+        """Return whether the embedded model answers, which knows little."""
+        return self.model.name == ModelSettings().name
 
     def _why_lost(self, session: SessionHandle | None) -> str:
         return self.setup.why_lost(() if session is None else session.record.store_types)

@@ -70,6 +70,8 @@ class Session(Shape):
     """The stores that keep it."""
     pinned_at: datetime | None
     """When it was pinned; null for one that is not."""
+    sensitivity: Sensitivity
+    """How sensitive at least is what is remembered of it."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:

@@ -86,13 +86,14 @@ def say_history(line: Sequence[Version]) -> None:
     for version in line:
         row = version.observation
         say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
-        for event, changed in version.steps():
+        for event, changed in version.told():
             what = [event.kind, f"by {event.by}" if event.by else ""]
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
             say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
             for name, (old, new) in changed.items():
-                say_marked(f"{name.replace('_', ' ')}: {_value(old)} → {_value(new)}", indent="    ")
+                before = f"{_value(old)} → " if old else ""
+                say_marked(f"{name.replace('_', ' ')}: {before}{_value(new)}", indent="    ")
         if row.consolidated_at:
             say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
 
@@ -125,9 +126,8 @@ def _about(row: Observation) -> Iterable[tuple[str, str]]:
     yield "id", row.id
     yield "type", row.type
     yield "status", status_now(row, datetime.now(UTC)) + (f" by {row.superseded_by}" if row.superseded_by else "")
-    yield "seen", f"{row.visibility}, {row.sensitivity}" + (f", in {row.namespace}" if row.namespace else "")
-    yield "needs", "" if row.min_clearance == "public" else f"{row.min_clearance} clearance"
-    for name in ("subject", "category", "project", "source"):
+    yield "clearance", "" if row.min_clearance == "public" else row.min_clearance
+    for name in ("visibility", "sensitivity", "namespace", "subject", "category", "project", "source"):
         yield name, getattr(row, name)
     for name in ("tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
         yield name.replace("_", " "), ", ".join(getattr(row, name))

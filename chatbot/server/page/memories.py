@@ -307,6 +307,14 @@ async def restore_one(request: Request, access: AccessHere, memory_id: MemoryId)
     return await _shown(request, access, memory_id, "restored")
 
 
+@router.post("/memory/{memory_id}/mark")
+async def mark(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
+    """Mark the memory as private or public."""
+    sensitivity: Any = fields.get("sensitivity", "")  # checked there
+    await access.memories.update(_checked(memory_id), sensitivity=sensitivity)
+    return _to(access, memory_id, "marked")
+
+
 @router.post("/memory/{memory_id}/confirm")
 async def confirm(access: AccessHere, memory_id: MemoryId) -> Response:
     """Mark the memory as correct."""
@@ -363,4 +371,5 @@ _TOLD_OF_ONE = {
     "forgotten": "Hidden. It is not recalled; you can restore it.",
     "restored": "Restored.",
     "confirmed": "Confirmed. It now ranks higher.",
+    "marked": "Saved.",
 }

@@ -230,7 +230,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         stored=await asyncio.to_thread(stored_keys),
         providers=[*SUGGESTED, *sorted({*known_providers(), *access.runtime.config.providers} - OURS - {*SUGGESTED})],
         file=setup.identity.file,
-        folder=setup.identity.memory,
+        folder=access.memory.home or "PostgreSQL",
         told=_TOLD.get(told, ""),
     )
 
