@@ -41,7 +41,7 @@ from locomo import conversations, exchanges
 from chatbot.chat.memory_block import build_block
 from chatbot.config import MaintenanceSettings
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy, configured
+from chatbot.memory.policy import Policy, configured
 from chatbot.memory.writing import Draft
 from chatbot.models.model import estimate_text
 from chatbot.stores.access import View

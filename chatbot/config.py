@@ -235,7 +235,7 @@ class SessionSettings(Section, frozen=True):
 
 
 class RetentionSettings(Section, frozen=True):
-    """`[[maintenance.rules]]`: retention of some rows (`chatbot.memory.maintenance.policy.RetentionRule`)."""
+    """`[[maintenance.rules]]`: retention of some rows (`chatbot.memory.policy.RetentionRule`)."""
 
     types: tuple[Type, ...] = ()
     """Empty: all types except decision, identity, preference and task."""

@@ -101,10 +101,14 @@ class MemoryContext:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """Ids of what was kept of a turn. `exchange` is None where it was not worth keeping."""
+    """Ids of what was kept of a turn, and the kinds of secrets that it is kept without.
+
+    `exchange` is None where it was not worth keeping.
+    """
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()
+    redacted: tuple[str, ...] = ()
 
 
 class MemoryTool:
@@ -186,8 +190,9 @@ class AgentMemory(Memory, AsyncResource):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await turn.note_use(recalled)
         gate = self._setup.exchange_gate()
-        exchange = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
-        return RecordResult(exchange, tuple(await self._capture(memory, results, gate)))
+        kept = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
+        captured = tuple(await self._capture(memory, results, gate))
+        return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
@@ -214,7 +219,7 @@ class AgentMemory(Memory, AsyncResource):
             if each.number in known:
                 await turn.take_back(each.at)
             kept.append(await turn.keep(each.at, each.text, each.reply, PromptMemory(), memorability=gate))
-        return [each for each in kept if each is not None]
+        return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
         """The tools of memory for a model, which see what this caller sees and no more than `public` rows."""

@@ -54,11 +54,10 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
     from chatbot.memory.memory import Memory
-    from chatbot.memory.people import Person
+    from chatbot.memory.people import Person, Task
     from chatbot.memory.profile import Profile
     from chatbot.memory.reading import Hit
     from chatbot.memory.session_search import SessionHit
-    from chatbot.memory.tasks import Task
     from chatbot.memory.writing import AddResult
 
 OPERATIONS = OperationTable()
@@ -464,7 +463,7 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     """Change fields of a memory.
 
     Its history keeps what it said before. What has *changed* is better superseded. On the command line, without any
-    field, the narrative is opened in $EDITOR.
+    field, what it says is opened in $EDITOR.
     """
     changed: dict[str, Any] = dict(fields)
     return await context.memories.update(memory_id, **changed)
@@ -1059,6 +1058,8 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
 
 @changes(
     cli="sessions mark",
+    http="PUT /v1/sessions/{session_id}/sensitivity",
+    body="Marked: How sensitive a session is.",
     examples=("mark 0195a1b2 private", 'mark "tax return" public'),
 )
 async def mark_session(

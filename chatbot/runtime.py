@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec.structs import asdict
 
 from chatbot.allowed import is_harmless_model
-from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml, renamed
+from chatbot.config import AgentSettings, Config, ModelSettings, Settings, Table, from_variable, parse_toml, renamed
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
 from chatbot.memory import SessionHandle
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from chatbot.chat import Chat
     from chatbot.chat.ledger import Payer
     from chatbot.embedding import Embedder, EmbeddingResult
-    from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.memorability import Memorability
+    from chatbot.memory.policy import Policy
     from chatbot.memory.scoring import ScoringProfile
     from chatbot.messages import Usage
     from chatbot.models.model import Model
@@ -231,7 +231,7 @@ class Setup:
     @property
     def policy(self) -> Policy:
         """The policy of maintenance."""
-        from chatbot.memory.maintenance.policy import configured
+        from chatbot.memory.policy import configured
 
         return configured(self.config.maintenance)
 
@@ -460,6 +460,11 @@ class Runtime(AsyncResource):
     def warning(self, session: SessionHandle | None) -> str:
         """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""
         return "" if self._ephemeral else self._why_lost(session)
+
+    @property
+    def is_tiny(self) -> bool:
+        """Return whether the embedded model answers, which knows little."""
+        return self.model.name == ModelSettings().name
 
     def _why_lost(self, session: SessionHandle | None) -> str:
         return self.setup.why_lost(() if session is None else session.record.store_types)

@@ -209,6 +209,11 @@ class Observation(Content[tuple[str, ...]], Row):
                 said += (value,) if isinstance(value, str) else value
         return said
 
+    @property
+    def headline(self) -> str:
+        """Return on one line the beginning of what it says: a correction stands before what a person said."""
+        return " ".join(next(iter(self.said()), "")[:200].split())
+
     def brief(self) -> dict[str, Any]:
         """Return just enough to decide whether to read all of it."""
         return {

@@ -159,6 +159,9 @@ class Match(NamedTuple):
 _matched = attrgetter(*("rank" if name == "importance" else name for name in Match._fields[2:]))
 
 
+_CORRECTED = frozenset({"title", "narrative"})
+
+
 @dataclass(frozen=True, slots=True)
 class Version:
     """One observation of a line of succession, with the events that the caller may see, oldest first.
@@ -174,6 +177,14 @@ class Version:
     def steps(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
         """The events, each with what it changed."""
         return list(zip(self.events, self.changes or ({},) * len(self.events), strict=True))
+
+    def told(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
+        """The events as people read them: a correction takes the place of what a person said."""
+        said = self.observation.user_text
+        return [
+            (event, {name: (old or (name in _CORRECTED and said), new) for name, (old, new) in changed.items()})
+            for event, changed in self.steps()
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,12 +286,12 @@ class Chat:
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
-            kept = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
-            if kept is not None:
-                ended = await session.turn_ended(events=memory.ended(PromptMemory(), kept, said))
+            words = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
+            if words is not None:
+                ended = await session.turn_ended(events=memory.ended(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
                     raise error
-                kept = await memory.completed(kept, ended.outcomes[-1])
+                kept = await memory.completed(words.id, ended.outcomes[-1])
         if receipt is not None:
             await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 

@@ -29,6 +29,8 @@ ERROR = "error"
 TOOL = "tool"
 TOOL_CALL = "tool_call"
 USER = "user"
+STOPPED = "stopped before the reply was complete"
+"""The `error` entry of a reply that the user stopped."""
 
 _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
 

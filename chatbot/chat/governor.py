@@ -20,8 +20,8 @@ from itertools import chain
 from typing import Literal
 
 from chatbot.memory.episode import QUESTION
+from chatbot.memory.people import KIND, task_of
 from chatbot.memory.profile_lines import CATEGORY
-from chatbot.memory.tasks import KIND, task_of
 from chatbot.messages import ToolSpec
 from chatbot.orders import form_in, skeleton, visible
 from chatbot.stores.access import View, may_see

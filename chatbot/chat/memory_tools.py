@@ -20,12 +20,11 @@ from chatbot.chat.tool_names import MORE_TOOLS, ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.people import Person
+from chatbot.memory.people import Person, Task
 from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
-from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, OperationTable, Parameter

@@ -24,6 +24,7 @@ from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
     REPLY_TOKENS,
+    STOPPED,
     USER,
     Line,
     Window,
@@ -88,7 +89,6 @@ _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
 """Entries to read first in search of where a turn began."""
-STOPPED = "stopped before the reply was complete"
 _LONGEST_ARGUMENTS = 500
 """Characters of the arguments of a call that the user was asked about, as a receipt holds them."""
 _MEMORY_SHARE = 6
@@ -192,6 +192,8 @@ class Turn:
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
         self._cut: set[str] = set()
+        self._removed: set[str] = set()
+        """Kinds of secrets that were left out of memory, and reported."""
         self._attached = Attachments(self._session, self._notice)
         self._keeps_transcript = self._session is not None and self._session.supports(TranscriptStore)
 
@@ -515,12 +517,13 @@ class Turn:
         is_kept = self._receipt.remembered is not None  # before the client ran its tools
         if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
             return
-        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         await self._said()
         try:
-            self._receipt.remembered = await self._memory.keep_words(
-                self._receipt.at, self._text, memorability=gate, before=self._said_before
+            kept = await self._memory.keep_words(
+                self._receipt.at, self._text, memorability=self._gate(), before=self._said_before
             )
+            self._receipt.remembered = None if kept is None else kept.id
+            self._notice_secrets(() if kept is None else kept.redacted)
             if self._session is not None:
                 self._session.turn_order.answering = self._receipt.remembered or ""
         except StoreError as error:
@@ -531,8 +534,11 @@ class Turn:
         self._is_kept = True
         is_answered = self._receipt.finish != "tool_calls"
         row = self._receipt.remembered if is_answered else None
-        events = [] if self._memory is None else self._memory.ended(self._recalled, row, self._receipt.reply)
+        events, removed = list[Event](), tuple[str, ...]()
+        if self._memory is not None:
+            events, removed = self._memory.ended(self._recalled, row, self._receipt.reply)
         ended = await self._write(*self._reply, events=events)
+        self._notice_secrets(removed)
         if self._memory is not None and row is not None and ended.outcomes:
             self._receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
         if self._session is None or not is_answered:
@@ -559,16 +565,27 @@ class Turn:
             return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
         if self._memory is None or not self._client.keeps:
             return None
-        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:
             kept = await self._memory.keep(
-                event.at, event.text, event.reply, event.recalled, memorability=gate, before=self._said_before
+                event.at, event.text, event.reply, event.recalled, memorability=self._gate(), before=self._said_before
             )
         except StoreError as error:
             self._unremembered = error
             return None
         self._unremembered = None
-        return None if kept is None else KeptExchange(kept)
+        self._notice_secrets(() if kept is None else kept.redacted)
+        return None if kept is None else KeptExchange(kept.id)
+
+    def _gate(self) -> Memorability:
+        """Return what decides whether an exchange is worth keeping: without a hook for it, everything is."""
+        return self._publisher.find(MEMORABILITY) or Memorability(gate=0)
+
+    def _notice_secrets(self, kinds: Sequence[str]) -> None:
+        """Report, once a turn for each kind, the secrets that this exchange is remembered without."""
+        if new := [each for each in kinds if each not in self._removed]:
+            self._removed.update(new)
+            rest = "; the transcript keeps it" if self._keeps_transcript else ""
+            self._notice(f"what looks like a secret ({', '.join(new)}) is left out of memory{rest}")
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """Return the last entries, and all of this turn however many tools it ran."""

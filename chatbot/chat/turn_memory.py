@@ -18,7 +18,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
-from chatbot.memory.writing import Draft
+from chatbot.memory.writing import AddResult, Draft
 from chatbot.memory.writing import keep as kept_rows
 from chatbot.messages import FENCE, without_blocks
 from chatbot.models.failures import Disclosure
@@ -178,9 +178,11 @@ class TurnMemory:
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
         limit = max(places, candidates) if rank else places
-        recollection = await self._recollected(said, judged, limit, exclude, disclosure.sent)
-        repeated = [each.id for each in recollection.hits if _is_in(shown, each.observation)]
-        hits = tuple(each for each in recollection.hits if each.id not in repeated)
+        recollection = await self._recollected(said, judged, limit, exclude)
+        found = [each for each in recollection.hits if _sensitivity(each) in disclosure.sent]
+        kept_back = [each for each in recollection.hits[:most] if each not in found]  # these take their places, too
+        repeated = [each.id for each in found if _is_in(shown, each.observation)]
+        hits = tuple(each for each in found if each.id not in repeated)
         if rank is not None and said:
             hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and kept is not None:
@@ -192,9 +194,7 @@ class TurnMemory:
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
         held = [each for each in lines if each.sensitivity not in disclosure.sent]
         lines = [each for each in lines if each not in held]
-        withheld = {each.id for each in held} | {
-            each.id for each in await self._withheld(said, judged, exclude, disclosure)
-        }
+        withheld = {each.id for each in held} | {each.id for each in kept_back}
         given = [*(row for row, _ in rows), *index, *(line.row for line in lines)]
         view = replace(self._memory.scope.acting(OWN), now=self._clock())
         orders = await self._orders(given, view)
@@ -230,9 +230,8 @@ class TurnMemory:
         judged: Judgement | None,
         limit: int,
         exclude: Collection[str],
-        ask: Sequence[Sensitivity],
     ) -> Recollection:
-        """Recall rows, unless the message was judged to need none."""
+        """Recall rows of every sensitivity, unless the message was judged to need none."""
         if judged is not None and not judged.needs_memory:
             return Recollection()
         sure = judged is not None and judged.scores["needs_memory"] >= _SURE
@@ -240,27 +239,11 @@ class TurnMemory:
             said,
             limit=limit,
             exclude=exclude,
-            ask=ask,
+            ask=_CLASSES,
             enough=_ENOUGH,
             need="" if judged is None else "sure" if sure else "unsure",
             statements=judged is None or not judged.asks_the_bot,
         )
-
-    async def _withheld(
-        self,
-        said: Sequence[str],
-        judged: Judgement | None,
-        exclude: Collection[str],
-        disclosure: Disclosure,
-    ) -> Sequence[Hit]:
-        """Return the rows that would be recalled if the model might be sent them."""
-        if judged is not None and not judged.needs_memory:
-            return ()
-        kept = [each for each in _CLASSES if each not in disclosure.sent]
-        if not (await self._memory.list_observations(limit=1, ask=kept)).rows:
-            return ()
-        hits = (await self._recollected(said, judged, self._settings.recall_rows, exclude, _CLASSES)).hits
-        return [each for each in hits if each.observation and each.observation.sensitivity in kept]
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return what a message is, judged once; None where nothing can judge."""
@@ -294,8 +277,8 @@ class TurnMemory:
 
     async def keep_words(
         self, asked_at: datetime, text: str, *, memorability: Memorability | None = None, before: str | None = None
-    ) -> str | None:
-        """Remember what the user says, before it is answered; return the id of the row, which `keep` completes.
+    ) -> AddResult | None:
+        """Remember what the user says, before it is answered; the reply completes that row.
 
         None where only the reply can make it worth keeping. What is said again after it was left without a reply is
         the same row. `before` is as in `keep`.
@@ -308,8 +291,8 @@ class TurnMemory:
             [kept] = await kept_rows(scope, [draft])  # it is embedded once it is whole
         if kept.outcome == "exact_dup":
             rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
-            return next((row.id for row in rows if row.session_id == scope.session_id), None)
-        return kept.id
+            return kept if any(row.session_id == scope.session_id for row in rows) else None
+        return kept
 
     async def keep(
         self,
@@ -320,8 +303,8 @@ class TurnMemory:
         *,
         memorability: Memorability | None = None,
         before: str | None = None,
-    ) -> str | None:
-        """Remember an exchange word for word; return its id, or None where it is not worth keeping.
+    ) -> AddResult | None:
+        """Remember an exchange word for word; None where it is not worth keeping.
 
         `before` is what the bot said just before it; None has it read.
         """
@@ -329,22 +312,21 @@ class TurnMemory:
         draft = await self._draft(asked_at, text, reply, memorability=memorability, before=before, known=known)
         if draft is None:
             return None
-        [kept] = await self._memory.remember_all([draft])
-        return kept.id
+        return (await self._memory.remember_all([draft]))[0]
 
-    def ended(self, recalled: PromptMemory, row: str | None, reply: str) -> list[Event]:
+    def ended(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
         """Return the changes that a turn ends with: uses of what the model was shown, and the reply to the row's words.
 
-        What was shown is left out of the next block.
+        Beside them, the kinds of secrets that the reply is kept without. What was shown is left out of the next block.
         """
         self.before = recalled
-        scope, events = self._memory.scope, list[Event]()
+        scope, events, removed = self._memory.scope, list[Event](), tuple[str, ...]()
         if recalled.injected:
             events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
         if row is not None:
-            fields, _ = redact_all({"assistant_text": said_in(reply)})
+            fields, removed = redact_all({"assistant_text": said_in(reply)})
             events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
-        return events
+        return events, removed
 
     async def completed(self, row: str, outcome: Outcome) -> str | None:
         """Return the row of an exchange whose reply was added so; None where it was forgotten meanwhile."""
@@ -463,6 +445,10 @@ class TurnMemory:
         if session_id is None:
             return ()
         return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
+
+
+def _sensitivity(hit: Hit) -> Sensitivity | None:
+    return hit.observation.sensitivity if hit.observation else None
 
 
 def _record(

@@ -10,7 +10,7 @@ from chatbot.chat import Event, Notice
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
-from chatbot.cli.output import complain, printable, say_json, warn
+from chatbot.cli.output import TINY, complain, printable, say_json, warn
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
@@ -30,6 +30,8 @@ async def run(args: argparse.Namespace) -> Exit:
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
+        if runtime.is_tiny and not (args.json or await runtime.memory.list_sessions(limit=1)):
+            warn(TINY.format("chatbot setup"))
         session = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)

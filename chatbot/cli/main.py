@@ -23,7 +23,7 @@ _MODULES = {
     "init": "chatbot.cli.init",
     "models": "chatbot.cli.models",
     "memory": "chatbot.cli.memory.command",
-    "personas": "chatbot.cli.personas",
+    "personas": "chatbot.cli.init:run_personas",
     "prompt": "chatbot.cli.why:run_prompt",
     "restore": "chatbot.cli.backup",
     "serve": "chatbot.cli.serve",

@@ -20,6 +20,8 @@ from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import SessionRecord
 
+TINY = "this model is tiny and knows little: {} finds keys and model servers, and chooses a better one"
+"""The first line about the embedded model, with the command that helps."""
 _UNSEEN_S = 1.0
 """Seconds of work without a bar."""
 SHORTEST_ID = 13
@@ -199,7 +201,11 @@ def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
 
 
 def _marked(record: SessionRecord) -> str:
-    states = (("pinned", record.pinned_at), ("archived", record.archived_at))
+    states = (
+        ("pinned", record.pinned_at),
+        ("archived", record.archived_at),
+        (record.sensitivity, record.sensitivity != "public"),
+    )
     return " ".join([record.title or "–", *(f"({name})" for name, since in states if since)])
 
 

@@ -11,7 +11,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import progress, say, say_json, say_table, waiting
 from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
-from chatbot.memory.maintenance.policy import MaintenanceReport
+from chatbot.memory.policy import MaintenanceReport
 from chatbot.runtime import Options, Setup
 from chatbot.stores.backends import create_tables, distribution_of_tables
 from chatbot.stores.fields import how_many

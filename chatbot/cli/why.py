@@ -118,7 +118,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
         row, looked_at = known.get(each), scores.get(each)
-        told = row.title or row.user_text or row.narrative if row else f"({each[:13]}… is gone or hidden)"
+        told = row.headline if row else f"({each[:13]}… is gone or hidden)"
         figures = (
             [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
             if looked_at

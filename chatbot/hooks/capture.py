@@ -17,8 +17,8 @@ from chatbot.config import MaintenanceSettings, Table
 from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.maintenance.policy import MaintenanceReport, Part, configured
 from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
+from chatbot.memory.policy import MaintenanceReport, Part, configured
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, did_you_mean

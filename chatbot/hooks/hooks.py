@@ -3,6 +3,13 @@
 A hook never hears what arises from its own run, however many others are between: so hooks that write to the store
 they were called from, or publish what they listen to, come to an end, after at most as many steps as there are hooks.
 
+Agents in the same process publish a request to memory, and are answered:
+
+    [answer] = await context.publisher.publish(Retrieve(session=session, at=now, query="Where does Anna live?"))
+
+A request acts as the holder of its session, with the rights of a tool: it sees and changes no more, and no more than
+`MOST` things at once.
+
 Nothing is loaded before the first turn. A session begins with its first turn in this process and ends once, when its
 owner leaves it or everything is closed.
 """
@@ -14,7 +21,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -24,11 +31,12 @@ from typing import Any, Generic, TypeVar
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config
-from chatbot.errors import ConfigError
+from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import Capabilities, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
-from chatbot.hooks.requests import Retrieve, Update, answered
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.reading import Hit
 from chatbot.memory.scope import MemoryEvent, utc_now
+from chatbot.memory.writing import AddResult, Draft
 from chatbot.models import open_model
 from chatbot.models.model import Model
 from chatbot.redaction import redact
@@ -39,9 +47,76 @@ from chatbot.stores.plugins import told
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span
 
+MOST = 50
+"""Hits or drafts of one request."""
+MOST_TOKENS = 8_000
+"""Tokens of all hits of one request."""
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrieve:
+    """Ask what is remembered."""
+
+    session: SessionHandle
+    at: datetime
+    query: str
+    limit: int = 10
+
+    @property
+    def topic(self) -> str:
+        """The topic: `memory.<session id>.retrieve`."""
+        return f"memory.{self.session.id}.retrieve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Ask to remember something."""
+
+    session: SessionHandle
+    at: datetime
+    drafts: tuple[Draft, ...] = field(repr=False)
+
+    @property
+    def topic(self) -> str:
+        """The topic: `memory.<session id>.update`."""
+        return f"memory.{self.session.id}.update"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request: what was found or kept, or why not."""
+
+    hits: tuple[Hit, ...] = ()
+    kept: tuple[AddResult, ...] = ()
+    error: str = ""
+
+
+async def answered(request: Retrieve | Update) -> Answer:
+    """AnswerT a request. Raises nothing but cancellation."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await _respond(request)
+    except TimeoutError:
+        return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")
+    except (ChatbotError, StoreError) as error:
+        logger.info("a request on %s was refused: %s", request.topic, error)
+        return Answer(error=str(error))
+
+
+async def _respond(request: Retrieve | Update) -> Answer:
+    session = request.session.for_tools()
+    if isinstance(request, Retrieve):
+        limit = min(max(request.limit, 1), MOST)
+        return Answer(hits=tuple(await session.memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
+    if len(request.drafts) > MOST:
+        return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
+    return Answer(kept=tuple(await session.memory.remember_all(request.drafts, keep_going=True)))
+
+
 logger = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 
 _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
 """The hooks that the present code was called by, outermost first."""
@@ -215,25 +290,25 @@ def _session_of(event: Any) -> str:
     return str(getattr(session, "id", "") or getattr(event, "session_id", "") or "")
 
 
-class Stepwise(Generic[Answer]):
+class Stepwise(Generic[AnswerT]):
     """Awaits a coroutine step by step, and measures how long a step kept everything else from running.
 
     A step runs from one `await` that waits to the next: no time-out can end one that never awaits.
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, AnswerT]) -> None:
         self._coroutine = coroutine
         self.longest_s = 0.0
         """The longest step so far."""
 
-    def __await__(self) -> Generator[Any, Any, Answer]:
+    def __await__(self) -> Generator[Any, Any, AnswerT]:
         step: Callable[[], Any] = partial(self._coroutine.send, None)
         while True:
             began = time.monotonic()
             try:
                 waits_for = step()
             except StopIteration as done:
-                answer: Answer = done.value
+                answer: AnswerT = done.value
                 return answer
             finally:
                 self.longest_s = max(self.longest_s, time.monotonic() - began)

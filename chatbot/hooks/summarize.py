@@ -23,7 +23,7 @@ from chatbot.hooks.hook import Hook, HookContext, PerSession, uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
 from chatbot.memory.memorability import content
-from chatbot.memory.tasks import KIND, OPEN, task_of
+from chatbot.memory.people import KIND, OPEN, task_of
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from chatbot.memory.people import People
+from chatbot.memory.people import People, Tasks
 from chatbot.memory.profile import Profiles
 from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
-from chatbot.memory.tasks import Tasks
 from chatbot.memory.writing import AddResult
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance

@@ -40,7 +40,7 @@ IN_FULL = "told in full"
 PROFILE_LINE = "in the profile"
 SEEN = "seen already"
 """The reason for a row that answers, and that the caller excluded: the prompt shows it anyway."""
-BY_CHANCE = "stands out from no others"
+BY_CHANCE = "no better than chance"
 ASKED = "only asked"
 """The reason for a row in which the person only asked, where statements are wanted."""
 _SAID = frozenset({"exchange", "compressed_summary"})

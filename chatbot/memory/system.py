@@ -49,10 +49,10 @@ from chatbot.stores.span import count, observed, span
 
 if TYPE_CHECKING:
     from chatbot.embedding import Embedder, EmbeddingResult
-    from chatbot.memory.maintenance.policy import MaintenanceReport, Part, Policy
-    from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
+    from chatbot.memory.policy import MaintenanceReport, Part, Policy
     from chatbot.memory.session_search import SessionHit
+    from chatbot.memory.upkeep import UpkeepFile
 
 logger = logging.getLogger(__name__)
 
@@ -481,8 +481,8 @@ class MemorySystem(AsyncResource, Observable):
         `part` is what of it is wanted. The rows are those of the first of `stores` that keeps observations. Does
         nothing, and says so, where another process is at it, or was less than `unless_within` ago.
         """
-        from chatbot.memory.maintenance.policy import Policy
-        from chatbot.memory.maintenance.upkeep import UpkeepFile, Wish, maintain, not_due
+        from chatbot.memory.policy import Policy
+        from chatbot.memory.upkeep import UpkeepFile, Wish, maintain, not_due
 
         self.caller.check("curate")
         self._upkeep = self._upkeep or UpkeepFile(self.backend)

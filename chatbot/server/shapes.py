@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, profile, reading, session_search, tasks, writing
+from chatbot.memory import SessionRecord, people, profile, reading, session_search, writing
 from chatbot.memory.erasure import Erasure
 from chatbot.operations import Context
 from chatbot.stores import query
@@ -70,6 +70,8 @@ class Session(Shape):
     """The stores that keep it."""
     pinned_at: datetime | None
     """When it was pinned; null for one that is not."""
+    sensitivity: Sensitivity
+    """How sensitive at least is what is remembered of it."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -260,7 +262,7 @@ class Task(Shape):
         found = await context.memories.get([made["id"]], ask=SENSITIVITIES, count_use=False)
         if not found:
             raise UnknownObservation(f"no task has the id {made['id']}")
-        return cls.of(tasks.task_of(found[0]))
+        return cls.of(people.task_of(found[0]))
 
 
 class AddResult(Shape):
@@ -456,7 +458,7 @@ SHAPES: dict[Any, type[Shape]] = {
     people.Person: Person,
     profile.Profile: Profile,
     operations.Alias: Alias,
-    tasks.Task: Task,
+    people.Task: Task,
     Triple: Fact,
     SessionRecord: Session,
     session_search.SessionHit: SessionHit,

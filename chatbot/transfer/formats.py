@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from chatbot.memory.tasks import KIND as TASK
+from chatbot.memory.people import KIND as TASK
 from chatbot.memory.writing import Draft
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES

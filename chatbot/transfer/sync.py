@@ -43,7 +43,7 @@ from typing import Any
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.run import WHO as MAINTENANCE
+from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation

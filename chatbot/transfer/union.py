@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from chatbot.memory.maintenance.run import WHO as MAINTENANCE
+from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Place, Writing

@@ -25,8 +25,7 @@ from chatbot.stores.files import (
     translated,
 )
 from chatbot.stores.json_lines import encode, is_blank, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Writing
-from chatbot.stores.observations.rewriting import rewritten
+from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.row_events import Event, parse_event
 

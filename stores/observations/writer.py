@@ -12,10 +12,9 @@ from datetime import datetime
 from chatbot.stores.access import View, may_see
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from chatbot.stores.errors import StoreError
-from chatbot.stores.log import Change, Writing, WrittenByOthers
+from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.table import text_digest
 from chatbot.stores.records import micros
 from chatbot.stores.row_events import Event, Outcome, decide, erased_by

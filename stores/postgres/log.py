@@ -18,8 +18,7 @@ from typing import Any
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers
-from chatbot.stores.observations.rewriting import rewritten
+from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers, rewritten
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look, Transaction
 from chatbot.stores.postgres.database_connection import Row

@@ -21,7 +21,7 @@ from chatbot.stores.log import Log, Place, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.observation_rows import NOW
+from chatbot.stores.testing.observation_machine import NOW
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
 _HERE = "chatbot.stores.testing.log_contract"

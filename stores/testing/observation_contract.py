@@ -28,7 +28,7 @@ from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, Unk
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.stores.testing.observation_rows import (
+from chatbot.stores.testing.observation_machine import (
     COSINE_OFF,
     EVERY_SENSITIVITY,
     IDS,

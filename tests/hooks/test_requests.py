@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.hooks.requests import MOST, Answer, Retrieve, Update
+from chatbot.hooks.hooks import MOST, Answer, Retrieve, Update
 from chatbot.memory import Draft, SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.models import ScriptedModel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.memory.maintenance.upkeep import NAME
+from chatbot.memory.upkeep import NAME
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.observation import STATUSES

@@ -40,11 +40,11 @@ import whoosh.formats
 import whoosh.index
 import whoosh.reading  # noqa: F401
 
-import chatbot.memory.maintenance.upkeep  # noqa: F401
+import chatbot.memory.upkeep  # noqa: F401
 from chatbot.hooks.extraction.facts import ExtractedFact
 from chatbot.hooks.extraction.learning import FactStep, Origin, apply
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy, RetentionRule
+from chatbot.memory.policy import Policy, RetentionRule
 from chatbot.memory.writing import Draft
 from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter

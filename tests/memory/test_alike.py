@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.memory.maintenance.merging import Compared, groups, jaccard
+from chatbot.memory.merging import Compared, groups, jaccard
 
 _TEXTS = st.lists(st.frozensets(st.sampled_from("abcdefghij"), max_size=6), max_size=25)
 _SHARES = st.sampled_from([0.01, 0.2, 1 / 3, 0.5, 0.6, 0.7, 0.75, 0.9, 1.0])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatbot.memory.maintenance.merging import contradict
+from chatbot.memory.merging import contradict
 
 DENIED = [
     ("is allergic to cats", "is not allergic to cats"),

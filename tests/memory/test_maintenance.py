@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import MaintenanceReport, Policy, RetentionRule
-from chatbot.memory.maintenance.upkeep import NAME
 from chatbot.memory.memory import Memory
+from chatbot.memory.policy import MaintenanceReport, Policy, RetentionRule
 from chatbot.memory.scope import Caller
+from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.files import locked
 from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
@@ -506,7 +506,7 @@ async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Mainta
     script = (
         "import asyncio, sys\n"
         "from chatbot.memory import MemorySystem\n"
-        "from chatbot.memory.maintenance.policy import Policy\n"
+        "from chatbot.memory.policy import Policy\n"
         "async def main():\n"
         "    async with MemorySystem(sys.argv[1], settings={'observations': {'cache': sys.argv[2]}}) as memory:\n"
         "        print((await memory.maintain(Policy(compression_min_age_days=0))).skipped or 'done')\n"

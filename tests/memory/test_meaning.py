@@ -24,7 +24,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing.observation_rows import NOW, OWNER, adding, observation
+from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import Vector, vector
 from tests.patience import PATIENCE_S
 from tests.servers.providers import providers_at

@@ -307,7 +307,7 @@ async def test_whoever_says_what_another_said_leaves_that_row_alone() -> None:
 async def test_maintenance_merges_no_rows_of_several_principals_or_namespaces() -> None:
     from datetime import UTC, datetime, timedelta
 
-    from chatbot.memory.maintenance.policy import Policy
+    from chatbot.memory.policy import Policy
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     async with MemorySystem(None, clock=lambda: now) as system:

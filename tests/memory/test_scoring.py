@@ -122,7 +122,7 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
 @pytest.mark.parametrize(
     ("best", "rest", "lexical", "profile", "verdict"),
     [
-        (0.25, 0.15, 0.0, "inject", "stands out from no others"),
+        (0.25, 0.15, 0.0, "inject", "no better than chance"),
         (0.30, 0.15, 0.0, "inject", "recalled"),
         (0.40, 0.35, 0.0, "inject", "recalled"),
         (0.25, 0.15, 9.0, "inject", "recalled"),

@@ -8,7 +8,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
-from chatbot.memory.tasks import OPEN, STARTUP
+from chatbot.memory.people import OPEN, STARTUP
 from chatbot.memory.writing import Draft
 from chatbot.words import TaskStatus
 

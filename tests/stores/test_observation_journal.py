@@ -861,7 +861,7 @@ from pathlib import Path
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.observations.index import TextIndex
-from chatbot.stores.testing.observation_rows import OWNER
+from chatbot.stores.testing.observation_machine import OWNER
 from chatbot.stores.query import Filter
 
 async def main(home, cache, gone):

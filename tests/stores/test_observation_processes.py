@@ -20,8 +20,7 @@ from hypothesis import settings
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing.observation_machine import ObservationMachine
-from chatbot.stores.testing.observation_rows import NOW, OWNER, observation
+from chatbot.stores.testing.observation_machine import NOW, OWNER, ObservationMachine, observation
 from tests.effort import examples, rounds
 from tests.patience import PATIENCE_S
 

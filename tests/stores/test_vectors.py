@@ -16,7 +16,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing.observation_rows import NOW, OWNER, adding, observation
+from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import alike, packed, unit
 from tests.patience import PATIENCE_S
 
@@ -231,7 +231,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.testing.observation_rows import OWNER, adding, observation
+from chatbot.stores.testing.observation_machine import OWNER, adding, observation
 
 async def main(home):
     rows = [observation(number) for number in range(40)]

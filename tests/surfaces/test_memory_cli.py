@@ -576,12 +576,19 @@ def test_purging_is_asked_about_where_there_is_a_terminal() -> None:
     assert titles("list") == []
 
 
-def test_the_narrative_is_edited_in_the_editor_of_the_user() -> None:
+def test_what_a_memory_says_is_edited_in_the_editor_of_the_user_and_the_history_keeps_what_it_said() -> None:
     found = add("Tea", "--narrative", "at four")
     assert "changed" in terminal("edit", found, editor="sed -i s/four/five/").ended()
     assert from_json("get", found)[0]["narrative"] == "at five"
     assert "nothing was changed" in terminal("edit", found, editor="false").ended(2)
     assert "set EDITOR" in terminal("edit", found, editor="/nowhere/editor").ended(2)
+    assert "changed" in terminal("edit", found, editor="sed -i 1s/Tea/Coffee/").ended()
+    assert "at four → at five" in ok("history", found)
+    assert "title: Tea → Coffee" in ok("history", found)
+    command.ok("ask", "I keep a heron")
+    [said] = [row["id"] for row in from_json("list") if row["type"] == "exchange"]
+    assert "changed" in terminal("edit", said, editor="sed -i s/heron/stork/").ended()
+    assert "narrative: I keep a heron → I keep a stork" in ok("history", said)
 
 
 def test_reindexing_shows_how_far_it_is_on_a_terminal() -> None:

@@ -97,6 +97,22 @@ def test_one_question_says_what_was_withheld(session: str) -> None:
     assert "1 withheld from openai" in run("ask", "--new", QUESTIONS[0]).stderr
 
 
+SECRET = "what looks like a secret (pin) is left out of memory; the transcript keeps it"
+
+
+def test_a_secret_that_is_left_out_of_memory_is_reported_at_every_door() -> None:
+    said = "The PIN is 4711, and the heron is called Bela"
+    project('[model]\nname = "scripted"\n[embedding]\nmodel = ""\n')
+    assert run("ask", said).stderr == f"chatbot: {SECRET}\n"
+    assert f"notice: {SECRET}" in ok("why")
+    with serving() as served, served.client() as client:
+        made = client.post("/v1/sessions", json={}).json()["id"]
+        told = client.post(f"/v1/sessions/{made}/chat", json={"text": said}).text
+        assert told.count(f'"{SECRET}"') == 2  # an event, and in the receipt
+        assert SECRET[1:] in client.get(f"/i/ada/c/{made}").text
+        assert SECRET[1:] not in client.post(f"/i/ada/c/{made}/say", data={"text": "Bela is a heron"}).text
+
+
 def _check_why_and_page(session: str) -> None:
     lines = [memory_line(receipt["memory"]) for receipt in receipts()]
     assert "withheld from openai" in lines[0]
@@ -108,6 +124,8 @@ def _check_why_and_page(session: str) -> None:
         page = unescape(client.get(f"/i/ada/c/{session}").text)
         for receipt, line in zip(receipts(), lines, strict=True):
             assert not line or line[:1].upper() + line[1:] in page
+            noted = unescape(client.get(f"/i/ada/c/{session}/noted", params={"at": receipt["at"]}).text)
+            assert ("Withheld from openai" in noted and "Castor" in noted) is ("withheld" in line)
             why = unescape(client.get(f"/i/ada/c/{session}/why", params={"at": receipt["at"]}).text)
             assert not line or f"In the prompt: {line}" in why
             for each, outcome in outcomes(receipt["memory"]).items():

@@ -17,7 +17,7 @@ from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy
+from chatbot.memory.policy import Policy
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError

@@ -47,12 +47,12 @@ async def remember(run: VerbRun) -> None:
 
 
 async def change_memory(run: VerbRun) -> None:
-    """Set the fields that are given; without any, let the narrative be edited."""
+    """Set the fields that are given; without any, let what it says be edited."""
     operation = OPERATIONS["change_memory"]
     _read_narrative(run)
     found = await run.id(run.args.memory_id)
     fields = [each for each in operation.at("cli").values() if each.default is LEFT_OUT]
-    given = await given_of(run, fields, SENSITIVITIES) or {"narrative": await _edited(run, found)}
+    given = await given_of(run, fields, SENSITIVITIES) or await _edited(run, found)
     given["memory_id"] = found
     show(run, operation, await operation.run(run.context, "cli", given), given)
 
@@ -165,11 +165,15 @@ def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
         run.args.narrative = sys.stdin.read().strip("\n")
 
 
-async def _edited(run: VerbRun, observation_id: str) -> str:
-    """The narrative after it went through the person's editor."""
+async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
+    """Return what a memory says after it went through the person's editor: the first line of a note is its title."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("no change given: name a field, such as --title")
-    return await asyncio.to_thread(edited, (await run.memories.row(observation_id, ask=SENSITIVITIES)).narrative)
+    row = await run.memories.row(observation_id, ask=SENSITIVITIES)
+    if row.user_text:
+        return {"narrative": await asyncio.to_thread(edited, row.narrative or row.user_text)}
+    title, _, narrative = (await asyncio.to_thread(edited, f"{row.title}\n{row.narrative}".strip())).partition("\n")
+    return {"title": title, "narrative": narrative.strip()}
 
 
 async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:

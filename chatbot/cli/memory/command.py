@@ -14,7 +14,7 @@ from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, given_of
 from chatbot.cli.exits import Exit
 from chatbot.cli.grammar import page_of
-from chatbot.cli.memory.tables import headline, say_numbered
+from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.output import ask_line, say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
@@ -80,7 +80,7 @@ class VerbRun:
             return [hits[0].observation.id]
         rows = [hit.observation for hit in hits]
         if self.args.json or not sys.stdin.isatty():
-            named = ", ".join(f"{row.id} {headline(row)[:40]!r}" for row in rows[:3])
+            named = ", ".join(f"{row.id} {row.headline[:40]!r}" for row in rows[:3])
             raise InvalidValue(f"{text!r} is no id: name one, or add --first for the best match of {named}")
         say_numbered(rows)
         chosen = ask_line("which one? number: ")

@@ -20,11 +20,10 @@ from chatbot.cli.memory.tables import (
 from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
 from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
-from chatbot.memory.people import Person
+from chatbot.memory.people import Person, Task
 from chatbot.memory.reading import Hit
 from chatbot.memory.scope import utc_now
 from chatbot.memory.session_search import SessionHit
-from chatbot.memory.tasks import Task
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries, SessionComparison

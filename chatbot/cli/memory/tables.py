@@ -16,12 +16,6 @@ from chatbot.stores.records import format_time
 _LONGEST_VALUE = 300
 
 
-def headline(row: Observation) -> str:
-    """The title, or the beginning of what else it says, on one line."""
-    said = next(iter(row.said()), "")
-    return " ".join(said[:200].split())
-
-
 def say_observations(rows: Sequence[Observation]) -> None:
     """A table of observations, with their status where any is not active, and their sensitivity where any has one."""
     _say_columns(
@@ -30,7 +24,7 @@ def say_observations(rows: Sequence[Observation]) -> None:
         ("status", _unless("active", [status_now(row, datetime.now(UTC)) for row in rows])),
         ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
         ("updated", [age(row.updated_at) for row in rows]),
-        ("title", list(map(headline, rows))),
+        ("title", [row.headline for row in rows]),
     )
 
 
@@ -43,7 +37,7 @@ def say_hits(hits: Sequence[Hit]) -> None:
         ("type", [row.type for row in rows]),
         ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
         ("created", [age(row.created_at) for row in rows]),
-        ("title", list(map(headline, rows))),
+        ("title", [row.headline for row in rows]),
     )
 
 
@@ -54,7 +48,7 @@ def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
         ("id", short_ids([row.id for row in rows])),
         ("created", [minute(row.created_at) for row in rows]),
         ("type", [row.type for row in rows]),
-        ("title", list(map(headline, rows))),
+        ("title", [row.headline for row in rows]),
     )
 
 
@@ -66,7 +60,7 @@ def say_numbered(rows: Sequence[Observation]) -> None:
         ("type", [row.type for row in rows]),
         ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
         ("updated", [age(row.updated_at) for row in rows]),
-        ("what", list(map(headline, rows))),
+        ("what", [row.headline for row in rows]),
     )
 
 
@@ -85,14 +79,15 @@ def say_history(line: Sequence[Version]) -> None:
     """Each observation of a line of succession, with what happened to it, when, and who did it."""
     for version in line:
         row = version.observation
-        say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
-        for event, changed in version.steps():
+        say_marked(f"{row.id}  {row.headline} ({status_now(row, datetime.now(UTC))})")
+        for event, changed in version.told():
             what = [event.kind, f"by {event.by}" if event.by else ""]
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
             say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
             for name, (old, new) in changed.items():
-                say_marked(f"{name.replace('_', ' ')}: {_value(old)} → {_value(new)}", indent="    ")
+                before = f"{_value(old)} → " if old else ""
+                say_marked(f"{name.replace('_', ' ')}: {before}{_value(new)}", indent="    ")
         if row.consolidated_at:
             say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
 
@@ -105,7 +100,7 @@ def _value(value: object) -> str:
 
 def say_in_full(row: Observation) -> None:
     """Everything that an observation says, and what is known about it."""
-    parts = [f"# {headline(row)}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
+    parts = [f"# {row.headline}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
     parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
     parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
     say("\n\n".join(printable(part) for part in parts if part))
@@ -125,9 +120,8 @@ def _about(row: Observation) -> Iterable[tuple[str, str]]:
     yield "id", row.id
     yield "type", row.type
     yield "status", status_now(row, datetime.now(UTC)) + (f" by {row.superseded_by}" if row.superseded_by else "")
-    yield "seen", f"{row.visibility}, {row.sensitivity}" + (f", in {row.namespace}" if row.namespace else "")
-    yield "needs", "" if row.min_clearance == "public" else f"{row.min_clearance} clearance"
-    for name in ("subject", "category", "project", "source"):
+    yield "clearance", "" if row.min_clearance == "public" else row.min_clearance
+    for name in ("visibility", "sensitivity", "namespace", "subject", "category", "project", "source"):
         yield name, getattr(row, name)
     for name in ("tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
         yield name.replace("_", " "), ", ".join(getattr(row, name))

@@ -19,12 +19,11 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from chatbot.chat import ClientRequest
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import complain
+from chatbot.cli.output import TINY, complain
 from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import Completions, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
-from chatbot.config import ModelSettings
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime
@@ -93,8 +92,8 @@ class Repl:
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
-        if self._runtime.model.name == ModelSettings().name:
-            self._screen.say(TINY, "dim")
+        if self._runtime.is_tiny:
+            self._screen.say(TINY.format("/setup"), "dim")
         is_named = args.new or args.fork is not None or bool(args.resume)
         session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
         await self._enter(session)
@@ -195,6 +194,3 @@ def _keys(pasted: PastedTexts) -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
-
-
-TINY = "this model is tiny and knows little: /setup finds keys and model servers, and chooses a better one"

@@ -23,8 +23,8 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import judge
 from chatbot.hooks.extraction.structured import Table, objects_in, records_in
-from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.memory import Memory
+from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import new_id
 from chatbot.messages import Message

@@ -26,8 +26,8 @@ from chatbot.hooks.extraction.facts import (
 )
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
-from chatbot.memory.maintenance.merging import contradict
 from chatbot.memory.memory import Memory
+from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility

@@ -252,16 +252,18 @@ _SUGGESTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Content of the first visit; `folder` is empty for callers who may not know it."""
+    """Content of the empty state; `where` is empty for callers who may not know it."""
 
     is_new: bool
+    is_tiny: bool
     remembers: bool
-    folder: str
+    where: str
     suggestions: tuple[str, ...] = _SUGGESTIONS
 
 
 async def welcome(access: IdentityAccess) -> Welcome:
     """Return the empty state; only a caller without sessions is new."""
     is_new = not await access.sessions(limit=1)
-    folder = str(access.runtime.setup.identity.memory) if access.caller.is_owner else ""
-    return Welcome(is_new, access.runtime.remembers, folder)
+    home = access.memory.home
+    where = "" if not access.caller.is_owner else f"In {home}, as plain files." if home else "In PostgreSQL."
+    return Welcome(is_new, access.runtime.is_tiny, access.runtime.remembers, where)

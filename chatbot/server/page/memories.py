@@ -48,7 +48,7 @@ _TOLD = {
     "added": "Added.",
     "known": "This is remembered already, so nothing was added.",
     "erased": "Deleted permanently.",
-    "restored": "RestoreReport.",
+    "restored": "Restored.",
 }
 
 
@@ -307,6 +307,14 @@ async def restore_one(request: Request, access: AccessHere, memory_id: MemoryId)
     return await _shown(request, access, memory_id, "restored")
 
 
+@router.post("/memory/{memory_id}/mark")
+async def mark(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
+    """Mark the memory as private or public."""
+    sensitivity: Any = fields.get("sensitivity", "")  # checked there
+    await access.memories.update(_checked(memory_id), sensitivity=sensitivity)
+    return _to(access, memory_id, "marked")
+
+
 @router.post("/memory/{memory_id}/confirm")
 async def confirm(access: AccessHere, memory_id: MemoryId) -> Response:
     """Mark the memory as correct."""
@@ -361,6 +369,7 @@ _TOLD_OF_ONE = {
     "corrected": "Saved. The history keeps the old text.",
     "superseded": "Saved. It replaces the old memory, which stays in the history.",
     "forgotten": "Hidden. It is not recalled; you can restore it.",
-    "restored": "RestoreReport.",
+    "restored": "Restored.",
     "confirmed": "Confirmed. It now ranks higher.",
+    "marked": "Saved.",
 }

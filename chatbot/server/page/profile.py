@@ -8,10 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from chatbot.memory.people import OPEN, Task
 from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
-from chatbot.memory.tasks import OPEN, Task
 from chatbot.operations import show_profile
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
 from chatbot.stores.errors import InvalidValue

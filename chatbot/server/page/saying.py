@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -124,6 +124,14 @@ async def pin(access: AccessHere, session_id: SessionId, fields: Fields) -> Resp
     """Pin the session to the top of the list, or unpin it."""
     await operations.pin_session(access.context, session_id, undo=fields.get("pinned") == "no")
     return _back(access, session_id, fields)
+
+
+@router.post("/c/{session_id}/mark")
+async def mark(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
+    """Mark the session as private or public, with what is remembered of it."""
+    sensitivity: Any = fields.get("sensitivity", "")  # checked there
+    await operations.mark_session(access.context, session_id, sensitivity)
+    return _to(access, session_id)
 
 
 @router.post("/c/{session_id}/archive")

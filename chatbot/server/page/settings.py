@@ -238,7 +238,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         stored=await asyncio.to_thread(stored_keys),
         providers=[*SUGGESTED, *sorted({*known_providers(), *access.runtime.config.providers} - OURS - {*SUGGESTED})],
         file=setup.identity.file,
-        folder=setup.identity.memory,
+        folder=access.memory.home or "PostgreSQL",
         synced=await asyncio.to_thread(_synced, access),
         told=_TOLD.get(told, ""),
     )

@@ -111,8 +111,7 @@ def goto(address: str) -> RedirectResponse:
 
 def title_of(row: Observation) -> str:
     """Return one line that describes a memory."""
-    said = row.title or row.user_text or row.narrative or row.assistant_text or " ".join(row.facts)
-    return shorten(said, 120)
+    return shorten(row.headline, 120)
 
 
 def words(value: object) -> str:

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.attachments import Link, split
-from chatbot.chat.dialogue import ASSISTANT, ERROR, TOOL, TOOL_CALL, USER, replies_of
+from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
+from chatbot.memory.meaning import only_asks
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.base import TranscriptStore
@@ -51,7 +52,7 @@ class Exchange:
     def state(self) -> str:
         """`failed`, `stopped`, `cut` at its longest, or empty for a reply that is complete."""
         if self.answers and self.answers[-1].role == ERROR:
-            return "failed"
+            return "stopped" if self.answers[-1].text == STOPPED else "failed"
         return _STATES.get(str((self.receipt or {}).get("finish")), "")
 
     @property
@@ -65,9 +66,17 @@ class Exchange:
         return memory_line((self.receipt or {}).get("memory") or {})
 
     @property
-    def remembers(self) -> bool:
-        """True if the exchange itself is remembered."""
-        return bool((self.receipt or {}).get("remembered"))
+    def remembered(self) -> str:
+        """What of the exchange is remembered: of a mere question, its reply."""
+        if not (self.receipt or {}).get("remembered"):
+            return ""
+        return "remembered the reply" if only_asks(self.question or "") else "remembered this"
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What the turn reported to the user, beside what its entries say."""
+        said = {each.text for each in self.answers}
+        return [each for each in (self.receipt or {}).get("notices", ()) if each not in said]
 
 
 @dataclass(frozen=True, slots=True)

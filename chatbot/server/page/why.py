@@ -119,7 +119,9 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}
     ids = [each for each, outcome in outcomes(memory).items() if outcome in IN_PROMPT]
-    recalled = await access.memories.get(ids, ask=SENSITIVITIES, count_use=False) if ids else []
+    kept_back = memory.get("withheld", {})
+    rows = await _rows(access, [*ids, *kept_back.get("rows", ())])
+    recalled = [rows[each] for each in ids if each in rows]
     made = await _made(access, session_id, parse_time(at), parse_time(following[0]) if following else None)
     return fragment(
         "noted.html",
@@ -127,8 +129,10 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
         session_id=session_id,
         at=at,
         recalled=recalled,
+        withheld=[rows[each] for each in kept_back.get("rows", ()) if each in rows],
+        provider=kept_back.get("provider", ""),
         remembered=[row for row in made if row.id not in ids],
-        hidden=len(ids) - len(recalled),
+        hidden=len(ids) + len(kept_back.get("rows", ())) - len(rows),
     )
 
 

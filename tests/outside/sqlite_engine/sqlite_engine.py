@@ -17,8 +17,7 @@ from sqlite_shelf import SqliteShelf
 
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing
-from chatbot.stores.observations.rewriting import rewritten
+from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing, rewritten
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.row_events import Event, parse_event
 

@@ -143,7 +143,7 @@ def test_many_memories_are_hidden_at_once_and_brought_back(page: Page, served: S
     expect(page.get_by_role("status").first).to_contain_text("2 memories are hidden")
     expect(rows).to_have_text(["The key is under the mat"])
     page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_role("status").first).to_have_text("RestoreReport.")
+    expect(page.get_by_role("status").first).to_have_text("Restored.")
     expect(rows).to_have_count(3)
     page.get_by_label("Select: Tea is at four").check()
     page.get_by_label("Select all on this page").check()

@@ -131,7 +131,7 @@ def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
         expect(page.get_by_role("status")).to_contain_text("Hidden")
         assert client.get("/v1/memories").json()["data"] == []
         page.get_by_role("button", name="Restore").click()
-        expect(page.get_by_role("status")).to_contain_text("RestoreReport")
+        expect(page.get_by_role("status")).to_contain_text("Restored")
         assert [each["id"] for each in client.get("/v1/memories").json()["data"]] == [memory_id]
         page.get_by_role("button", name="Confirm").click()
         expect(page.locator(".about")).to_contain_text("confirmed 1×")

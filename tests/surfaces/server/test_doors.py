@@ -46,6 +46,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/comparison"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("PUT", "/v1/sessions/{session_id}/pin"): {},
+    ("PUT", "/v1/sessions/{session_id}/sensitivity"): {"sensitivity": "private"},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,

@@ -71,6 +71,10 @@ def test_a_session_lives_from_its_beginning_to_its_end(served: Served) -> None:
         assert client.put(f"/v1/sessions/{fork['id']}/pin", json={}).json()["pinned_at"]
         assert client.get(f"/v1/sessions/{fork['id']}").json()["pinned_at"]
         assert client.put(f"/v1/sessions/{fork['id']}/pin", json={"undo": True}).json()["pinned_at"] is None
+        marked = client.put(f"/v1/sessions/{fork['id']}/sensitivity", json={"sensitivity": "private"})
+        assert marked.json()["sensitivity"] == "private"
+        assert client.put(f"/v1/sessions/{fork['id']}/sensitivity", json={"sensitivity": "odd"}).status_code == 422
+        assert client.post(f"/i/ada/c/{fork['id']}/mark", data={"sensitivity": "odd"}).status_code == 422
 
 
 def test_a_title_given_later_is_kept_by_the_next_turn(served: Served) -> None:

@@ -50,6 +50,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}/deletion"): ("erase", "erase"),
     ("POST", "/v1/sessions/{session_id}/fork"): ("write", "curate"),
     ("PUT", "/v1/sessions/{session_id}/pin"): ("write", "curate"),
+    ("PUT", "/v1/sessions/{session_id}/sensitivity"): ("write", "curate"),
     ("GET", "/v1/sessions/{session_id}/messages"): ("read", "read"),
     ("POST", "/v1/sessions/{session_id}/messages"): ("write", "curate"),
     ("DELETE", "/v1/sessions/{session_id}/messages"): ("chat", "curate"),
@@ -119,6 +120,8 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/i/{identity}/c/{session_id}/noted"): ("read", "read"),
     ("GET", "/i/{identity}/c/{session_id}/file/{name}"): ("read", "read"),
     ("POST", "/i/{identity}/c/{session_id}/pin"): ("write", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/mark"): ("write", "curate"),
+    ("POST", "/i/{identity}/memory/{memory_id}/mark"): ("write", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/archive"): ("write", "curate"),
     ("POST", "/i/{identity}/memory"): ("write", "write"),
     ("POST", "/i/{identity}/memory/hide"): ("write", "curate"),
@@ -174,6 +177,8 @@ BESIDE: dict[Route, set[str]] = {
         for path in ("say", *(f"c/{{session_id}}/{deed}" for deed in ("say", "stop", "retry", "edit", "choose")))
     },
     ("POST", "/i/{identity}/memory/{memory_id}/correct"): {"read"},
+    ("PUT", "/v1/sessions/{session_id}/sensitivity"): {"read"},
+    ("POST", "/i/{identity}/c/{session_id}/mark"): {"read"},
 }
 """Rights that some routes need beside that, to look at what they change."""
 
@@ -192,6 +197,9 @@ BODIES: dict[Route, Json] = {
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("PUT", "/v1/sessions/{session_id}/pin"): {},
+    ("PUT", "/v1/sessions/{session_id}/sensitivity"): {"sensitivity": "private"},
+    ("POST", "/i/{identity}/c/{session_id}/mark"): {"sensitivity": "private"},
+    ("POST", "/i/{identity}/memory/{memory_id}/mark"): {"sensitivity": "private"},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
     ("POST", "/v1/memories"): {"title": "something else"},

@@ -149,6 +149,7 @@ def _named(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]
     yield "POST", f"/v1/sessions/{session}/chat", {"text": "I am Bob."}, KEY
     yield "POST", f"/v1/sessions/{session}/fork", {}, {}
     yield "PUT", f"/v1/sessions/{session}/pin", {}, {}
+    yield "PUT", f"/v1/sessions/{session}/sensitivity", {"sensitivity": "private"}, {}
     yield "PATCH", f"/v1/sessions/{session}", {"title": "Bob's"}, {}
     yield "DELETE", f"/v1/sessions/{session}", None, {}
     yield "DELETE", f"/v1/sessions/{session}/messages", None, {}

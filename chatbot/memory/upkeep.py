@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chatbot.memory.maintenance.policy import MaintenanceReport, Part, Policy, together
-from chatbot.memory.maintenance.run import Findings, Run, RunPosition
+from chatbot.memory.maintenance import Findings, Run, RunPosition
+from chatbot.memory.policy import MaintenanceReport, Part, Policy, together
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document
 from chatbot.stores.backend import Place as Kept

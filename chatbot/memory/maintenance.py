@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from chatbot.memory.maintenance.merging import (
+from chatbot.memory.memorability import content
+from chatbot.memory.merging import (
     Compared,
     Key,
     Words,
@@ -27,7 +28,7 @@ from chatbot.memory.maintenance.merging import (
     negations,
     portions,
 )
-from chatbot.memory.maintenance.policy import (
+from chatbot.memory.policy import (
     Deed,
     Kind,
     MaintenanceReport,
@@ -38,7 +39,6 @@ from chatbot.memory.maintenance.policy import (
     days_since,
     outlived,
 )
-from chatbot.memory.memorability import content
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
