@@ -231,7 +231,7 @@ class Place(ABC):
     def blobs(self, name: str) -> Blobs:
         """Return the blobs of that name."""
 
-    def tell(self, topic: str) -> None:  # noqa: B027 - where there is nobody to tell
+    def announce(self, topic: str) -> None:  # noqa: B027 - for engines without hints
         """Hint to other processes that something about that topic was written, if the engine can."""
 
     def exposed(self) -> Iterator[Flaw]:
@@ -378,7 +378,7 @@ class Backend(Place):
         return None
 
     def hint(self, *topics: str) -> Hint:  # noqa: ARG002 - for those that have hints
-        """Return a wait for hints of other processes about these topics of the identity; see `tell`."""
+        """Return a wait for hints of other processes about these topics of the identity; see `announce`."""
         return Hint()
 
     def why_no_hints(self) -> str:

@@ -275,7 +275,7 @@ class Folder:
             tail = read_between(file, max(0, size - reach), size)
         cut, missing = found
         path, lost = self.path / name, tail[len(tail) - cut :].rstrip(b"\0")
-        if b"\n" in lost:  # more than half a header, of which nobody has use
+        if b"\n" in lost:  # more than half a header: worth keeping
             aside = f"{name}.damaged-{_moment()}"
             self.create(aside, lost)
             logger.warning("the last entry of %s was cut off: what was written of it is kept as %s", path, aside)

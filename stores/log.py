@@ -122,7 +122,7 @@ class Log(ABC):
         """Lock the log for writing."""
 
     def hoping(self) -> AbstractContextManager[Writing]:
-        """Write without waiting for a lock, if that takes time, assuming that nobody else writes meanwhile.
+        """Write without waiting for a lock, if that takes time, assuming that no other writer writes meanwhile.
 
         Raises `WrittenByOthers` in `release` if somebody did, and also for a refusal that may rest on outdated rows:
         then nothing was written, and the caller starts again with `locked`. Rewrites nothing.

@@ -65,7 +65,7 @@ class PluginPoint:
         try:
             return _attribute(where)
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
-            raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {told(error)}") from error
+            raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {reason_of(error)}") from error
 
     def _entry_point(self, name: str) -> EntryPoint:
         points = self.installed()
@@ -83,7 +83,7 @@ class PluginPoint:
             module = name.partition(":")[0]
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
                 raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
-            raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
+            raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {reason_of(error)}") from error
 
 
 def _attribute(where: str) -> object:
@@ -98,8 +98,8 @@ def _numbers_in(value: object) -> Iterator[float]:
         yield from _numbers_in(each)
 
 
-def told(error: BaseException) -> str:
-    """Name of an error that a plug-in raised, for messages."""
+def reason_of(error: BaseException) -> str:
+    """Return the type and the message of an error that a plug-in raised."""
     return f"{type(error).__name__}: {error}"
 
 

@@ -1,8 +1,8 @@
 """Events of a memory and their fold into observations, shared by all observation stores.
 
 An event is asked for, `decide` checks it against what is known and says which events are to be kept, and `applied`
-folds a kept event into the observation that it is about. Both are pure. A store calls `decide` while nobody else can
-write, so that two writers at once come out as one after the other.
+folds a kept event into the observation that it is about. Both are pure. A store calls `decide` while no other writer
+can write, so that two writers at once come out as one after the other.
 
     add        a new row; it may supersede an older one in the same breath
     update     fields were set to other values
@@ -393,7 +393,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     except NothingSaid:
         raise ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
-        new = replace(new, **strictest([new, old])._asdict())  # what was erased cannot tell how strict it was
+        new = replace(new, **strictest([new, old])._asdict())  # an erased row has no guard to compare with
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("sources of a memory can be added, not removed")
     _check_writable(new, view)
@@ -448,7 +448,7 @@ def _compressing(event: Event, row: Observation, view: View, known: PriorState) 
         raise ConflictingChange(f"{row.id} does not name all of its sources")
     if {_kin(each) for each in rows} != {_kin(row)}:
         raise ConflictingChange(
-            f"{row.id} stands for memories of several agents or principals, or seen by others than it is"
+            f"{row.id} summarizes memories of several agents or principals, or of other visibility than its own"
         )
     _check_each(rows, view)
     if event.supersedes is not None or _twin(row, view, known) is not None:

@@ -5,9 +5,9 @@ r"""Transcript of a session: its format, as pure functions, and its file, which 
     content
     <blank line>
 
-The length of the content, as it is in the file, tells an entry that was cut off from a whole one; what a person writes
-needs none. It counts at the end of the file only, and only where a write could have been interrupted there: at a page
-of the disk, or without a blank line. So whoever shortens the last entry by hand need not count.
+The length of the content, as it is in the file, distinguishes an entry that was cut off from a whole one; an entry that
+a person writes needs none. It counts at the end of the file only, and only where a write could have been interrupted
+there: at a page of the disk, or without a blank line. So a person who shortens the last entry by hand need not count.
 
 An entry starts only at a line with the form of a header. A line of content that starts like one gets a leading
 backslash when written, which is removed when read. So no content can forge an entry, not even one torn in the middle of

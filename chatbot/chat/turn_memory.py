@@ -385,7 +385,7 @@ class TurnMemory:
         if ids:
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
-            await memory.purge(*ids, untell=False)
+            await memory.purge(*ids, quotes=False)
 
     async def _take_back_reply(self, since: datetime) -> None:
         """Take the reply of that turn from words that an earlier turn of the session has left without one."""

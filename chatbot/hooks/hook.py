@@ -34,7 +34,7 @@ from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home
-from chatbot.stores.plugins import PluginPoint, checked_settings, settings_of, told
+from chatbot.stores.plugins import PluginPoint, checked_settings, reason_of, settings_of
 
 Result = TypeVar("Result")
 State = TypeVar("State")
@@ -258,7 +258,7 @@ class HookPlan:
         except (ChatbotError, StoreError) as error:
             raise ConfigError(f"[hooks.{self.name}]: {error}") from error
         except (Exception, SystemExit) as error:  # the constructor of a plug-in may raise anything
-            raise ConfigError(f"the hook {self.name!r} cannot be made: {told(error)}") from error
+            raise ConfigError(f"the hook {self.name!r} cannot be made: {reason_of(error)}") from error
 
 
 def load(name: str, *, beside: Path | None = None) -> type[Hook]:

@@ -43,7 +43,7 @@ from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.plugins import told
+from chatbot.stores.plugins import reason_of
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span
 
@@ -224,7 +224,7 @@ class Bus:
             async with limit:
                 answer = await steps
         except TimeoutError as error:
-            failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else told(error)
+            failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else reason_of(error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
@@ -232,7 +232,7 @@ class Bus:
         except (Exception, SystemExit) as error:
             # A plug-in may raise anything, and the conversation goes on.
             logger.debug("the hook %s failed", subscription.name, exc_info=True)
-            failure = told(error)
+            failure = reason_of(error)
         finally:
             _running.reset(token)
         if failure:

@@ -1,6 +1,6 @@
 """Sessions and what they remember: `MemorySystem` issues them, `SessionHandle` reads and writes one.
 
-Beside these two stand the inputs and the results of their operations. Each name is imported when it is first used.
+It also has the inputs and the results of their operations. Each name is imported when it is first used.
 """
 
 from importlib import import_module

@@ -107,7 +107,7 @@ async def _all(scope: Scope, target: Target) -> Erasure:
     return Erasure(observations=rows, derived=len(derived), facts=tuple(facts.values()))
 
 
-async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure:
+async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure:
     """Erase the target permanently. Its import marks are barred first, so that a kill leaves nothing open.
 
     Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
@@ -115,7 +115,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     scope.caller.check("erase")
     # To find all rows to erase, also those that the caller may not read or that are never shown.
     scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
-    if not untell:
+    if not quotes:
         gone = await scope.store.purge(scope.view(), target.ids)
         scope.changed("purge", gone)
         return Erasure(erased=tuple(gone))
@@ -165,8 +165,8 @@ async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -
     return found
 
 
-async def turns_told(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
-    """The facts about where a session turned to something else that take a word from one of these rows of it."""
+async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
+    """Return the facts about changes of topic in a session that take a word from one of these rows of it."""
     said: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.session_id is not None:
@@ -210,7 +210,7 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
     for wanted in filters:
         for fact in await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY):
             yield fact
-    for fact in await turns_told(scope, rows):
+    for fact in await changes_of_topic(scope, rows):
         yield fact
     named = FactFilter(ids=frozenset(target.ids).difference(row.id for row in rows))
     for fact in await scope.store.facts(scope.view(SENSITIVITIES), named, limit=EVERY) if named.ids else ():

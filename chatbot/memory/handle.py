@@ -175,7 +175,7 @@ class SessionHandle:
         events: Sequence[Event] = (),
         receipt: dict[str, Any] | None = None,
     ) -> WriteResult:
-        """Write what ends a turn, or a part of it, and tell what could not be written; with a receipt it is over.
+        """Write what ends a turn, or a part of it, and return what could not be written; with a receipt it is over.
 
         All of it is one transaction where that saves round trips. Durable on return.
         """
@@ -279,7 +279,7 @@ class SessionHandle:
         return await summarize_episode(self, datetime.max.replace(tzinfo=UTC), save=False)
 
     async def transcript_stamp(self) -> str:
-        """Return a value that differs whenever the transcript has changed; empty if only reading would tell."""
+        """Return a value that differs whenever the transcript has changed; empty if only reading would show it."""
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
 
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
@@ -344,12 +344,12 @@ class SessionHandle:
         )
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
-        """Keep the record of a turn, or of what was done beside turns: that one has a `kind`. Durable on return."""
+        """Keep the record of a turn, or of other work, which has a `kind`. Durable on return."""
         self.check("write")
         await self._catalog.append_receipt(self._ref, receipt)
 
     async def take_back_turn(self, at: datetime) -> None:
-        """The turn whose entry has that time was taken back: no receipt or title tells what was said. Durable."""
+        """The turn whose entry has that time was taken back: receipts and titles lose what was said. Durable."""
         self.check("write")
         await self._catalog.take_back(self._ref, at)
         self.record = await self._catalog.get(self.id)
@@ -391,7 +391,7 @@ class SessionHandle:
             yield chunk
 
     async def attach(self, parts: Iterable[tuple[bytes, str]]) -> list[str]:
-        """Keep files beside the session, each with the suffix of its kind; returns their names. Durable on return."""
+        """Keep files with the session, each with the suffix of its kind; returns their names. Durable on return."""
         self.check("write")
         blobs = self._catalog.blobs(self._ref)
         return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
@@ -494,7 +494,7 @@ class SessionHandle:
         )
 
     async def _note_used(self) -> None:
-        """Often enough for the order of sessions by their last use, and no oftener, for it costs."""
+        """Record last use at most once a minute per session: more often would cost a write per message."""
         now = self._clock()
         if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
             self.record = self.record.used(now)

@@ -174,7 +174,7 @@ class Run:
         return rows, after
 
     def _read(self) -> Filter | None:
-        """The active rows that have to be read, for what they say matters or where they stand beside others."""
+        """The active rows that have to be read, for their texts matter, or their place among others."""
         policy = self._policy
         if policy.max_per_session or any(rule.max_rows for rule in policy.rules):
             return Filter()
@@ -278,7 +278,7 @@ class Run:
         return [[rows[position] for position in group] for group in found]
 
     def _manner(self, row: Observation) -> Key:
-        """Return what rows must share to be alike, beside their words: how often they negate, and whether they ask."""
+        """Return what alike rows share besides words: how often they negate, and whether they ask."""
         known = self._findings.manners.get(row.id)
         if known is None or known[0] != row.hash:
             if len(self._findings.manners) >= _KEPT_WORDS:
@@ -299,8 +299,8 @@ class Run:
 
     async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> None:
         """Put digests in the place of rows; those that facts were taken from stay, or the facts would go too."""
-        told = await self._with_facts([row.id for rows in found for row in rows])
-        free = ([row for row in rows if row.id not in told] for rows in found)
+        sources = await self._with_facts([row.id for rows in found for row in rows])
+        free = ([row for row in rows if row.id not in sources] for rows in found)
         parts = (part for rows in free for part in portions(rows, least=_LEAST))
         await self._do(self._merging(kind, part, what, why) for part in parts)
 
@@ -365,7 +365,7 @@ class Run:
         return needed
 
     async def _do(self, changes: Iterable[Change]) -> None:
-        """Make the changes that the store allows, for others change rows too; or only tell of them."""
+        """Make the changes that the store allows, for others change rows too; or only report them."""
         for some in _batches(changes):
             if self._is_late():
                 break

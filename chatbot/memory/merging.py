@@ -120,7 +120,7 @@ def _joined(rows: Sequence[Observation]) -> dict[str, Any]:
 def _told(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
     """The lines that were not said before, those of each row behind its day."""
     said: set[str] = set()
-    told = []
+    lines = []
     for row, texts in parts:
         new = []
         for line in _lines(texts):
@@ -128,8 +128,8 @@ def _told(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
                 said.add(fold(line))
                 new.append(line)
         if new:
-            told.append(f"{row.created_at:%Y-%m-%d}: " + "\n".join(new))
-    return "\n".join(told)
+            lines.append(f"{row.created_at:%Y-%m-%d}: " + "\n".join(new))
+    return "\n".join(lines)
 
 
 def _lines(texts: Iterable[str]) -> list[str]:

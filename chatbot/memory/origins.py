@@ -1,7 +1,7 @@
 """Origin of an imported row: its entries in the metadata, and the tombstones that outlive it.
 
 `tombstones.jsonl` keeps what was purged, as keyed digests, so that an import does not bring it back. A digest is of an
-id, a key or the words of something, made with the key in `tombstones.key`: it tells nothing without that. Only imports
+id, a key or the words of something, made with the key in `tombstones.key`: it reveals nothing without it. Only imports
 ask. To lift everything, delete the file, or import with `--include-purged`.
 """
 
@@ -120,7 +120,7 @@ class Tombstones:
                 break
         self._key = self._document.read() or b""
         if not self._key:
-            self._digests = set()  # they tell nothing without it
+            self._digests = set()  # they are useless without it
             self._read = None
 
     def _digest(self, mark: Mark) -> str:

@@ -259,7 +259,7 @@ class Task:
     note: str
 
     def details(self) -> str:
-        """Return the details beside the title, on one line; empty for a plain pending task."""
+        """Return the details besides the title, on one line; empty for a plain pending task."""
         said = (
             f"due {self.due}" if self.due else "",
             f"{self.priority} priority" if self.priority != _USUAL["priority"] else "",

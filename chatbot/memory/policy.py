@@ -27,7 +27,7 @@ Part = Literal["", "consolidation", "compression"]
 class RetentionRule:
     """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
 
-    Without `types` it is about all types that are not protected. `agent` and `namespace` None stand for all of them.
+    Without `types` it is about all types that are not protected. `agent` and `namespace` None mean all of them.
     """
 
     types: tuple[str, ...] = ()

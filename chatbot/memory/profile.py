@@ -8,7 +8,7 @@ in one namespace: only what that principal said, set or accepted changes it.
 Two times are kept: since when a value holds (`valid_from`, the time it was said unless it names another), and when it
 became known. `as_of` asks for what was true at a time, `known_at` for what was known then.
 
-Facets need nobody to state anything as such: they list what the person said last about home, work, family and so on.
+Facets need no explicit statement: they list what the person said last about home, work, family and so on.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Profiles(MemoryWrites, ScopedOperations):
     async def facets(self, *, limit: int = 3, ask: Sensitivities = PUBLIC) -> dict[str, list[FacetStatement]]:
         """Return what the caller said last about each facet of a life, such as home or work; at most `limit` each.
 
-        A message is judged as a whole and part by part, for it may tell several things, and whether or not it has been
+        A message is judged as a whole and part by part, for it may state several things, and whether or not it has been
         embedded yet. Raises `UnsupportedOperation` without the local encoders.
         """
         scope = self.scope
@@ -163,7 +163,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         sensitivity: Sensitivity | None = None,
         also: bool = False,
     ) -> AddResult:
-        """Give a key a value, in the place of those that it has; `also` puts it beside them.
+        """Give a key a value, in the place of those that it has; `also` adds it to them.
 
         Any short text will do as a key. A caller without the right to chat, such as a tool, only proposes a value.
         Raises `InvalidValue` for an empty or too long one, for a secret, or a time to come.
@@ -265,7 +265,7 @@ class Profiles(MemoryWrites, ScopedOperations):
     async def upsert(self, key: str, title: str = "", **draft: Any) -> AddResult:
         """Keep one value under the caller's own key: it replaces the value kept under that key before.
 
-        The key stands in the metadata as `key`; `draft` are fields of `Draft`. The same again is a mention of it.
+        The key is in the metadata as `key`; `draft` are fields of `Draft`. The same again is a mention of it.
         """
         scope = self.scope
         key = one_line(key, "the key")
@@ -303,7 +303,7 @@ class ProfileValue:
 
     @property
     def title(self) -> str:
-        """The statement as it stands in a prompt."""
+        """The statement as a prompt shows it."""
         return f"{self.key}: {self.value}"
 
 
@@ -339,7 +339,7 @@ async def _state(
 ) -> AddResult:
     """Write one value, in the place of those that it changes; one said before another is history at once."""
     scope.caller.check("write")
-    scope = replace(scope, session_id=None)  # what is true of a person belongs to no session, and stands beside no talk
+    scope = replace(scope, session_id=None)  # what is true of a person belongs to no session
     now = scope.clock()
     if since is not None and since > now:
         raise InvalidValue(f"{format_time(since)} is in the future: a value holds from when it is true")
@@ -370,7 +370,7 @@ async def _state(
         await scope.commit(Event(kind="supersede", at=now, ids=(kept.id,), by=later.id, who=scope.agent_id))
     elif kept.outcome == "added":
         for line in replaced[1:]:
-            with suppress(StoreError):  # what may not be replaced stands beside it
+            with suppress(StoreError):  # what may not be replaced stays, and this is added
                 await scope.commit(Event(kind="supersede", at=now, ids=(line.id,), by=kept.id, who=scope.agent_id))
     return kept
 
@@ -388,7 +388,7 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
 
 
 async def _kept(scope: Scope, draft: Draft) -> AddResult:
-    """Keep a draft; where it may not take the other's place, it stands beside it, and the newer one counts."""
+    """Keep a draft; where it may not replace the other, both are kept, and the newer one counts."""
     [kept] = await keep(scope, [draft], keep_going=True)
     if kept.outcome == "skipped" and draft.supersedes:
         [kept] = await keep(scope, [replace(draft, supersedes=None)], keep_going=True)
@@ -425,7 +425,7 @@ def _is_said(row: Observation) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """Return a message, and what stands between its punctuation."""
+    """Return a message, and its parts between punctuation."""
     parts = [part for part in _PART_END.split(text) if part.strip()]
     return [text, *parts[:_MOST_PARTS]] if len(parts) > 1 else [text]
 

@@ -25,7 +25,7 @@ from chatbot.stores.text.analysis import terms
 CATEGORY = PROFILE
 PINNED = "pinned"
 ALSO = "also"
-"""The key of `held` of a value that stands beside the others of its key."""
+"""Key of `held` for a value that was added to the others of its key."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
@@ -95,7 +95,7 @@ def lines_at(
 ) -> list[Line]:
     """Return the lines valid at a time, as known at another: pinned first, then by key, then the newest. Pure.
 
-    A key has one value, and those that were set beside it. Nothing that is dated in the future holds now.
+    A key has one value, and those that were added to it. Nothing that is dated in the future holds now.
     """
     known = check_time(known_at) if known_at else now
     at = check_time(as_of) if as_of else known

@@ -72,7 +72,7 @@ LONGEST_NAME = 200
 _LONGEST_WRITTEN = 200
 _USER = "user:"
 _HASHED = "#"
-"""Begins what stands for a long label; `quote` would have escaped it."""
+"""Beginning of the digest of a long label; `quote` would have escaped it."""
 
 
 def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
@@ -121,7 +121,7 @@ logger = logging.getLogger(__name__)
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
 """Sensitivities asked for. A tuple is a collection, but mypy takes `("private",)` for one of any words."""
-Untell = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
+EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Delete derived summaries, receipts and titles of these sessions that quote the erased rows.
 
 Also those of any other session that remembered one of the last rows: what is said again makes no new row.
@@ -233,7 +233,7 @@ class Environment:
     """Search of a store's rows by meaning, or None."""
     tell: Tell | None = None
     """Listener to each operation."""
-    untell: Untell | None = None
+    erase_quotes: EraseQuotes | None = None
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
@@ -332,8 +332,8 @@ class Scope:
         """
         said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in said if row.session_id is not None}
-        if sessions and self.environment.untell is not None:
-            await self.environment.untell(sessions, erased, {row.id for row in said if row.mention_count})
+        if sessions and self.environment.erase_quotes is not None:
+            await self.environment.erase_quotes(sessions, erased, {row.id for row in said if row.mention_count})
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""

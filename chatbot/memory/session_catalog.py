@@ -107,7 +107,7 @@ class SessionCatalog(Closable):
             return await asyncio.to_thread(self._sessions.get, session_id)
 
     async def get_another(self, *, is_there: bool) -> None:
-        """Take the steps of `get` for some other session, which is there or is not, and tell nothing of it."""
+        """Take the steps of `get` for some other session, which exists or not, without a result."""
         if self._another is None:
             self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
         try:
@@ -166,12 +166,12 @@ class SessionCatalog(Closable):
         """Return the sessions in which something was said that is remembered under one of these ids."""
         return await asyncio.to_thread(self._remembering, ids)
 
-    async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
-        """Drop what receipts and titles of the sessions tell of what was remembered under these ids, and is erased.
+    async def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+        """Erase what receipts and titles of the sessions quote of the turns that were remembered under these ids.
 
-        A session that is gone tells nothing. Durable on return.
+        A session that is gone is no error. Durable on return.
         """
-        await asyncio.to_thread(self._unsay, sessions, ids)
+        await asyncio.to_thread(self._erase_quotes, sessions, ids)
 
     async def files(self, session: SessionRef) -> list[SessionFile]:
         """Return the files of a session, sorted by name."""
@@ -188,7 +188,7 @@ class SessionCatalog(Closable):
         return self.backend.place_of(session).blobs(ATTACHMENTS)
 
     def ref(self, session_id: str) -> SessionRef:
-        """Return how stores are told of the session."""
+        """Return the reference that stores are given of the session."""
         with _translated():
             return self._sessions.ref(session_id)
 
@@ -230,23 +230,23 @@ class SessionCatalog(Closable):
     def _remembering(self, ids: Collection[str]) -> list[str]:
         found = []
         for each in self._sessions.ids():
-            with suppress(StoreError):  # what cannot be read tells nothing
+            with suppress(StoreError):  # a damaged session names none
                 if self._receipts(self._sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
         return found
 
-    def _unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+    def _erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
         said: list[Receipt] = []
         kept: list[SessionRef] = []
         for session in sessions:
             with suppress(MissingFolder):
                 said += self._receipts(session).all()
                 kept.append(session)
-        told = told_of(said, ids)
+        quoted = quotes_of(said, ids)
         for session in kept:
             with suppress(MissingFolder):
-                self._receipts(session).rewrite(told.taken_from)
-        self._untitle(kept, told.titles)
+                self._receipts(session).rewrite(quoted.taken_from)
+        self._untitle(kept, quoted.titles)
 
     def _untitle(self, sessions: Iterable[SessionRef], titles: Collection[str]) -> None:
         """Take these titles from the sessions, and from everything that repeats them."""
@@ -282,7 +282,7 @@ class QuotedTexts:
     titles: frozenset[str]
 
     def taken_from(self, receipt: Receipt) -> Receipt:
-        """A receipt, of these turns or of others that looked back at them, that tells none of it."""
+        """A receipt, of these turns or of others that looked back at them, without these texts."""
         if receipt.get("title") in self.titles:
             receipt = {**receipt, "title": ""}
         asked = _asked(receipt)
@@ -291,7 +291,7 @@ class QuotedTexts:
         return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
 
 
-def told_of(receipts: Iterable[Receipt], ids: Collection[str]) -> QuotedTexts:
+def quotes_of(receipts: Iterable[Receipt], ids: Collection[str]) -> QuotedTexts:
     """Return the texts in the receipts of the turns that were remembered under these ids."""
     those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
     said = frozenset(text for receipt in those for text in _asked(receipt)[-1:])
@@ -398,7 +398,7 @@ class TurnOrder:
         """Give back the lease, if it is held; blocking."""
         try:
             self._lease.release()
-        except StoreError as error:  # nobody renews it any more
+        except StoreError as error:  # it is not renewed any more
             logger.warning("the turn of this session is over, and its lease lapses by itself: %s", error)
 
 

@@ -100,7 +100,7 @@ async def search(
 ) -> list[SessionHit]:
     """The best of `sessions`, best first; none for a text without a topic. `memories` is what may be seen of those.
 
-    Where many sessions have to be read first, `progress` is told how many of them are.
+    Where many sessions have to be read first, `progress` is called with how many of them are.
     """
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
@@ -288,7 +288,7 @@ _LINES_LOOKED_AT = 2_000
 
 
 def snippet(text: str, wanted: Collection[str], *, longest: int = LONGEST) -> tuple[str, tuple[Range, ...]]:
-    """The line that holds most of the wanted terms, the first of several, cut to `longest`; and where they stand."""
+    """The line that holds most of the wanted terms, the first of several, cut to `longest`; and their places in it."""
     asked = set(wanted)
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")

@@ -71,9 +71,9 @@ class SystemOptions:
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     """Weights of what was found: `search`, `recent`, `inject` and any of one's own."""
     bill: Billing | None = None
-    """Told of the calls of the embedder."""
+    """Called with the calls of the embedder."""
     tell: Tell | None = None
-    """Told of each operation."""
+    """Called after each operation."""
 
 
 class MemorySystem(AsyncResource, Observable):
@@ -115,7 +115,7 @@ class MemorySystem(AsyncResource, Observable):
             profiles=self._options.profiles,
             meaning_of=self._meaning_of,
             tell=self._options.tell,
-            untell=self._untell,
+            erase_quotes=self._erase_quotes,
             tombstones=self.tombstones,
         )
         self._meanings: dict[int, Meaning] = {}
@@ -272,7 +272,7 @@ class MemorySystem(AsyncResource, Observable):
         """The sessions that speak of `text`, best first, each with the line that does so best.
 
         Only those that are open are searched, as in `list_sessions`; archived ones too, unless `wanted` says otherwise.
-        Where many have changed since the last search, `progress` is told how many of those are read.
+        Where many have changed since the last search, `progress` is called with how many of those are read.
         """
         from chatbot.memory.session_search import search
 
@@ -650,7 +650,7 @@ class MemorySystem(AsyncResource, Observable):
         """
         self._chosen.update(store_types)
         record = self._new_record(store_types, agent_id, title, None)
-        used_at = next((told for told in (used_at, created_at) if told <= record.created_at), _LONG_AGO)
+        used_at = next((each for each in (used_at, created_at) if each <= record.created_at), _LONG_AGO)
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
     def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:
@@ -714,15 +714,12 @@ class MemorySystem(AsyncResource, Observable):
             raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
         return Scope(store, self.caller, self._environment)
 
-    async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
-        """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing.
-
-        And what their receipts and titles tell of rows that were erased.
-        """
+    async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
+        """Delete the summaries of sessions and their forks, and the receipts and titles that quote erased rows."""
         elsewhere = await self._catalog.remembering(again) if again else ()
         all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
         if erased:
-            await self._catalog.unsay([self._catalog.ref(each) for each in all_of_them], erased)
+            await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:
             try:
                 session = await self._of_anyone(each)
@@ -731,7 +728,7 @@ class MemorySystem(AsyncResource, Observable):
             except (SessionNotFound, SessionExpired):
                 continue
             except (StoreError, ChatbotError) as error:
-                logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
+                logger.warning("the summary of session %s stays: %s", each, error)
 
     async def _of_anyone(self, session_id: str) -> SessionHandle:
         """A session of any namespace and principal, to correct data derived from erased rows."""

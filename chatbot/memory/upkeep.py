@@ -1,4 +1,4 @@
-"""Record of the last maintenance and its progress: a small file beside the memory, and a lock so that one does it.
+"""Record of the last maintenance and its progress: a small file, and a lock so that one process does it.
 
 What the file says is never needed: without it maintenance begins again at the oldest row, and does nothing twice.
 """

@@ -33,7 +33,7 @@ DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
 _BY_HAND = frozenset({"user", "tool"})
-"""Sources of what somebody adds at a door, and is told about."""
+"""Sources of what somebody adds at a door, who is warned of doubts about it."""
 _LOOKED_AT = 4_000
 """Characters of a memory that are looked at for a warning."""
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
@@ -129,9 +129,9 @@ class MemoryWrites(ScopedOperations):
         [outcome] = await scope.commit(event)
         if not _GUARDED.isdisjoint(changes):
             rows = await self._named([observation_id])
-            from chatbot.memory.erasure import turns_told
+            from chatbot.memory.erasure import changes_of_topic
 
-            if too_loose := [fact.id for fact in await turns_told(scope, rows) if not is_stricter(fact, rows[0])]:
+            if too_loose := [fact.id for fact in await changes_of_topic(scope, rows) if not is_stricter(fact, rows[0])]:
                 scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
 
@@ -172,7 +172,7 @@ class MemoryWrites(ScopedOperations):
         session: str | None = None,
         person: str | None = None,
         source: str | None = None,
-        untell: bool = True,
+        quotes: bool = True,
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
@@ -180,16 +180,15 @@ class MemoryWrites(ScopedOperations):
         `UnknownObservation` where none of the ids exists, and `InvalidValue` unless one way is named. An import does
         not bring back what was purged: see `chatbot.memory.origins`.
 
-        A transcript that holds the same words is not touched: that belongs to its session. But no receipt of its
-        session and its forks tells of a purged exchange, and no title that it gave. No summary is made of an exchange
-        again once it was purged or forgotten, and what was told of its session in short is made anew; unless `untell`
-        is false, for callers who see to all that. Raises `MissingRight` without the right `erase`.
+        A transcript that holds the same words is not touched: it belongs to its session. With `quotes`, receipts and
+        titles of the session and its forks lose what they quote of a purged exchange, and its summaries are made
+        anew. Raises `MissingRight` without the right `erase`.
         """
         from chatbot.memory.erasure import Target, erase
 
         scope = self.scope
         target = Target(ids=ids, session=session, person=person, source=source)
-        return list((await erase(scope, target, untell=untell)).erased)
+        return list((await erase(scope, target, quotes=quotes)).erased)
 
     async def purging(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
@@ -282,8 +281,8 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
         warning = f"{given['type']!r} is not a known type: kept as a note"
         given["type"] = "note"
     if unknown := [each for each in given.get("concepts", ()) if each not in CONCEPTS]:
-        told = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
-        warning = "; ".join(filter(None, [warning, told]))
+        listed = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
+        warning = "; ".join(filter(None, [warning, listed]))
     row = Observation(
         id=str(scope.environment.new_id()),
         agent_id=scope.agent_id,

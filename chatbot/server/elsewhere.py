@@ -120,7 +120,7 @@ class Elsewhere:
             pen.append([{"id": str(uuid4()), "request": request, "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST:
                 pen.rewrite(lambda record: record if record["at"] >= since else None)
-        self._backend.tell(_LINES)
+        self._backend.announce(_LINES)
 
 
 def is_free(lease: Lease) -> bool:

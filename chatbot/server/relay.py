@@ -69,7 +69,7 @@ async def _write_all(place: Place, name: str, turn: RunningTurn) -> None:
             record["end"] = await _end(turn)
         if events or is_over or number == 1:  # the first one says that a reply comes
             await asyncio.to_thread(lines.append, [record])
-            place.tell(_LINES)
+            place.announce(_LINES)
         if is_over:
             return
         await asyncio.wait([turn.task], timeout=_EVERY_S)

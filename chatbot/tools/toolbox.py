@@ -19,7 +19,7 @@ from typing import Any, Literal
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.plugins import PluginPoint, told
+from chatbot.stores.plugins import PluginPoint, reason_of
 from chatbot.stores.span import span
 
 logger = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ def _made(name: str, found: Any, context: object) -> list[Tool]:
     except (ChatbotError, StoreError) as error:
         raise ConfigError(f"the tools {name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:  # a plug-in may raise anything
-        raise ConfigError(f"the tools {name!r} cannot be made: {told(error)}") from error
+        raise ConfigError(f"the tools {name!r} cannot be made: {reason_of(error)}") from error
 
 
 def _several(made: object) -> Iterable[object]:

@@ -50,7 +50,7 @@ _PAUSE_S = 0.0001
 class TextSearch:
     """Search of the rows' texts. Guarded by its owner's `lock`, except `index_batch`, which takes it when needed.
 
-    `is_replaced` tells whether rows may have been erased permanently since they were read.
+    `is_replaced` returns whether rows may have been erased permanently since they were read.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Writer:
     def commit(self, requests: Sequence[Request]) -> bool:
         """Decide and write; durable on return. Returns whether `compact` is due.
 
-        Nobody waits for our disk: lines are visible to all readers once written, and reported once durable.
+        No reader waits for our disk: lines are visible to all readers once written, and reported once durable.
         """
         try:
             return self._commit(requests, self._log.hoping())

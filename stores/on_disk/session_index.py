@@ -5,7 +5,7 @@ Each line carries a checksum, so that a damaged one is never taken for another s
 Both are caches of the session folders, so writes are not synced. Each change adds one line to
 `sessions.journal.jsonl`; when the journal has grown as large as `sessions.json` it is folded in, so that a change costs
 the same however many sessions there are.
-Sessions stand in the order of their last use, so the newest are read from the end of the files.
+Sessions are in the order of their last use, so the newest are read from the end of the files.
 
 The last line carries what the folder of sessions looked like when we last changed it. If it looks otherwise, then
 someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index is

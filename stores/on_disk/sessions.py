@@ -171,7 +171,7 @@ class FolderSessions(Sessions):
                     self._has_written = True
                 sync_folder(self._sessions)
                 _erase(grave)
-                self.drop_former()  # or the journal of the index would still tell the title
+                self.drop_former()  # or the journal of the index would still hold the title
         except MissingFolder as error:
             raise MissingFolder(f"no session has the id {session_id}") from error
 

@@ -155,7 +155,7 @@ def _missing(session_id: str) -> MissingFolder:
 
 _POOLED = (
     "{where} is reached through a pooler such as PgBouncer, so servers look twice a second for what another one was "
-    "asked; over a direct connection they are told at once"
+    "asked; over a direct connection they learn it at once"
 )
 
 

@@ -2,7 +2,7 @@
 
 A statement is a transaction in one round trip, in the name of one identity (`SET LOCAL chatbot.identity`, by which the
 database itself refuses rows of others). `transaction` holds a connection for several; what its thread does meanwhile
-for that identity is part of it. So many connections are kept free of those that nobody who holds one waits for one.
+for that identity is part of it. Some connections are kept free, so that whoever holds one never waits for another.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Waiting:
     failed: Callable[[StoreError], None]
 
     def try_again(self) -> None:
-        """Write it by itself, and tell of a failure."""
+        """Write it by itself, and keep its failure."""
         try:
             self.again()
         except StoreError as error:
@@ -377,7 +377,7 @@ class Database:
     ) -> list[Returns] | None:
         """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
 
-        Then each of what waited is tried by itself, so that each is told of its own failure alone.
+        Then each of what waited is tried by itself, so that each gets its own failure alone.
         """
         try:
             answers = self._sent(identity, [*(each.asked for each in waiting), *wanted], durable=True)
@@ -428,7 +428,7 @@ class Database:
             return self._pool
 
     def _try(self) -> None:
-        """Connect once by ourselves, so that a wrong URL is told at once, and look at versions and clocks."""
+        """Connect once by ourselves, so that a wrong URL is reported at once, and look at versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
             check_clock(connection, self.shown)

@@ -69,9 +69,9 @@ class Hints:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._waiting: weakref.WeakSet[PostgresHint] = weakref.WeakSet()
-        self._untold: set[tuple[str, str]] = set()
+        self._unsent: set[tuple[str, str]] = set()
         self._changed = threading.Condition()
-        self._teller: threading.Thread | None = None
+        self._sender: threading.Thread | None = None
         self._listener: threading.Thread | None = None
         self._ending = threading.Event()
         self._ended: tuple[int, int] | None = None
@@ -89,48 +89,48 @@ class Hints:
                 self._listener.start()
         return hint
 
-    def tell(self, identity: str, topic: str) -> None:
+    def announce(self, identity: str, topic: str) -> None:
         """Hint soon to all processes that something was written."""
         with self._changed:
             if self._ending.is_set():
                 return
-            self._untold.add((identity, topic))
-            if self._teller is None:
-                self._teller = threading.Thread(target=self._tell, name="telling hints", daemon=True)
-                self._teller.start()
+            self._unsent.add((identity, topic))
+            if self._sender is None:
+                self._sender = threading.Thread(target=self._send, name="sending hints", daemon=True)
+                self._sender.start()
             self._changed.notify_all()
 
     def close(self) -> None:
         """Stop listening."""
         with self._changed:
             self._ending.set()
-            self._untold.clear()
+            self._unsent.clear()
             self._changed.notify_all()
             ended, self._ended = self._ended, None
         if ended is not None:
             os.close(ended[1])  # which the listener notices
 
-    def _tell(self) -> None:
-        while untold := self._next():
+    def _send(self) -> None:
+        while unsent := self._next():
             together: defaultdict[str, list[str]] = defaultdict(list)
-            for identity, topic in untold:
+            for identity, topic in unsent:
                 together[identity].append(_key(identity, topic))
             for identity, keys in together.items():
                 try:
-                    self._database.rows(identity, statements.TELL, durable=False, keys=keys)
+                    self._database.rows(identity, statements.NOTIFY, durable=False, keys=keys)
                 except (StoreError, psycopg.Error) as error:  # the latter where it was closed meanwhile
                     logger.debug("other servers get no hint, and will look by themselves: %s", error)
 
     def _next(self) -> set[tuple[str, str]]:
         """Return the hints to send, after a moment in which others may join; none if there are none for a while."""
         with self._changed:
-            self._changed.wait_for(lambda: self._untold or self._ending.is_set(), _IDLE_S)
+            self._changed.wait_for(lambda: self._unsent or self._ending.is_set(), _IDLE_S)
         self._ending.wait(_TOGETHER_S)
         with self._changed:
-            untold, self._untold = self._untold, set()
-            if not untold:
-                self._teller = None
-            return untold
+            unsent, self._unsent = self._unsent, set()
+            if not unsent:
+                self._sender = None
+            return unsent
 
     def _listen(self, ended: int) -> None:
         try:

@@ -1,7 +1,7 @@
 """The log of observations as rows of `chatbot.event`. Blocking.
 
-Each line stands at the number of bytes before it, as in a file, so erasure and caches are those of files. The lock of
-the log's row in `chatbot.head` is the right to write; a rewritten log is of another generation.
+The place of a line is the number of bytes before it, as in a file, so erasure and caches are those of files. The lock
+of the log's row in `chatbot.head` is the right to write; a rewritten log is of another generation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AT_A_TIME = 2_000
 _KEPT_LINES = 16_384
 """Lines that are kept in memory, for each is one round trip away."""
 _ALONE_S = 60.0
-"""Who has seen nobody else write for so long appends without a lock."""
+"""A writer who has seen no other writer for so long appends without a lock."""
 _LOST = -1
 """No generation: what was read is not what is there."""
 
@@ -85,7 +85,7 @@ class PostgresLog(Log):
         return True
 
     def is_replaced(self) -> bool:
-        """Compare the generation in one round trip, which also tells `read_new` where to end."""
+        """Compare the generation in one round trip, which also gives `read_new` its end."""
         if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
             unsure.wait()
         generation, self._end = self._state()
@@ -237,7 +237,7 @@ class PostgresLog(Log):
         self._leave()
 
     def add(self, line: bytes) -> Place:
-        """Count a line of ours as read; where it stands."""
+        """Count a line of ours as read; return its place."""
         place = (self._position, len(line))
         self._keep(*place[:1], line)
         self._position, self._last = place[0] + len(line) + 1, line
@@ -261,9 +261,6 @@ class PostgresLog(Log):
     def forget_lines(self) -> None:
         """Drop the lines in memory: they are of another generation."""
         self._lines.clear()
-
-    def tell(self) -> None:
-        """Hint to other servers that the log has grown."""
 
     def _state(self) -> tuple[int, int]:
         """Generation and size; (0, 0) where nothing was ever written."""
@@ -305,7 +302,7 @@ class _QueuedLines:
 
 
 class _Hope(_QueuedLines):
-    """The right to append where nobody else does."""
+    """The right to append while no other writer does."""
 
     def __init__(self, log: PostgresLog, before: int) -> None:
         super().__init__(log)
@@ -327,7 +324,6 @@ class _Hope(_QueuedLines):
         self.is_over = True
         self._log.append_behind(self._before, self._added)
         self._is_written = True
-        self._log.tell()
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:  # noqa: ARG002 - it does not
         """Raise `WrittenByOthers`: that takes the lock."""
@@ -361,7 +357,6 @@ class PostgresWriting(_QueuedLines):
             return
         try:
             self._transaction.commit(*self._unsent())
-            self._log.tell()
         except BaseException:
             self._log.lose()
             raise

@@ -149,9 +149,9 @@ class PostgresPlace(Place):
         """Return the blobs of that name, kept in table rows."""
         return PostgresBlobs(self, _checked(name))
 
-    def tell(self, topic: str) -> None:
+    def announce(self, topic: str) -> None:
         """Override `Place`."""
-        self.database.hints.tell(self.identity, topic)
+        self.database.hints.announce(self.identity, topic)
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""

@@ -276,7 +276,7 @@ DROP_PIECES = """
 DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
 """
 
-TELL = "SELECT pg_notify('chatbot', key) FROM unnest(%(keys)s::text[]) AS key"
+NOTIFY = "SELECT pg_notify('chatbot', key) FROM unnest(%(keys)s::text[]) AS key"
 
 IS_THERE = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)

@@ -38,14 +38,14 @@ async def test_a_hint_ends_the_wait_of_another_server_for_that_topic_alone() -> 
     async with servers() as (one, other):
         await _listening(one.hints.of("ada", ("stops",)), one)
         stops, changes = one.hints.of("ada", ("stops",)), one.hints.of("ada", ("changes", "relay"))
-        other.hints.tell("bob", "changes")
-        other.hints.tell("ada", "stops")
+        other.hints.announce("bob", "changes")
+        other.hints.announce("ada", "stops")
         async with asyncio.timeout(PATIENCE_S):
             await stops.wait(NEVER_S, NEVER_S)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await changes.wait(NEVER_S, NEVER_S)
-        other.hints.tell("ada", "relay")
+        other.hints.announce("ada", "relay")
         async with asyncio.timeout(PATIENCE_S):
             await changes.wait(NEVER_S, NEVER_S)
 
@@ -60,6 +60,6 @@ async def test_whoever_may_have_missed_a_hint_looks_and_the_connection_comes_bac
         async with asyncio.timeout(PATIENCE_S):
             await hint.wait(NEVER_S, NEVER_S)  # it broke: look
         await _listening(hint, one)
-        other.hints.tell("ada", "stops")
+        other.hints.announce("ada", "stops")
         async with asyncio.timeout(PATIENCE_S):
             await hint.wait(NEVER_S, NEVER_S)
