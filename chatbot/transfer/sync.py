@@ -230,7 +230,14 @@ class Sync:
         names = await asyncio.to_thread(self._place.names, meeting)
         await asyncio.to_thread(self._meet, names)
         await asyncio.to_thread(self._settle, names)
-        self._sessions = SessionUnion(self._storage, self._state, now=self._now, earlier=self._earlier)
+        barred = self._memory.tombstones.barred
+        self._sessions = SessionUnion(
+            self._storage,
+            self._state,
+            now=self._now,
+            earlier=self._earlier,
+            was_deleted=lambda each: barred([mark_of_deleted(each)]),
+        )
         batch = await asyncio.to_thread(self._read, names) if self._takes else Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self._is_own and self._takes:
@@ -419,7 +426,6 @@ class Sync:
     async def _take_sessions(self, batch: Delivery) -> None:
         """Unite sessions with what other machines know of them."""
         done, total = 0, len([*chain(*batch.sessions.values())])
-        here = {*self._storage.backend.sessions.ids()}
         for name in batch.sessions:
             try:
                 lines = await asyncio.to_thread(self._lines, name)
@@ -430,9 +436,7 @@ class Sync:
                 if line["k"] == "session":
                     given = checked_session(line, is_own=self._is_own)
                     session_id = given["session"]["id"]
-                    if session_id not in here and self._memory.tombstones.barred([mark_of_deleted(session_id)]):
-                        self._state.erased.append(session_id)  # it was deleted before the first sync
-                    if session_id not in self._state.erased:
+                    if not await self._sessions.is_gone(session_id):
                         machine, saves = name.partition("/")[0], total <= _MOST_SAVED
                         is_new = await self._sessions.take(machine, given, self._known, saves=saves)
                         self._is_waiting |= is_new is None

@@ -81,6 +81,7 @@ class SessionUnion:
         *,
         now: Callable[[], datetime],
         earlier: Callable[[str, str], Entries],
+        was_deleted: Callable[[str], bool],
     ) -> None:
         self._storage = storage
         self._sessions = storage.backend.sessions
@@ -88,6 +89,7 @@ class SessionUnion:
         self._now = now
         self._earlier = earlier
         """From a machine and a session to all of its entries that files of the place hold."""
+        self._was_deleted = was_deleted
         self.forks: list[str] = []
 
     def note_deleted(self) -> None:
@@ -97,6 +99,13 @@ class SessionUnion:
         state.erased = [*dict.fromkeys([*state.erased, *gone])]
         for each in gone:
             state.sessions.pop(each, None)
+
+    async def is_gone(self, session_id: str) -> bool:
+        """Return whether a session was deleted, also where that was before a sync could note that it was there."""
+        erased = self._state.erased
+        if session_id not in erased and not await self._is_there(session_id) and self._was_deleted(session_id):
+            erased.append(session_id)
+        return session_id in erased
 
     async def delete(self, session_id: str) -> bool:
         """Delete a session that was deleted elsewhere; return whether there was one."""
@@ -298,7 +307,7 @@ class SessionUnion:
         cut = {*self._state.sessions[session_id]["cut"]}
         left = [each for each in ours if each[0] not in cut]
         whole, fork = united(session_id, left, theirs)
-        if fork is not None and fork[0] not in self._state.erased:
+        if fork is not None and not await self.is_gone(fork[0]):
             await self._fork(session_id, *fork)
         if whole != ours:
             await self._replace(session_id, ours, whole)
