@@ -202,7 +202,7 @@ class Sync:
         self._now = now
         self._takes, self._gives, self._is_own = takes, gives, is_own
         self._dry_run = dry_run
-        self._is_forgotten = dry_run or is_own or is_trial
+        self._is_trial, self._is_forgotten = is_trial, dry_run or is_own or is_trial
         self._progress = progress or (lambda _done, _total: None)
         self.report = SyncReport(place.key, dry_run)
         self.digest = Digest()
@@ -259,6 +259,7 @@ class Sync:
         if not self._is_forgotten:
             self._known.at = format_time(self._now())
             self._state.places[self._place.key] = self._known
+        if not self._dry_run and not self._is_trial:  # what was given to a backup is known to have been there, too
             await self._save()
         self.report.forks = self._sessions.forks
 
