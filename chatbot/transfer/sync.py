@@ -29,6 +29,7 @@ import asyncio
 import base64
 import gzip
 import json
+import re
 import secrets
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -75,6 +76,7 @@ _WRONG = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionErr
 """What is raised for a file that is not what it should be."""
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 BILL = "usage"
 _OWN_LINES = ("tombstones", "hook_failures")
 _OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
@@ -255,7 +257,8 @@ class Sync:
         if not self._is_waiting:
             self._known.taken = {*(self._known.taken if self._place.keeps or not batch.names else ()), *batch.names}
         if self._gives:
-            await self._give(self._records(journal, rows))
+            stale, left = await asyncio.to_thread(self._cleared, journal)
+            await self._give(self._records(journal, rows, left), stale)
         if not self._is_forgotten:
             self._known.at = format_time(self._now())
             self._state.places[self._place.key] = self._known
@@ -344,6 +347,8 @@ class Sync:
             try:
                 for line in self._lines(name):
                     part.take(line, now, is_own=self._is_own)
+            except FileNotFoundError:
+                continue  # its machine has put another one in its place
             except _WRONG as error:
                 self.report.aside.append((name, str(error) or type(error).__name__))
                 continue
@@ -465,8 +470,35 @@ class Sync:
                             found |= checked_session(line, is_own=False)["entries"]
         return found
 
-    async def _records(self, journal: Journal, rows: Sequence[str]) -> AsyncIterator[Record]:
-        """Yield what the place does not have."""
+    def _cleared(self, journal: Journal) -> tuple[list[str], list[Record]]:
+        """Return our files in which something was erased by now, and the lines of them that are left.
+
+        Sessions of which a line is dropped are given anew.
+        """
+        cut = chain.from_iterable(each["cut"] for each in self._state.sessions.values())
+        gone = {*self._new([*journal.erased, *self._state.erased, *cut], "cleared ")}
+        names: list[str] = []
+        left: list[Record] = []
+        for name in sorted(self._known.own) if gone and self._place.keeps and not self._dry_run else ():
+            try:
+                lines = self._lines(name)
+            except _WRONG:
+                continue  # damaged: nobody can read it
+            kept = [line for line in lines if gone.isdisjoint(_quoted(line))]
+            if len(kept) == len(lines):
+                continue
+            names.append(name)
+            left += kept
+            for session_id in (line["session"]["id"] for line in lines if line["k"] == "session"):
+                self._known.sessions.pop(session_id, None)
+                self._known.entries.pop(session_id, None)
+                self._known.files = {each for each in self._known.files if not each.startswith(session_id)}
+        return names, [line for line in left if line["k"] != "session"]
+
+    async def _records(self, journal: Journal, rows: Sequence[str], left: Sequence[Record]) -> AsyncIterator[Record]:
+        """Yield what the place does not have, after what it had in files that are dropped."""
+        for each in left:
+            yield each
         found = self._rows(journal, rows)
 
         def some_rows() -> list[Record]:
@@ -533,7 +565,7 @@ class Sync:
             if not done % _AT_ONCE:
                 self._progress(done, len(rows))
 
-    async def _give(self, records: AsyncIterator[Record]) -> None:
+    async def _give(self, records: AsyncIterator[Record], stale: Sequence[str]) -> None:
         """Put what is new into files of the place. Their mark is noted before, so a kill leaves no doubt about them."""
         state, known, mark = self._state, self._known, secrets.token_hex(4)
         head = {"format": "chatbot-sync", "version": VERSION, "identity": state.identity, "machine": state.machine}
@@ -562,8 +594,19 @@ class Sync:
                 lines, size = [], 0
         if lines:
             await put(lines)
-        known.own = {*(known.own if self._place.keeps or not files else ()), *files}
+        for name in stale:
+            await asyncio.to_thread(self._place.drop, name)
+        known.own = {*(known.own - {*stale} if self._place.keeps or not files else ()), *files}
         known.pending = ""
+
+
+def _quoted(line: Record) -> set[str]:
+    """Return the ids of what a line says something of: of rows, sessions and entries."""
+    if line["k"] == "row":
+        return {line["id"], *(part["triple"].get("source", "") for part in line["parts"] if "triple" in part)}
+    if line["k"] == "session":
+        return {line["session"]["id"], *line["entries"], *_ID.findall(json.dumps(line["receipts"]))}
+    return set()
 
 
 def _kept(data: bytes, before: bytes | None) -> bytes:

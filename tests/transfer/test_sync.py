@@ -1,5 +1,6 @@
 """Sync of an identity between machines: the rules of docs/sync.md, each alone, and all of them in random lives."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -59,6 +60,10 @@ async def _session(machine: Machine, *said: str, title: str = "") -> str:
 async def _say(machine: Machine, session_id: str, text: str) -> None:
     async with machine.opened() as memory:
         await (await memory.load_session(session_id, any_agent=True)).transcript_append("user", text)
+
+
+def _texts(place: Path) -> str:
+    return "".join(gzip.decompress(path.read_bytes()).decode() for path in place.glob("*/*.gz"))
 
 
 async def test_rows_of_both_sides_are_on_both(pair: Pair) -> None:
@@ -174,6 +179,9 @@ async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(
     await _both(pair)
     third = Machine(tmp_path / "third", timedelta(0), Clock(step=timedelta(milliseconds=7)))
     await third.sync(place)
+    other = await _remembered(here, "Cy keeps cats")
+    await here.sync(place)
+    assert "keeps bees" in _texts(place)
     async with there.opened() as memory:
         made = await memory.memory("chat").remember("Ada likes honey", derived_from=[row_id])
     async with here.opened() as memory:
@@ -181,16 +189,16 @@ async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(
     await _both(pair)
     assert not {row_id, made.id} & (await there.rows()).keys()
     assert not [path for path in there.home.rglob("*") if path.is_file() and b"keeps bees" in path.read_bytes()]
+    assert "keeps bees" not in _texts(place)
     async with third.opened() as memory:
         await memory.memory("chat").update(row_id, narrative="an older copy, changed")
     await third.sync(place)
     await _both(pair)
-    assert row_id not in await third.rows()
-    assert row_id not in await here.rows()
+    assert (await third.rows()).keys() == (await here.rows()).keys() == {other}
 
 
 async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pair) -> None:
-    here, there, _ = pair
+    here, there, place = pair
     deleted, kept = await _session(here, "hello"), await _session(here, "one", "two")
     async with here.opened() as memory:
         fact = await memory.memory("chat").store_fact("Ada", "keeps", "bees")
@@ -201,6 +209,7 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
         await memory.memory("chat").purge_fact(fact.id)
     await _say(here, deleted, "said there after all")
     await _both(pair)
+    assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
     for machine in (here, there):
         assert await machine.said() == {kept: ["one"]}
         async with machine.opened() as memory:
