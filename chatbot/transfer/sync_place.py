@@ -21,7 +21,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreError, StoreFailed
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed
 
 NAME, KEY = "chatbot-sync.json", "key.age"
 SECRETS = "sync.key"
@@ -226,19 +226,23 @@ class ServerPlace:
             "is_trial": self._meeting.is_trial,
             "files": {name: as_data_url(data) for name, data in files.items()},
         }
-        request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
+        said = self._answer(body)
         try:
-            with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
-                said = json.loads(answer.read())
             given = {name: from_data_url(each) for name, each in said["files"].items()}
             for each in said["aside"]:
                 raise StoreFailed(f"{self.key} refused a file of ours: {each['why']}")
             return ParcelPlace(Meeting(said["identity"], "", said["taken"]), given)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreFailed(f"{self.key} gave an answer that is none: {error!r}") from error
+
+    def _answer(self, body: dict[str, Any]) -> Any:
+        request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
+        try:
+            with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
+                return json.loads(answer.read())
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
-        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, StoreError):
-                raise
+        except (OSError, HTTPException, ValueError) as error:
             raise StoreFailed(f"{self.key} cannot be synced with: {getattr(error, 'reason', error)}") from error
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-import shutil
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -21,10 +21,11 @@ from chatbot.memory.policy import Policy
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
+from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.backups import backup, restore
-from chatbot.transfer.sync import SyncReport, sync
-from chatbot.transfer.sync_place import FolderPlace
+from chatbot.transfer.sync import Exchange, SyncReport, exchange, sync
+from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerPlace, as_data_url, from_data_url
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 
@@ -68,14 +69,39 @@ class KilledAt:
         return self._trace
 
 
+class Beside(ServerPlace):
+    """Another machine as a server, without the wire between them."""
+
+    def __init__(self, machine: "Machine") -> None:
+        super().__init__(f"http://{machine.home.name if isinstance(machine.home, Path) else machine.home.identity}")
+        self._machine = machine
+
+    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        async def answered() -> Exchange:
+            async with self._machine.opened() as memory:
+                meeting = Meeting(body["identity"], body["machine"], body["taken"], is_trial=body["is_trial"])
+                files = {name: from_data_url(each) for name, each in body["files"].items()}
+                return await exchange(memory, meeting, files, now=self._machine.now)
+
+        done = asyncio.run(answered())
+        files = {name: as_data_url(data) for name, data in done.files.items()}
+        return {"identity": done.identity, "files": files, "taken": done.taken, "aside": []}
+
+
 class Machine:
     """One copy of the identity, with a clock of its own."""
 
-    def __init__(self, home: Path, ahead: timedelta, clock: Clock) -> None:
+    def __init__(self, home: Home, ahead: timedelta, clock: Clock) -> None:
         self.home = home
         self.clock = clock
         self._ahead = ahead
         self.sessions: list[str] = []
+
+    @property
+    def folder(self) -> Path:
+        """The home of a machine that keeps files."""
+        assert isinstance(self.home, Path)
+        return self.home
 
     def now(self) -> Any:
         """The time by this machine's clock, which never stands still."""
@@ -85,10 +111,11 @@ class Machine:
         """The identity here."""
         return MemorySystem(self.home, clock=self.now)
 
-    async def sync(self, place: Path, *, dry_run: bool = False) -> SyncReport:
-        """Sync with a folder."""
+    async def sync(self, place: "Path | Machine", *, dry_run: bool = False) -> SyncReport:
+        """Sync with a folder or a machine."""
+        where = FolderPlace(place) if isinstance(place, Path) else Beside(place)
         async with self.opened() as memory:
-            return await sync(memory, FolderPlace(place), now=self.now, dry_run=dry_run)
+            return await sync(memory, where, now=self.now, dry_run=dry_run)
 
     async def digest(self) -> str:
         """Digest of everything that travels."""
@@ -107,20 +134,29 @@ class Machine:
             handles = [await memory.load_session(each.id, any_agent=True) for each in await memory.list_sessions()]
             return {each.id: [entry.content for entry in await each.transcript_read_all()] for each in handles}
 
-    def bill(self) -> int:
+    async def bill(self) -> int:
         """Number of calls that are billed."""
-        path = self.home / "usage.jsonl"
-        return len(path.read_text().splitlines()) if path.exists() else 0
+        async with self.opened() as memory:
+            return len(memory.backend.lines("usage").all())
+
+    async def journal(self) -> str:
+        """All lines of the log of memories."""
+        async with Storage.opened(self.home) as storage:
+            storage.log.start_again()
+            return "".join(line.decode() for _, line in storage.log.read_new())
 
 
 class World:
     """Some machines and places, and what has to be true of them in the end."""
 
-    def __init__(self, folder: Path, seed: int, machines: int) -> None:
+    def __init__(self, folder: Path, seed: int, machines: int, home: Callable[[Path], Home] = Path) -> None:
+        self.folder, self.home = folder, home
         self.random = random.Random(seed)
         self.clock = Clock(step=timedelta(milliseconds=7))
         hours = [self.random.uniform(-12, 12) for _ in range(machines)]
-        self.machines = [Machine(folder / f"m{n}", timedelta(hours=ahead), self.clock) for n, ahead in enumerate(hours)]
+        self.machines = [
+            Machine(home(folder / f"m{n}"), timedelta(hours=ahead), self.clock) for n, ahead in enumerate(hours)
+        ]
         self.places = [folder / "stick", folder / "cloud"]
         for place in self.places:
             place.mkdir()
@@ -296,10 +332,14 @@ class World:
             await memory.maintain(Policy(similarity=0, erase_after_days=0), whole=True)
 
     async def _sync(self, machine: Machine) -> None:
-        await machine.sync(self.random.choice(self.places))
+        await machine.sync(self._place_for(machine))
+
+    def _place_for(self, machine: Machine) -> Path | Machine:
+        others: list[Path | Machine] = [each for each in self.machines if each is not machine]
+        return self.random.choice([*self.places, *self.places, *others])
 
     async def _sync_killed(self, machine: Machine) -> None:
-        place = self.random.choice(self.places)
+        place = self._place_for(machine)
         with KilledAt(self.random.choice([200, 1000, 5000, 20000]) * 2 // self.random.randint(1, 400) + 1):
             try:
                 await machine.sync(place)
@@ -324,14 +364,17 @@ class World:
 
     async def _keep(self, machine: Machine) -> None:
         """Make a backup of a machine."""
-        with machine.home.with_suffix(".kept").open("w+b") as file:
+        with self._kept(machine).open("w+b") as file:
             await backup(machine.home, file, name="ada")
+
+    def _kept(self, machine: Machine) -> Path:
+        return self.folder / f"{self.machines.index(machine)}.kept"
 
     async def _bring_back(self, machine: Machine) -> None:
         """A machine is lost once all others know what it knew, and an older copy takes its place."""
-        if (kept := machine.home.with_suffix(".kept")).exists():
+        if (kept := self._kept(machine)).exists():
             await self.settle()
-            shutil.rmtree(machine.home)
+            machine.home = self.home(self.folder / f"back{self.brought_back}")
             with kept.open("rb") as file:
                 await restore(file, "kept", machine.home)
             self.brought_back += 1
@@ -365,12 +408,12 @@ class World:
         for machine in self.machines:
             assert self.texts.keys() - self.purged <= rows[0].keys()
             assert not self.purged & rows[0].keys()
-            journal = (machine.home / "observations.jsonl").read_text()
+            journal = await machine.journal()
             for row_id in self.purged & self.texts.keys():
                 assert f'"{self.texts[row_id]}"' not in journal or self.texts[row_id] in {
                     text for each, text in self.texts.items() if each not in self.purged
                 }, self.texts[row_id]
-            assert machine.bill() == self.calls
+            assert await machine.bill() == self.calls
             assert not self.deleted & said[0].keys()
         for row_id in self.forgotten - self.purged:
             assert rows[0][row_id].status != "active"

@@ -17,6 +17,7 @@ from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
 from tests.effort import rounds
+from tests.postgres import address
 from tests.transfer.sync_world import STORES, Machine, World
 
 Pair = tuple[Machine, Machine, Path]
@@ -75,7 +76,7 @@ async def test_rows_of_both_sides_are_on_both(pair: Pair) -> None:
 async def test_a_second_sync_changes_nothing_and_a_dry_run_neither(pair: Pair) -> None:
     here, there, place = pair
     await _remembered(here, "Ada keeps bees")
-    before = {path: path.read_bytes() for path in [*place.rglob("*"), *there.home.rglob("*.json*")] if path.is_file()}
+    before = {path: path.read_bytes() for path in [*place.rglob("*"), *there.folder.rglob("*.json*")] if path.is_file()}
     assert (await here.sync(place, dry_run=True)).given["memories"] == 1
     assert before == {path: path.read_bytes() for path in before}
     await _both(pair)
@@ -144,7 +145,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
     await used(here)
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
     if way == "a copied folder":
-        shutil.copytree(here.home, copy.home)
+        shutil.copytree(here.folder, copy.folder)
     else:
         with (tmp_path / "kept").open("w+b") as file:
             await backup(here.home, file, name="ada")
@@ -188,7 +189,7 @@ async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(
         await memory.memory("chat").purge(row_id)
     await _both(pair)
     assert not {row_id, made.id} & (await there.rows()).keys()
-    assert not [path for path in there.home.rglob("*") if path.is_file() and b"keeps bees" in path.read_bytes()]
+    assert not [path for path in there.folder.rglob("*") if path.is_file() and b"keeps bees" in path.read_bytes()]
     assert "keeps bees" not in _texts(place)
     async with third.opened() as memory:
         await memory.memory("chat").update(row_id, narrative="an older copy, changed")
@@ -269,7 +270,7 @@ async def test_a_call_is_billed_once(tmp_path: Path) -> None:
     for machine in world.machines * 2:
         await world.talk(machine)
     await world.settle()
-    bills = [(machine.home / "usage.jsonl").read_text().splitlines() for machine in world.machines]
+    bills = [(machine.folder / "usage.jsonl").read_text().splitlines() for machine in world.machines]
     assert len(bills[0]) == len(bills[1]) == world.calls
     times = [json.loads(line)["at"] for line in bills[0]]
     assert times == sorted(times)  # the bill of a day is read backwards, as far as that day
@@ -370,7 +371,16 @@ async def _plain(machine: Machine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(rounds(40, least=3)))
 async def test_machines_that_live_apart_come_to_the_same_and_lose_nothing(tmp_path: Path, seed: int) -> None:
-    world = World(tmp_path, seed, 2 + seed % 2)
+    await _lives(World(tmp_path, seed, 2 + seed % 2))
+
+
+@pytest.mark.parametrize("seed", range(rounds(8)))
+async def test_machines_on_a_database_live_likewise(tmp_path: Path, postgres: str, seed: int) -> None:
+    assert postgres
+    await _lives(World(tmp_path, seed, 2, lambda path: path if path.name == "m1" else address(path)))
+
+
+async def _lives(world: World) -> None:
     await world.begin()
     await world.live(40)
     await world.settle()
