@@ -318,6 +318,9 @@ class Sync:
         ours = {name for name in names if name.startswith(f"{state.machine}/")}
         if self._dry_run or not self._gives:
             return
+        moved = [key for key, each in state.places.items() if ours and each.own >= ours and self._place.keeps]
+        if not known.own and moved:  # a stick that is found elsewhere today
+            self._known = known = state.places[self._place.key] = state.places.pop(moved[0])
         if any(name.split("-")[1:2] != [known.pending] for name in ours - known.own):
             self._become_another()  # a copy of this storage was here before, with our name
         elif known.own - ours:

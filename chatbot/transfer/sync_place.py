@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import secrets
 import zipfile
 import zlib
@@ -72,7 +73,7 @@ class FolderPlace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.key = str(folder.absolute())
+        self.key = os.path.abspath(folder)  # noqa: PTH100 - without the dots
 
     def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - for servers
         """List the folder and the folders in it, without links and hidden files."""

@@ -338,6 +338,16 @@ async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
     assert (await there.rows()).keys() == {row_id}
 
 
+async def test_a_stick_that_is_found_elsewhere_is_the_same_place(pair: Pair, tmp_path: Path) -> None:
+    here, _, place = pair
+    await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    moved = place.rename(tmp_path / "elsewhere")
+    report = await here.sync(moved)
+    assert not any([*report.taken.values(), *report.given.values()])
+    assert len({path.parent for path in moved.glob("*/*.gz")}) == 1
+
+
 async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: Path) -> None:
     clock, folder = Clock(step=timedelta(milliseconds=7)), tmp_path / "place"
     folder.mkdir()
