@@ -94,7 +94,7 @@ class SyncReport:
     is_new: bool = False
     """True if nothing was there before."""
     taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("memories", "sessions", "calls", "erased"), 0))
-    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("memories", "sessions", "calls"), 0))
+    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("memories", "sessions", "calls", "erased"), 0))
     forks: list[str] = field(default_factory=list)
     """Sessions that were made because both sides went on with one."""
     aside: list[tuple[str, str]] = field(default_factory=list)
@@ -511,6 +511,7 @@ class Sync:
             for each in some:
                 yield each
         gone = self._new(journal.erased, "gone ")
+        self.report.given["erased"] = len(gone)
         for alone in (True, False):
             if ids := [each for each in gone if journal.erased[each] is alone]:
                 yield {"k": "gone", "ids": ids, "alone": alone}
@@ -543,6 +544,7 @@ class Sync:
                 self.report.given["calls"] = len(new)
                 self.digest.bill(new)
         if ids := self._new(self._state.erased, "erased "):
+            self.report.given["erased"] += len(ids)
             records.append({"k": "erased", "ids": ids})
         for name in _OWN_DOCUMENTS if self._is_own else ():
             if data := self._storage.backend.document(name).read():

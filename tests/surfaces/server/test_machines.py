@@ -48,7 +48,7 @@ async def test_a_machine_and_a_server_come_to_the_same_and_give_only_what_is_new
         await session.attach([(b"photo" * 100_000, ".png")])
         await memory.memory("chat").purge(row)
         await memory.memory("chat").remember("Bo keeps goats")
-    assert (await _synced(laptop, place)).given == {"memories": 1, "sessions": 1, "calls": 0}
+    assert (await _synced(laptop, place)).given == {"memories": 1, "sessions": 1, "calls": 0, "erased": 1}
     report = await _synced(laptop, place)
     assert not any([*report.taken.values(), *report.given.values()])
     with served.client(served.token("ada")) as client:
