@@ -66,13 +66,18 @@ def opened(folder: Path) -> MemorySystem:
     return MemorySystem(folder / "memory", settings=settings, embedder=LocalEmbedder())
 
 
-async def write(folder: Path, rows: int) -> None:
-    """Remember that many rows, four in a session's worth of words, and embed them all."""
+def drafts(rows: int) -> list[Draft]:
+    """Return that many rows of ten words or so."""
     chance = random.Random(6)
     parts = (_WHO, _DID, _WHAT, _WHERE, _WHEN)
+    said = ["{} {} the {} {} {}, number {}.".format(*map(chance.choice, parts), number) for number in range(rows)]
+    return [Draft(title=text) for text in said]
+
+
+async def write(folder: Path, rows: int) -> None:
+    """Remember the rows, and embed them all."""
     async with opened(folder) as memory:
-        said = ["{} {} the {} {} {}, number {}.".format(*map(chance.choice, parts), number) for number in range(rows)]
-        await memory.memory(AGENT).remember_all(Draft(title=text) for text in said)
+        await memory.memory(AGENT).remember_all(drafts(rows))
         await memory.memory(AGENT).embed_memories()
 
 

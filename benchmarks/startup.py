@@ -2,9 +2,10 @@
 
 Every start but the very first finds its modules compiled, and so do these, whatever the environment says: what is
 compiled goes to a folder of its own, which one round before the others fills. `--uncompiled` writes none, so that
-what is not compiled where it is installed is compiled at every start. `--full` also lists the newest of 10,000
-sessions, and searches 100,000 rows: all alike, and as they come about in a life, 200 of them since the index was built,
-and one more before each search, which itself counts for nothing.
+what is not compiled where it is installed is compiled at every start. `--ask` times a whole `chatbot ask` with 0, 1,000
+and 10,000 memories, the local encoders included. `--full` also lists the newest of 10,000 sessions, and searches
+100,000 rows: all alike, and as they come about in a life, 200 of them since the index was built, and one more before
+each search, which itself counts for nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import pty
 import random
+import resource
 import select
 import statistics
 import subprocess
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from chatbot.runtime import Runtime
 
 ROUNDS = 15
+_ASKED = 5
 PROMPT = "❯".encode()
 CHATBOT = [sys.executable, "-m", "chatbot"]
 
@@ -39,7 +42,12 @@ CHATBOT = [sys.executable, "-m", "chatbot"]
 def finished(command: list[str], home: Path | None = None) -> Callable[[], None]:
     home_is = {"HOME": str(home)} if home else {}
     return lambda: subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, cwd=home, env=os.environ | home_is
+        command,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        cwd=home,
+        env=os.environ | home_is,
     ).check_returncode()
 
 
@@ -140,14 +148,44 @@ def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], 
         print(f"{name:18} {median * 1e3:7.1f} ms   {median / least:5.1f} × python -c pass")
 
 
+def ask(sizes: list[int]) -> None:
+    """Print the CPU time of a whole `chatbot ask` with that many memories, of which four are recalled."""
+    for rows in sizes:
+        home = Path.cwd() / f"rows-{rows}"
+        home.mkdir()
+        work_in(home, partial(know, rows=rows))
+        run = finished([*CHATBOT, "ask", "-m", "scripted", "--new", "Who mended the stove in the cellar?"], home)
+        run()
+        taken = []
+        for _ in range(_ASKED):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            run()
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            taken.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        print(f"ask, {rows:6,} rows   {statistics.median(taken) * 1e3:7.1f} ms of CPU, {min(taken) * 1e3:.1f} at least")
+
+
+async def know(runtime: Runtime, rows: int) -> None:
+    """Remember the rows of `footprint.py`, and embed them."""
+    from footprint import drafts
+
+    notes = runtime.memory.memory("chat")
+    await notes.remember_all(drafts(rows))
+    await notes.embed_memories()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--uncompiled", action="store_true")
+    parser.add_argument("--ask", metavar="ROWS", nargs="?", const="0,1000,10000", help="sizes, with commas between")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--rows", type=int, default=100_000, help="memories that are searched with --full")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         prepare(home, uncompiled=args.uncompiled)
+        if args.ask:
+            ask([int(each) for each in args.ask.split(",")])
+            return
         remember("short", "yes")
         remember("long", "word " * 60)
         compare(

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, cast
 
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
+from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operation import (
     About,
     Count,
@@ -48,7 +49,6 @@ from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
 from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
 from chatbot.stores.records import TranscriptEntry, micros, moment
-from chatbot.words import Priority, TaskScope, TaskStatus
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord

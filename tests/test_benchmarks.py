@@ -15,6 +15,7 @@ pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[1]
 UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
 SMALLEST = {
+    "all.py": "streaming",
     "answers.py --model local/DIR/model.gguf":
         "--model scripted --set benchmarks/sets/life_sixth.txt --questions 4 --others 1",
     "footprint.py --rows 10000": "--rows 50 --questions 2",
@@ -34,10 +35,12 @@ SMALLEST = {
     "server.py --delay 0.05": "--clients 2 --words 2",
     "sessions.py --sessions 2000": "--sessions 10",
     "startup.py": "",
+    "startup.py --ask": "--ask 0,20",
     "startup.py --full": "--full --rows 1000",
     "turns.py": "--rows 50 --turns 100",
     "turns.py --telemetry --turns 200": "--telemetry --rows 50 --turns 20",
     "upkeep.py locomo10.json": "{locomo} --questions all --policies never default",
+    "way.py --list": "--list",
     "year.py --sessions 2000": "--sessions 20",
     "year.py --talk locomo10.json": "--sessions 20 --talk {locomo}",
 }  # fmt: skip

@@ -19,10 +19,9 @@ from itertools import count
 from typing import Any
 
 from chatbot.memory.memorability import content
-from chatbot.messages import Message, ToolCall
+from chatbot.messages import Message, ToolCall, asks, sentences
 from chatbot.redaction import redact
 from chatbot.stores.records import TranscriptEntry
-from chatbot.words import asks, sentences
 
 ASSISTANT = "assistant"
 ERROR = "error"

@@ -27,7 +27,7 @@ from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, OperationTable, Parameter
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import ObservationStore
@@ -54,9 +54,7 @@ MORE = "more"
 Answer = dict[str, Any]
 
 
-def memory_tools(
-    session: SessionHandle, memory: MemorySystem | None = None, *, table: OperationTable = OPERATIONS
-) -> list[Tool]:
+def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> list[Tool]:
     """The tools for that session; none where its stores keep no observations.
 
     Those that look into other sessions need the `memory` that issues them.
@@ -64,21 +62,21 @@ def memory_tools(
     if not session.supports(ObservationStore):
         return []
     within = session.confined(memory) if memory else None
-    return offered_to_models(_context(session.memory, within, session.agent_id, session), table)
+    return offered_to_models(_context(session.memory, within, session.agent_id, session))
 
 
-def offered_to_models(context: Context, table: OperationTable = OPERATIONS) -> list[Tool]:
+def offered_to_models(context: Context) -> list[Tool]:
     """Return the tools for a model, in short schemas; those of sessions where sessions are in reach."""
     has_sessions = context.system is not None
-    offered = [each for each in table if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
+    offered = [each for each in OPERATIONS if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
     tools = [OperationTool(each, context, short=True) for each in offered]
     others = [tool for tool in tools if not tool.is_offered]
     return [*tools, OtherTools(others)] if others else [*tools]
 
 
-def agent_tools(context: Context, table: OperationTable = OPERATIONS) -> list[Tool]:
+def agent_tools(context: Context) -> list[Tool]:
     """All tools, for a caller who holds no session, with whole schemas: prompts have no room for these."""
-    return [OperationTool(each, context, short=False) for each in table if each.tool]
+    return [OperationTool(each, context, short=False) for each in OPERATIONS if each.tool]
 
 
 def agent_context(memory: MemorySystem, agent: str) -> Context:

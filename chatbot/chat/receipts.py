@@ -145,6 +145,12 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
     return sent | {each: why for each, why in others.items() if each not in sent}
 
 
+def ending(receipt: Mapping[str, Any]) -> str:
+    """Return how a turn ended; empty where its reply is complete."""
+    finish = str(receipt["finish"])
+    return {"stop": "", "cancelled": "stopped"}.get(finish, finish.replace("_", " "))
+
+
 def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a receipt with the calls of its turn.
 

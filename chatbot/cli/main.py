@@ -18,7 +18,7 @@ _MODULES = {
     "doctor": "chatbot.cli.doctor",
     "hooks": "chatbot.cli.plugins:list_hooks",
     "keys": "chatbot.cli.models:run_keys",
-    "mcp": "chatbot.cli.mcp",
+    "mcp": "chatbot.cli.serve:run_mcp",
     "maintain": "chatbot.cli.storage:run_maintain",
     "init": "chatbot.cli.init",
     "models": "chatbot.cli.models",

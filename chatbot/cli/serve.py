@@ -1,16 +1,28 @@
-"""`chatbot serve`: the HTTP server."""
+"""`chatbot serve`: the HTTP server; `chatbot mcp`: memory for other agents over the Model Context Protocol."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from chatbot.cli.exits import Exit
-from chatbot.cli.output import say
+from msgspec.structs import replace
+
+from chatbot.cli.exits import Exit, end_in_order
+from chatbot.cli.output import complain, say, warn
+from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options
+from chatbot.runtime import Options, Setup
+from chatbot.telemetry import open_telemetry
+from chatbot.tools.mcp.server import HOW_TO_INSTALL
+
+if TYPE_CHECKING:
+    from mcp.server import Server
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
@@ -52,3 +64,82 @@ def _is_installed(name: str) -> bool:
         return find_spec(name) is not None
     except ValueError:  # a module without a spec is loaded
         return False
+
+
+HOST, PORT = "127.0.0.1", 8808
+
+
+async def run_mcp(args: argparse.Namespace) -> Exit:
+    """Serve until the client leaves, or until a signal."""
+    if find_spec("mcp") is None:
+        raise ConfigError(HOW_TO_INSTALL)
+    given = [
+        f"--{name.replace('_', '-')}" for name in ("host", "port", "allow_host") if getattr(args, name) is not None
+    ]
+    if given and not args.http:
+        complain(ConfigError(f"{' and '.join(given)} can only be used with --http"), as_json=args.json)
+        return Exit.USAGE
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup.check()
+    end_in_order()
+    with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
+        async with opened(setup, args) as server:
+            await _serve(server, setup, args)
+    return Exit.OK
+
+
+@asynccontextmanager
+async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server[Any]]:
+    """Open the memory that these arguments ask for, and yield what serves it, to be run."""
+    from chatbot.mcp.surface import server_for
+
+    observations, clearance = setup.observation_store(), setup.clearance(args.clearance)
+    telemetry = open_telemetry(setup.config.telemetry)
+    observer = telemetry.observer if telemetry else None
+    async with (
+        telemetry or nullcontext(),
+        setup.open_memory(
+            observations=observations, clearance=clearance, observer=observer, namespace=args.namespace
+        ) as memory,
+    ):
+        yield server_for(memory, setup.agent)
+
+
+async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) -> None:
+    if args.http:
+        name = setup.identity.name
+        await listen(server, setup, args, lambda url: warn(f"serving {name} at {url}"))
+        return
+    from chatbot.mcp.stdio import serve_stdio
+
+    if sys.stdin.isatty():
+        warn("this speaks MCP to a program on standard input, see docs/mcp.md; Ctrl-D ends it")
+    await serve_stdio(server)
+
+
+async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
+    """Serve over HTTP until it is cancelled; `ready` is told the URL."""
+    from chatbot.mcp.http import serve_http
+    from chatbot.server.access_tokens import Tokens
+    from chatbot.server.rates import rates_of
+
+    await serve_http(
+        server,
+        setup.identity.name,
+        _doors(setup, args),
+        Tokens.of(setup.server_home),
+        ready,
+        rates=rates_of(setup.server_home),
+        is_watched=bool(setup.config.telemetry.endpoint),
+    )
+
+
+def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:
+    """Return the settings of `[server]` with host and port of the MCP server."""
+    settings = setup.owners.server
+    return replace(
+        settings,
+        host=args.host or HOST,
+        port=PORT if args.port is None else args.port,
+        allowed_hosts=(*settings.allowed_hosts, *(args.allow_host or ())),
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from chatbot.chat.ledger import cost_text
 from chatbot.chat.prompt import PromptBundle
-from chatbot.chat.receipts import memory_line, outcomes, with_calls
+from chatbot.chat.receipts import ending, memory_line, outcomes, with_calls
 from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain, printable, say, say_json, say_marked, say_table
@@ -71,9 +71,9 @@ def _minute(moment: object) -> str:
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
-    finish = f" · {receipt['finish']}" if receipt["finish"] != "stop" else ""
-    finish += " · undone" if receipt.get("taken_back") else ""
-    say_marked(f"turn {receipt['turn']} · {_minute(receipt['at'])} · {receipt['model']}{finish}")
+    states = (ending(receipt), "undone" if receipt.get("taken_back") else "")
+    about = (f"turn {receipt['turn']}", _minute(receipt["at"]), receipt["model"], *states)
+    say_marked(" · ".join(filter(None, about)))
     if memory.get("query"):
         before = memory.get("looked_back")
         also = f" (and {how_many(before, 'earlier message')})" if before else ""
@@ -85,8 +85,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     if line := memory_line(memory):
         rule = memory.get("withheld", {}).get("rule", "")
         say_marked(f"in the prompt: {line}{f' ({rule})' if 'withheld' in line else ''}")
-    tokens = receipt.get("tokens", {})
-    say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
+    if tokens := receipt.get("tokens"):
+        say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
     if entries := window.get("entries", 0):
         since, until = (_minute(window.get(end)) for end in ("from", "to"))

@@ -24,13 +24,12 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
 from chatbot.memory.memorability import content
 from chatbot.memory.people import KIND, OPEN, task_of
-from chatbot.messages import without_blocks
+from chatbot.messages import sentences, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
-from chatbot.words import sentences
 
 if TYPE_CHECKING:
     from chatbot.hooks.extraction.summaries import SessionSummary

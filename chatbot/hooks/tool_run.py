@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
-from chatbot.messages import without_blocks
+from chatbot.messages import CONCEPTS, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
-from chatbot.words import CONCEPTS
 
 LONGEST_OUTPUT = 4_000
 """Characters of an output that are kept."""

@@ -26,7 +26,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.operation import Operation, OperationTable
+from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS, Context
 from chatbot.server.callers import ServerCaller
 from chatbot.stores.access import TOOL_RIGHTS
@@ -253,12 +253,12 @@ _Request = ServerRequestContext[Any]
 Found = TypeVar("Found")
 
 
-def server_for(memory: MemorySystem, agent: str, table: OperationTable = OPERATIONS) -> Server[Any]:
+def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
     """The server over what `memory` lets its holder see, and each caller over HTTP, if they are cleared for less.
 
     It keeps no state: any number of clients share it.
     """
-    surface = _Surface(memory, agent, table)
+    surface = _Surface(memory, agent)
     return Server(
         "chatbot",
         title="Memory",
@@ -278,9 +278,9 @@ def server_for(memory: MemorySystem, agent: str, table: OperationTable = OPERATI
 class _Offer:
     """The tools and resources, as the holder of that memory sees them."""
 
-    def __init__(self, memory: MemorySystem, agent: str, table: OperationTable) -> None:
+    def __init__(self, memory: MemorySystem, agent: str) -> None:
         context = agent_context(memory, agent)
-        self.tools = {tool.spec.name: tool for tool in agent_tools(context, table)}
+        self.tools = {tool.spec.name: tool for tool in agent_tools(context)}
         self.resources = Resources(context, self.tools)
         self.prompts = Prompts(context, self.tools)
 
@@ -295,10 +295,9 @@ class _Offer:
 
 
 class _Surface:
-    def __init__(self, memory: MemorySystem, agent: str, table: OperationTable) -> None:
+    def __init__(self, memory: MemorySystem, agent: str) -> None:
         self._memory = memory
-        self._table = table
-        self._operations = {each.tool: each for each in table if each.tool}
+        self._operations = {each.tool: each for each in OPERATIONS if each.tool}
         self._agent = agent
         self._seen: OrderedDict[ServerCaller | None, _Offer] = OrderedDict()
 
@@ -306,7 +305,7 @@ class _Surface:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
         caller: ServerCaller | None = context.request.state.caller if context.request else None
         if caller not in self._seen:
-            self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent, self._table)
+            self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent)
         self._seen.move_to_end(caller)
         while len(self._seen) > _MOST_CALLERS:
             self._seen.popitem(last=False)

@@ -19,14 +19,13 @@ from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import Memorability, content, is_worth_keeping, rarity
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.writing import Draft
-from chatbot.messages import without_blocks
+from chatbot.messages import asks, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore
 from chatbot.stores.observation import Type
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 from chatbot.stores.span import span
-from chatbot.words import asks
 
 KEY, MODEL_KEY = SUMMARY_KEYS
 _MOST_LINES = 24
@@ -269,7 +268,6 @@ def exchange_draft(
     judged: Judgement | None = None,
     known: Iterable[str] = (),
     before: str = "",
-    source: str = "chat",
 ) -> Draft | None:
     """Return what to remember of an exchange; None where it is not worth it, see `is_worth_keeping`.
 
@@ -287,7 +285,7 @@ def exchange_draft(
         assistant_text=reply or "",
         metadata={QUESTION: question} if question else {},
         created_at=at,
-        source=source,
+        source="chat",
     )
 
 

@@ -40,13 +40,13 @@ from chatbot.memory.policy import (
     outlived,
 )
 from chatbot.memory.scope import Scope
+from chatbot.messages import asks
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation, RowState, Status
 from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.row_events import Event
-from chatbot.words import asks
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from chatbot.embedding import Judgement
+from chatbot.messages import asks
 from chatbot.stores.text.analysis import terms
-from chatbot.words import asks
 
 GATE = 0.30
 TYPE_WEIGHTS: Mapping[str, float] = {

@@ -19,6 +19,7 @@ from typing import Any, get_args
 from chatbot.memory.inputs import takes
 from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
 from chatbot.memory.writing import DEFAULT_TYPE, MemoryWrites
+from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
@@ -27,7 +28,6 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_limit
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
-from chatbot.words import Priority, TaskScope, TaskStatus
 
 _FILTERED = tuple(each.name for each in fields(FactFilter))
 

@@ -67,11 +67,9 @@ class Line:
         }
 
 
-async def line_rows(
-    scope: Scope, ask: Sequence[Sensitivity] = OWN, statuses: Sequence[Any] = KEPT
-) -> list[Observation]:
+async def line_rows(scope: Scope, ask: Sequence[Sensitivity] = OWN) -> list[Observation]:
     """The rows of the caller's own profile, as far as the caller sees them."""
-    rows = await scope.rows(Filter(category=CATEGORY, statuses=tuple(statuses)), view=scope.view(ask))
+    rows = await scope.rows(Filter(category=CATEGORY, statuses=KEPT), view=scope.view(ask))
     return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]
 
 

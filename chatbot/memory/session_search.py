@@ -287,13 +287,13 @@ _WORD = re.compile(r"\w+(?:['’.:/\\@&_-]+\w+)*(?:\+\+|#)?|[^\w\s\x00-\x7f]+")
 _LINES_LOOKED_AT = 2_000
 
 
-def snippet(text: str, wanted: Collection[str], *, longest: int = LONGEST) -> tuple[str, tuple[Range, ...]]:
-    """The line that holds most of the wanted terms, the first of several, cut to `longest`; and their places in it."""
+def snippet(text: str, wanted: Collection[str]) -> tuple[str, tuple[Range, ...]]:
+    """The line that holds most of the wanted terms, the first of several, cut to `LONGEST`; and their places in it."""
     asked = set(wanted)
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
     found = tuple(_merged(_ranges(line, asked)))
-    return _cut(line, found, longest)
+    return _cut(line, found, LONGEST)
 
 
 def _ranges(line: str, asked: set[str]) -> Iterator[Range]:

@@ -166,16 +166,14 @@ class MemorySystem(AsyncResource, Observable):
         seen.caller = caller
         return seen
 
-    async def create_session(
-        self, store_types: Sequence[str], agent_id: str, *, title: str = "", parent: str | None = None
-    ) -> SessionHandle:
+    async def create_session(self, store_types: Sequence[str], agent_id: str, *, title: str = "") -> SessionHandle:
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
         Nobody sees more through it than the caller does, now or later; `cleared_for` makes one of less clearance, or
         in another namespace.
         """
         self.caller.check("chat")
-        return await self._created(self._new_record(_names(store_types), agent_id, title, parent))
+        return await self._created(self._new_record(_names(store_types), agent_id, title))
 
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
@@ -190,7 +188,7 @@ class MemorySystem(AsyncResource, Observable):
             known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:
                 return await self.load_session(known[-1].id, agent_id)
-            record = self._new_record(_names(store_types), agent_id, title, None)
+            record = self._new_record(_names(store_types), agent_id, title)
             return await self._created(replace(record, origin=origin))
 
     async def _created(self, record: SessionRecord) -> SessionHandle:
@@ -649,11 +647,13 @@ class MemorySystem(AsyncResource, Observable):
         A time in the future is ignored, so that the session does not count as the one used last.
         """
         self._chosen.update(store_types)
-        record = self._new_record(store_types, agent_id, title, None)
+        record = self._new_record(store_types, agent_id, title)
         used_at = next((each for each in (used_at, created_at) if each <= record.created_at), _LONG_AGO)
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
-    def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:
+    def _new_record(
+        self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None = None
+    ) -> SessionRecord:
         now = self._clock()
         record = SessionRecord(
             id=str(new_id()),

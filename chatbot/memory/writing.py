@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import sets, takes
 from chatbot.memory.scope import Scope, ScopedOperations
+from chatbot.messages import CONCEPTS
 from chatbot.redaction import redact_all
 from chatbot.stores.access import (
     SENSITIVITIES,
@@ -24,7 +25,6 @@ from chatbot.stores.observation import TYPES, Content, Observation, Type
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
-from chatbot.words import CONCEPTS
 
 if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure

@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 from fastapi import FastAPI
 
+from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.server.doors import OPEN_PATHS
 from chatbot.server.errors import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
 from chatbot.stores.observation import STATUSES, TYPES
-from chatbot.words import Priority, TaskScope, TaskStatus
 
 _API = "/v1/"
 _WRITES = frozenset({"post", "put", "patch", "delete"})

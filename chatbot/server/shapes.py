@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from chatbot import operations
 from chatbot.memory import SessionRecord, people, profile, reading, session_search, writing
 from chatbot.memory.erasure import Erasure
+from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operations import Context
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation, Status, Triple, Type
-from chatbot.words import Priority, TaskScope, TaskStatus
 
 Made = Mapping[str, str]
 

@@ -86,9 +86,9 @@ class Arrays:
         start, size = self._places.get(name, (0, 0))
         return memoryview(self._body)[start : start + size]
 
-    def load(self, name: str, begin: int = 0, end: int | None = None) -> None:
-        """Read the bytes from `begin` to `end` of the array, and check them."""
-        self.load_parts([(name, begin, end)])
+    def load(self, name: str) -> None:
+        """Read the array, and check it."""
+        self.load_parts([(name, 0, None)])
 
     def load_parts(self, parts: Iterable[tuple[str, int, int | None]]) -> None:
         """Read these parts of arrays and check them, with one opening of the file."""

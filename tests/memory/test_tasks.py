@@ -10,7 +10,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.memory.people import OPEN, STARTUP
 from chatbot.memory.writing import Draft
-from chatbot.words import TaskStatus
+from chatbot.messages import TaskStatus
 
 
 @pytest.fixture

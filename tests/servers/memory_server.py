@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.server import Server
 
 from chatbot.cli.arguments import build_parser
-from chatbot.cli.mcp import listen, opened
+from chatbot.cli.serve import listen, opened
 from chatbot.runtime import Options, Setup
 
 

@@ -205,7 +205,7 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     chat.say("tell me a story")
     chat.see("so far so good")
     chat.type(CTRL_C)
-    chat.see("stopped; the text so far is kept")
+    chat.see("stopped; what was said so far is kept")
     chat.say("go on")
     chat.see("and on")
     chat.leave()
@@ -227,7 +227,7 @@ def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_on
     chat.say("tell me a story")
     chat.see("thinking|waiting|recalling")
     chat.type(CTRL_C)
-    chat.see("stopped; the text so far is kept")
+    chat.see("stopped; what was said so far is kept")
     assert "go on with" in chat.leave()
     again = start("-m", "local/nowhere.gguf")
     again.see("tell me a story")
@@ -263,7 +263,7 @@ def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> 
     chat.see(r"so\s+good")
     chat.type("typed ahead")
     chat.type(CTRL_C)
-    chat.see("stopped; the text so far is kept")
+    chat.see("stopped; what was said so far is kept")
     shown = chat.leave()
     assert shown.count("word") == 30
     assert "^C" not in shown

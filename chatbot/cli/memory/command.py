@@ -18,6 +18,7 @@ from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.output import ask_line, say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
+from chatbot.messages import TaskStatus
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
 from chatbot.redaction import redact_all
@@ -26,7 +27,6 @@ from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.query import EVERY, Progress
-from chatbot.words import TaskStatus
 
 T = TypeVar("T")
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)

@@ -12,10 +12,10 @@ from chatbot.memory.people import OPEN, Task
 from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
+from chatbot.messages import TaskStatus
 from chatbot.operations import show_profile
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
 from chatbot.stores.errors import InvalidValue
-from chatbot.words import TaskStatus
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 

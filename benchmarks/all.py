@@ -1,0 +1,130 @@
+# /// script
+# requires-python = ">=3.11"
+# ///
+"""Every goal of speed beside what is measured now: `uv run benchmarks/all.py`, about a quarter of an hour.
+
+Runs the scripts beside it one after the other, each with its own peers, and prints a line of a table for each goal.
+Give the beginning of a script's name to run that alone. A script that fails is named, and its rows stay empty.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+
+
+class Row(NamedTuple):
+    """One goal, and the pattern that finds what was measured: its group, or the group `it` divided by `by`."""
+
+    work: str
+    goal: str
+    pattern: str
+
+
+_AGENTS = r"[^\n]*takes ([\d.]+)"
+
+
+def _mean(name: str) -> str:
+    return rf" +mean +(?P<{name}>\d+)"
+
+
+def _found(rows: str, engine: str) -> str:
+    return rf"(?s)\n{rows} rows.*?8-12 words  {engine} +mean[^\n]*?([\d.]+) x"
+
+
+SCRIPTS: dict[str, tuple[Row, ...]] = {
+    "startup.py": (
+        Row("`chatbot --help`", "≤ 6 × python -c pass", r"chatbot --help.*?([\d.]+) ×"),
+        Row("first prompt, keeping nothing", "≤ 20 × python -c pass", r"prompt, ephemeral.*?([\d.]+) ×"),
+        Row("first prompt, a long past", "≤ 20 × python -c pass", r"prompt, long past.*?([\d.]+) ×"),
+    ),
+    "startup.py --ask": (
+        Row("a whole `ask`, nothing remembered", "≤ 600 ms of CPU", r"ask, +0 rows +([\d.]+)"),
+        Row("a whole `ask`, 1,000 rows", "≤ 600 ms of CPU", r"ask, +1,000 rows +([\d.]+)"),
+        Row("a whole `ask`, 10,000 rows", "≤ 600 ms of CPU", r"ask, +10,000 rows +([\d.]+)"),
+    ),
+    "footprint.py --rows 10000": (
+        Row("first question of a process, 10,000 rows", "≤ 600 ms of CPU", r"first question (\d+)"),
+        Row("default recall, 10,000 rows", "≤ 30 ms of CPU", r"then ([\d.]+) ms"),
+        Row("memory of that process", "≤ 150 MB", r"(\d+) MB at most"),
+    ),
+    "turns.py --rows 10000 --turns 200": (
+        Row("recall, prompt and two appends", "≤ 0.5 × LiteLLM's stream", r"two appends.*?([\d.]+) of the stream"),
+        Row("the last 50 turns of 200", "≤ 1.05 × the first 50", r"last 50 of[^(]*\(([\d.]+)\)"),
+    ),
+    "sessions.py --sessions 2000": (
+        Row("append one message durably", "≤ 0.8 × Agents SDK", rf"(?s)append one.*?Agents SDK{_AGENTS}"),
+        Row("the same", "≤ 2 × bare append", rf"(?s)append one.*?bare append{_AGENTS}"),
+        Row("50 appends at once", "≤ 0.2 × fifty bare ones", rf"(?s)50 appends at once.*?50 × bare{_AGENTS}"),
+        Row("read the last 20", "≤ 0.3 × Agents SDK", rf"(?s)read the last 20, un.*?Agents SDK{_AGENTS}"),
+        Row("create a session, 2,000 there", "≤ 1 × Agents SDK", rf"(?s)create a session.*?Agents SDK{_AGENTS}"),
+        Row("the same", "≤ 1 × LangGraph", rf"(?s)create a session.*?LangGraph{_AGENTS}"),
+        Row("open one of 2,000, read its last 20", "≤ 0.4 × Agents SDK", rf"(?s)open one of.*?Agents SDK{_AGENTS}"),
+        Row("16 processes × 200 appends, longest wait", "≤ 0.3 s", r"longest wait ([\d.]+)"),
+    ),
+    "observations.py --rows 10000": (
+        Row("one remember, durable and found", "≤ 1.2 × FTS5", r"one remember.*?([\d.]+) x fts5"),
+        Row("bulk load with the index", "≥ 5000 rows a CPU second", r"bulk load.*?(\d+) with the index"),
+        Row("a whole search by words", "≤ 0.5 × FTS5's own query", r"whole search.*?([\d.]+) x fts5"),
+        Row(
+            "longest search while a batch is indexed",
+            "≤ 3 × the median",
+            r"(?s)  search +(?P<by>[\d.]+).*?longest search.*?, (?P<it>\d+) ms",
+        ),
+    ),
+    "recall.py --rows 10000,100000": (
+        Row("find by 8–12 words, warm, 10,000 rows", "≤ 0.08 × FTS5", _found("10000", "ours")),
+        Row("the same, cold", "≤ 0.15 × FTS5", _found("10000", "ours, cold")),
+        Row("the same of 100,000, warm", "≤ 0.05 × FTS5", _found("100000", "ours")),
+        Row("the same, cold", "≤ 0.08 × FTS5", _found("100000", "ours, cold")),
+        Row(
+            "the same, warm",
+            "≤ 1.5 × bm25s",
+            rf"(?s)\n100000 rows.*?8-12 words  ours {_mean('it')}.*?bm25s {_mean('by')}",
+        ),
+    ),
+    "streaming.py": (Row("a streamed chunk through `serve`", "≤ 1.25 × LiteLLM's own", r"ratio +([\d.]+)"),),
+    "postgres.py --rows 10000 --rounds 40": (
+        Row("PostgreSQL: append", "≤ 1.5 × INSERT and COMMIT", r"(?m)^\| append, [^|]*\| ([\d.]+)"),
+        Row("PostgreSQL: search by 2–4 words", "≤ 0.5 × tsvector", r"(?m)^\| search, warm, 2-4 words[^|]*\| ([\d.]+)"),
+        Row(
+            "PostgreSQL: search by 8–12 words", "≤ 0.5 × tsvector", r"(?m)^\| search, warm, 8-12 words[^|]*\| ([\d.]+)"
+        ),
+    ),
+}
+
+
+def told(row: Row, output: str) -> str:
+    """Return the line of the table, with what was missed marked."""
+    found = re.search(row.pattern, f"\n{output}")
+    if found is None:
+        return f"| {row.work} | {row.goal} | not measured |"
+    named = found.groupdict()
+    measured = float(named["it"]) / float(named["by"]) if named else float(found[1])
+    sign, bound = row.goal.split()[:2]
+    is_met = measured <= float(bound) if sign == "≤" else measured >= float(bound)
+    return f"| {row.work} | {row.goal} | {'' if is_met else '**missed**: '}{measured:,.4g} |"
+
+
+def main() -> None:
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    print("| work | goal | measured |\n|---|---|---|", flush=True)
+    for command, rows in SCRIPTS.items():
+        if not command.startswith(wanted):
+            continue
+        script, *arguments = command.split()
+        run = ["uv", "run", "--quiet", "--refresh-package", "chatbot-runtime", str(HERE / script), *arguments]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        for row in rows:
+            print(told(row, done.stdout), flush=True)
+        if done.returncode:
+            print(f"{command}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
