@@ -55,7 +55,7 @@ async def test_a_machine_and_a_server_come_to_the_same_and_give_only_what_is_new
         assert [each["title"] for each in client.get("/v1/memories").json()["data"]] == ["Bo keeps goats"]
         [there] = client.get("/v1/sessions").json()["data"]
         assert client.get(f"/v1/sessions/{there['id']}/attachments").json()["data"][0]["size"] == 500_000
-    assert await _digest(Path("identities/ada/memory")) == await _digest(laptop.home)
+    assert await _digest(Path("identities/ada/memory")) == await _digest(laptop.folder)
 
 
 async def test_a_server_says_why_it_refuses(http: Serve, laptop: Machine) -> None:
