@@ -1,4 +1,4 @@
-"""Start-up beside an empty Python: `uv run benchmarks/startup.py`. Medians of whole processes, taken in turn.
+"""Start-up beside an empty Python: `uv run benchmarks/startup.py`. CPU time of whole processes, medians, taken in turn.
 
 Every start but the very first finds its modules compiled, and so do these, whatever the environment says: what is
 compiled goes to a folder of its own, which one round before the others fills. `--uncompiled` writes none, so that
@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 
     from chatbot.runtime import Runtime
 
-ROUNDS = 15
-_ASKED = 5
+ROUNDS = 7
 PROMPT = "❯".encode()
 CHATBOT = [sys.executable, "-m", "chatbot"]
 
@@ -129,6 +127,14 @@ async def live(runtime: Runtime, texts: Texts, rows: int) -> None:
     await notes.forget(*chance.sample(ids, rows // 50))
 
 
+def spent_by(run: Callable[[], None]) -> float:
+    """Return the seconds of CPU of the process that `run` starts and waits for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
 def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], None]] | None = None) -> None:
     """Print the medians, and what they are of an empty Python; what comes `before` takes no time."""
     work = {"python -c pass": finished([sys.executable, "-c", "pass"]), **work}
@@ -139,9 +145,7 @@ def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], 
         for name, run in work.items():
             if before and name in before:
                 before[name]()
-            started = time.perf_counter()
-            run()
-            taken[name].append(time.perf_counter() - started)
+            taken[name].append(spent_by(run))
     least = statistics.median(taken["python -c pass"])
     for name, times in taken.items():
         median = statistics.median(times)
@@ -156,12 +160,7 @@ def ask(sizes: list[int]) -> None:
         work_in(home, partial(know, rows=rows))
         run = finished([*CHATBOT, "ask", "-m", "scripted", "--new", "Who mended the stove in the cellar?"], home)
         run()
-        taken = []
-        for _ in range(_ASKED):
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            run()
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            taken.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        taken = [spent_by(run) for _ in range(ROUNDS)]
         print(f"ask, {rows:6,} rows   {statistics.median(taken) * 1e3:7.1f} ms of CPU, {min(taken) * 1e3:.1f} at least")
 
 

