@@ -107,7 +107,7 @@ async def measured(path: Path, name: str, questions: int, others: int) -> dict[s
         find = bm25s(Case(clock[0], [Doc(None, row.created_at, row.user_text) for row in rows], []), _BY_WORDS)
         options = Options(config=Path(folder) / "config.toml", identity="ada")
         async with (
-            open_model(ModelSettings(name=name, temperature=0.0, max_output_tokens=LONGEST)) as model,
+            open_model(ModelSettings(name=name, temperature=0.0, max_output_tokens=LONGEST, timeout_s=600)) as model,
             Runtime(options, model=model, clock=lambda: clock[0]) as asking,
         ):
             for fact in some(found, questions):

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from mypy import api
 
-from chatbot.memory import Change, Draft, MemorySystem, SessionHandle
+from chatbot.memory import Change, Draft, MemorySystem
+from chatbot.memory.memory import Memory
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import CONTENT
 
 _ROOT = Path(__file__).parents[2]
-_HOLDERS = ("MemorySystem", "SessionHandle", "Memory")
 _HEAD = """
 from datetime import UTC, datetime
-from chatbot.memory import AddResult, Draft, Hit, Memory, MemorySystem, Observation, Page, SessionHandle, Triple
+from chatbot.memory import AddResult, Draft, Hit, Observation, Page, Triple
+from chatbot.memory.memory import Memory
 """
 _RIGHT = """
     became: AddResult = await memory.remember("tea", narrative="green", tags=["a"], facts=("one", "two"))
@@ -66,12 +67,10 @@ def test_mypy_finds_every_wrong_call_and_no_right_one(tmp_path: Path, monkeypatc
     monkeypatch.chdir(_ROOT)  # where the cache of `.ci/check` is
     file = tmp_path / "calls.py"
     expected: dict[int, str] = {}
-    lines = _HEAD.splitlines()
-    for holder in _HOLDERS:
-        lines += [f"async def with_{holder}(memory: {holder}) -> None:", *_RIGHT.strip("\n").splitlines()]
-        for call, blamed in _WRONG.items():
-            lines.append(f"    await memory.{call}")
-            expected[len(lines)] = blamed
+    lines = [*_HEAD.splitlines(), "async def calls(memory: Memory) -> None:", *_RIGHT.strip("\n").splitlines()]
+    for call, blamed in _WRONG.items():
+        lines.append(f"    await memory.{call}")
+        expected[len(lines)] = blamed
     file.write_text("\n".join(lines) + "\n")
     said, trouble, _ = api.run(["--no-error-summary", str(file)])
     assert not trouble
@@ -83,10 +82,9 @@ def test_mypy_finds_every_wrong_call_and_no_right_one(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", [MemorySystem, SessionHandle])
-def test_an_operation_shows_its_parameters_to_whoever_inspects_it(kind: type) -> None:
+def test_an_operation_shows_its_parameters_to_whoever_inspects_it() -> None:
     remember, update, search, timeline = (
-        inspect.signature(getattr(kind, name)).parameters for name in ("remember", "update", "search", "timeline")
+        inspect.signature(getattr(Memory, name)).parameters for name in ("remember", "update", "search", "timeline")
     )
     assert {*CONTENT, "supersedes"} < remember.keys()
     assert {*CONTENT, "visibility"} < update.keys()

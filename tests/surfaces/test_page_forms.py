@@ -1,6 +1,7 @@
 """Forms of the page, sent as a browser sends them, without a browser."""
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -190,6 +191,16 @@ def test_code_is_coloured_escaped_and_complete() -> None:
     assert "<b>" not in html
     assert highlighted(code, "no-such-language") == "if x &lt; 1:\n    print(&quot;&lt;b&gt;&quot;)  # &amp;\n"
     assert "span" not in highlighted("x = 1\n" * 10_000, "python")
+
+
+@pytest.mark.parametrize("language", ["java", "perl", "csharp", "ruby", "scala", "xml", "bash"])
+@pytest.mark.parametrize("piece", ["a ", "m{", "a.", "<a ", "$(("])
+def test_hostile_code_is_coloured_for_a_bounded_time_and_shown_whole(language: str, piece: str) -> None:
+    code = piece * (19_000 // len(piece)) + "("
+    begun = time.thread_time()
+    html = highlighted(code, language)
+    assert time.thread_time() - begun < 2  # the lexers alone take up to 15 s
+    assert unescape(re.sub(r"</?span[^>]*>", "", html)) == code
 
 
 @pytest.mark.nightly  # it imports LiteLLM

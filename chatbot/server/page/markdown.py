@@ -8,9 +8,10 @@ reads what.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -290,6 +291,8 @@ _MARKDOWN = _markdown()
 
 _LONGEST_COLOURED = 20_000
 """Longer code in characters is shown without colours, to limit the time."""
+_COLOURING_S = 0.1
+"""CPU time for the colours of one code, of which the rest is shown without: lexers may be quadratic in hostile text."""
 _LANGUAGES = frozenset(
     {
         *("bash", "bat", "c", "c#", "c++", "clojure", "cmake", "cpp", "cs", "csharp", "css", "diff", "docker"),
@@ -323,7 +326,10 @@ def highlighted(text: str, language: str) -> str:
     lexer = _lexer(language.lower()) if len(text) <= _LONGEST_COLOURED else None
     if lexer is None:
         return escapeHtml(text)
-    runs = groupby(lex(text, lexer), key=lambda token: _class_of(token[0]))
+    until = time.thread_time() + _COLOURING_S
+    tokens = [*takewhile(lambda _: time.thread_time() < until, lex(text, lexer))]
+    rest = text[sum(len(value) for _, value in tokens) :]
+    runs = groupby([*tokens, (_TokenType(), rest)], key=lambda token: _class_of(token[0]))
     return "".join(_span(name, escapeHtml("".join(value for _, value in run))) for name, run in runs)
 
 

@@ -200,7 +200,7 @@ async def _talk(served: Served) -> list[str]:
             session = made.json()["id"]
             body = {"text": f"I am number {number} of them all"}
             async with client.stream("POST", f"/v1/sessions/{session}/chat", json=body) as response:
-                text = "".join([line async for line in response.aiter_lines()])
+                text = "".join([line async for line in response.aiter_lines() if not line.startswith(":")])
             assert "event: done" in text
             return _text_of(text)
 
