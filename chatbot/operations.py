@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
     from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person, Task
-    from chatbot.memory.profile import Profile
     from chatbot.memory.reading import Hit
     from chatbot.memory.session_search import SessionHit
+    from chatbot.memory.standing import Profile
     from chatbot.memory.writing import AddResult
 
 OPERATIONS = OperationTable()
@@ -825,21 +825,16 @@ async def show_profile(
 ) -> Profile:
     """Show what is known of the person, with dates.
 
-    The profile is what was stated as such; the facets are what the person said last about home, work, family and so on.
-    They are listed with all of the profile as it is now.
+    The profile is what was stated as such; the standing questions are answered by what memory holds about home, work,
+    health and so on. They come with all of the profile.
     """
-    from chatbot.memory.profile import Profile
+    from chatbot.memory.standing import Profile
 
     memories, asked = context.memories, ("public", *ask)
     if history and key:
         return Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
     lines = await memories.profile(key, as_of=as_of, known_at=known_at, ask=asked)
-    if key or as_of or known_at:
-        return Profile(lines)
-    try:
-        return Profile(lines, await memories.facets(ask=asked))
-    except UnsupportedOperation as error:
-        return Profile(lines, notice=str(error))
+    return Profile(lines, () if key else await memories.standing(as_of=as_of, known_at=known_at, ask=asked))
 
 
 @adds(tool="memory_profile_set", model=False)

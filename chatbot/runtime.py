@@ -288,6 +288,7 @@ class Setup:
                 observations=observations,
                 plugins_beside=self.settings.plugins_beside,
                 profiles=self._profiles(),
+                questions=lambda: self.config.questions,
                 bill=self._bill_embedding,
                 tell=tell,
             ),

@@ -284,8 +284,8 @@ def _touches_files(node: ast.AST) -> bool:
 
 ONE_THING = {
     "an HTTP shape of what the core returns": {
-        "AddResult", "Alias", "Comparison", "FacetStatement", "Hit", "Line", "Person", "Profile", "PurgeResult",
-        "SessionHit", "Task", "Turn", "User", "UserErasure", "Version",
+        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "Profile", "PurgeResult",
+        "SessionHit", "StandingAnswer", "Task", "Turn", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},
     "a list by parts, in the stores and over HTTP": {"Page"},

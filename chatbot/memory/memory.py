@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from chatbot.memory.people import People, Tasks
-from chatbot.memory.profile import Profiles
 from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
+from chatbot.memory.standing import StandingQuestions
 from chatbot.memory.writing import AddResult
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance
@@ -21,7 +21,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, check_limit
 
 
-class Memory(Profiles, Tasks, MemoryReads, People):
+class Memory(StandingQuestions, Tasks, MemoryReads, People):
     """Observations, profile, people, tasks, facts and summaries, in the scope of one caller.
 
     `system.memory(agent)` and `session.memory` return one.

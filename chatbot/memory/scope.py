@@ -47,6 +47,7 @@ from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
+    from chatbot.config import StandingSettings
     from chatbot.memory.meaning import Meaning
     from chatbot.memory.origins import Mark, Tombstones
 
@@ -222,6 +223,13 @@ class Caller:
         return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
 
+def standing_questions() -> Sequence[StandingSettings]:
+    """Return the standing questions of a memory without a configuration."""
+    from chatbot.config import Config  # late, for a memory may never be asked for them
+
+    return Config().questions
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Clock, ids, encoders and listeners that all callers of one memory share."""
@@ -229,6 +237,8 @@ class Environment:
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[], UUID] = new_id
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
+    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
+    """Returns the standing questions."""
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """Search of a store's rows by meaning, or None."""
     tell: Tell | None = None

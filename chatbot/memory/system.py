@@ -29,6 +29,7 @@ from chatbot.memory.scope import (
     Tell,
     bar,
     new_id,
+    standing_questions,
     utc_now,
 )
 from chatbot.memory.scoring import PROFILES, ScoringProfile
@@ -48,6 +49,7 @@ from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import count, observed, span
 
 if TYPE_CHECKING:
+    from chatbot.config import StandingSettings
     from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.policy import MaintenanceReport, Part, Policy
@@ -70,6 +72,8 @@ class SystemOptions:
     """File beside which plug-ins are searched for."""
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     """Weights of what was found: `search`, `recent`, `inject` and any of one's own."""
+    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
+    """Returns the standing questions."""
     bill: Billing | None = None
     """Called with the calls of the embedder."""
     tell: Tell | None = None
@@ -113,6 +117,7 @@ class MemorySystem(AsyncResource, Observable):
         self._environment = Environment(
             clock,
             profiles=self._options.profiles,
+            questions=self._options.questions,
             meaning_of=self._meaning_of,
             tell=self._options.tell,
             erase_quotes=self._erase_quotes,

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, profile, reading, session_search, writing
+from chatbot.memory import SessionRecord, people, reading, session_search, standing, writing
 from chatbot.memory.erasure import Erasure
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operations import Context
@@ -330,26 +330,26 @@ class Line(Shape):
     """How sensitive it is."""
 
 
-class FacetStatement(Shape):
-    """A statement in the person's own words."""
+class StandingAnswer(Shape):
+    """A standing question, with what memory answers today."""
 
-    id: str
-    """The id of the memory that holds it."""
-    said_at: datetime
-    """When it was said."""
-    text: str
-    """The message on one line, cut where it is long."""
+    question: str
+    """As the configuration has it."""
+    pinned: bool
+    """True if the answer is shown in every prompt."""
+    rows: tuple[MemoryRecord, ...]
+    """The memories that answer it, newest first."""
+    sentence: str
+    """What a model made of these memories; empty where none is asked, or has not been since they changed."""
 
 
 class Profile(Shape):
-    """The profile of the person, and their last statements by facet."""
+    """The profile of the person, and the answers to the standing questions."""
 
     data: tuple[Line, ...] = Field(validation_alias="lines")
     """The lines of the profile, pinned ones first."""
-    facets: dict[str, tuple[FacetStatement, ...]]
-    """The person's last statements, newest first, by facet: `home`, `work`, `family` and so on."""
-    notice: str
-    """Why there are no facets, where they cannot be listed."""
+    standing: tuple[StandingAnswer, ...]
+    """The standing questions, in the order of the configuration."""
 
 
 class Hit(Shape):
@@ -456,7 +456,7 @@ SHAPES: dict[Any, type[Shape]] = {
     writing.AddResult: AddResult,
     operations.PurgeResult: PurgeResult,
     people.Person: Person,
-    profile.Profile: Profile,
+    standing.Profile: Profile,
     operations.Alias: Alias,
     people.Task: Task,
     Triple: Fact,
