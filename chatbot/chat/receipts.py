@@ -149,7 +149,7 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
 
 def ending(receipt: Mapping[str, Any]) -> str:
     """Return how a turn ended; empty where its reply is complete."""
-    finish = str(receipt["finish"])
+    finish = str(receipt.get("finish", "stop"))
     return {"stop": "", "cancelled": "stopped"}.get(finish, finish.replace("_", " "))
 
 
