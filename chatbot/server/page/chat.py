@@ -264,6 +264,5 @@ class Welcome:
 async def welcome(access: IdentityAccess) -> Welcome:
     """Return the empty state; only a caller without sessions is new."""
     is_new = not await access.sessions(limit=1)
-    home = access.memory.home
-    where = "" if not access.caller.is_owner else f"In {home}, as plain files." if home else "In PostgreSQL."
+    where = str(access.memory.home or "PostgreSQL") if access.caller.is_owner else ""
     return Welcome(is_new, access.runtime.is_tiny, access.runtime.remembers, where)
