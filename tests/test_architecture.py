@@ -219,7 +219,7 @@ MAY_TOUCH_FILES = {
     "transfer/backups.py": "the file that the user names, and the identity's own",
     "server/native/machines.py": "a backup on its way",
     "runtime.py": "the file of an identity",
-    "cli/backup.py": "configuration: identity.toml, and the backup that the user names",
+    "cli/storage.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",
     "cli/repl/actions.py": "export to a file that the user names",
     "cli/sessions/moving.py": "export and import of files that the user names",

@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from chatbot.chat.fence import fenced, in_one_line
-from chatbot.chat.fit import excerpt, question_words
+from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
