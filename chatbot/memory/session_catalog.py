@@ -19,7 +19,8 @@ from typing import Any
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
-from chatbot.stores.lifecycle import Closable, LoopsLock
+from chatbot.stores.lifecycle import Closable
+from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
