@@ -1,4 +1,4 @@
-"""`chatbot memory profile`: what you stated of yourself, with its dates and history, and the standing questions."""
+"""`chatbot memory profile`: what you stated of yourself, with its dates and history, and what you said last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from chatbot.memory.profile_lines import Line
 from chatbot.operations import show_profile
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.fields import how_many
 
 
 async def profile(run: VerbRun) -> None:
@@ -40,19 +39,18 @@ async def _show(run: VerbRun) -> None:
     run.show_page(known.lines, _say, Line.as_json, nothing="No profile yet: chatbot memory profile set KEY VALUE")
     for row in await run.memories.profile_proposals() if is_now else ():
         say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
-    answered = [answer for answer in known.standing if answer.rows]
-    for answer in answered:
-        say(printable(f"\n{answer.sentence}".rstrip()))
-        ids = short_ids([row.id for row in answer.rows])
+    if known.facets:
+        say("\nWhat you said last:")
+        said = [(name, each) for name, statements in known.facets.items() for each in statements]
         say_table(
-            ("said", "id", "source", f"{answer.question}{' (pinned)' if answer.pinned else ''}"),
+            ("facet", "said", "id", "text"),
             [
-                [f"{row.created_at:%Y-%m-%d}", short, row.source, row.headline]
-                for short, row in zip(ids, answer.rows, strict=True)
+                [name, f"{each.said_at:%Y-%m-%d}", short, each.text]
+                for short, (name, each) in zip(short_ids([each.id for _, each in said]), said, strict=True)
             ],
         )
-    if nothing := len(known.standing) - len(answered):
-        say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
+    if known.notice:
+        say(f"\n{known.notice}")
 
 
 def _say(found: Sequence[Line]) -> None:
