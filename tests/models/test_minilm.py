@@ -93,13 +93,11 @@ async def test_without_a_whole_unpacked_file_the_vectors_are_the_same(
     if fault == "cut short":
         await vectors_of(EXAMPLES[0])
         [unpacked] = folder.iterdir()
-        size = unpacked.stat().st_size
         with unpacked.open("r+b") as file:
-            file.truncate(size // 2)
+            file.truncate(unpacked.stat().st_size // 2)
     else:
         folder.parent.write_text("a file where a folder should be")
     assert await vectors_of(EXAMPLES[0]) == expected
-    assert fault == "not writable" or unpacked.stat().st_size == size
 
 
 def test_making_one_loads_nothing() -> None:
