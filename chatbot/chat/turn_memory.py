@@ -335,7 +335,8 @@ class TurnMemory:
             return None
         with observed(scope.caller.observer), span("memory", operation="keep_reply"):
             if outcome.kind == "exact_dup" and outcome.row:  # the same was said and answered before, and has a mention
-                await scope.store.purge(scope.acting(SENSITIVITIES), [row])
+                why = "said and answered before"
+                await scope.store.purge(scope.acting(SENSITIVITIES), [row], who=scope.agent_id, why=why)
             elif scope.meaning is not None:
                 scope.meaning.begin()
             scope.changed("update", [outcome.id])
