@@ -120,7 +120,6 @@ HARMLESS: Forms = {
             "memory": _among("basic_session", "observations", "in_memory"),
             "tools": _among("memory"),
             **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps title_by_model"),
-            **_all("project"),
         }
     },
     "memory": {
@@ -149,6 +148,7 @@ HARMLESS: Forms = {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
     },
+    "standing": {"model": _is_model, **_all("name question pinned enabled")},
     "storage": _all("url", _nothing),
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {

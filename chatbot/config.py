@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, field
-from msgspec.structs import fields, replace
+from msgspec.structs import fields, force_setattr, replace
 from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
@@ -214,8 +214,6 @@ class AgentSettings(Section, frozen=True):
     """Tools of the model, if it supports tools: plug-ins by name, or `module:function`."""
     tool_steps: Count = 8
     """Most rounds of tool calls in a turn."""
-    project: str = ""
-    """Project of new sessions, whose memories are kept apart from those of other projects; empty: none."""
     title_by_model: bool = False
     """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
 
@@ -399,6 +397,41 @@ class SyncSettings(Section, frozen=True):
     """Token for the servers, or `env:VARIABLE`."""
 
 
+STANDING = {
+    "home": "Where do I live?",
+    "work": "What is my job, and who is my boss?",
+    "family": "Who is my partner, and who are my children, parents, brothers and sisters?",
+    "health": "What can't I eat or drink, and which allergies, illnesses and medicines do I have?",
+    "plans": "Which trips, appointments and goals do I have ahead of me?",
+    "preferences": "What is my favourite, and what can't I stand?",
+    "habits": "What do I always do, and on which days?",
+    "hobbies": "Which sport, music, games and clubs do I do in my free time?",
+    "pets": "Which pets do I have?",
+    "belongings": "What do I own, such as a car or a bike?",
+    "money": "What do I pay, owe and save?",
+    "dates": "Which birthdays and anniversaries matter to me?",
+}
+"""The standing questions that come along, by name."""
+
+
+class StandingSettings(Section, frozen=True):
+    """`[[standing]]`: a question whose answer stands in the profile; by its name it changes one that comes along."""
+
+    name: str = ""
+    question: str = ""
+    pinned: bool = False
+    """True shows its answer in every prompt."""
+    model: str = ""
+    """Model that sums up an answer that has changed, in one sentence; empty: none, at no cost."""
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        question = " ".join(self.question.split()) or STANDING.get(self.name, "")
+        if not question:
+            raise ValueError(f"it needs a question, or a name among {', '.join(STANDING)}")
+        force_setattr(self, "question", question)
+
+
 class Config(Section, frozen=True):
     """The complete configuration."""
 
@@ -419,6 +452,7 @@ class Config(Section, frozen=True):
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
     profiles: ProfilesSettings = ProfilesSettings()
+    standing: tuple[StandingSettings, ...] = ()
     extraction: ExtractionSettings = ExtractionSettings()
     storage: StorageSettings = StorageSettings()
     sessions: SessionSettings = SessionSettings()
@@ -439,6 +473,13 @@ class Config(Section, frozen=True):
         """
         own = {name for name, settings in self.providers.items() if settings.kind in allowed.PROVIDERS}
         return allowed.PROVIDERS | own
+
+    @property
+    def questions(self) -> tuple[StandingSettings, ...]:
+        """The standing questions that are enabled: those that come along, as they were changed, and the user's own."""
+        known = {name: StandingSettings(name=name) for name in STANDING}
+        known |= {each.name or each.question: each for each in self.standing}
+        return tuple(each for each in known.values() if each.enabled)
 
 
 NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}

@@ -34,8 +34,6 @@ class Judgement:
     """It says something worth keeping."""
     orders_a_model: int
     """How much it reads like an order to a model: 0 not, 1 it may be one, 2 it surely is."""
-    facets: tuple[str, ...]
-    """The topics of a statement, such as `home`, the surest first."""
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False
@@ -84,10 +82,6 @@ class Embedder(AsyncResource):
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can
         """Return what each text is; nothing where no heads were trained for this encoder."""
         return []
-
-    def directions(self) -> Mapping[str, Vector]:
-        """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
-        return {}
 
     async def ready(self) -> None:
         """Wait for what it needs before its first call, such as an import. Searches give it as long as it takes."""

@@ -127,7 +127,7 @@ SCRIPT = (
     ("Where do I live?", "in Bergen.*scripted ·.*scripted ·", 4.0),
     ("/why", "model call", 14.0),
     ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
-    ("/memory profile", "I moved: I live in Oslo now.*facet.*I moved", 11.0),
+    ("/memory profile", "I moved: I live in Oslo now.*Where do I live.*I moved", 11.0),
     ("/memory profile set allergy peanuts", "set: allergy", 3.0),
     ("/memory profile pin allergy", "pinned: allergy", 6.0),
 )

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Generic, TypeVar
 
-from chatbot.stores.lifecycle import Waiter, new_waiter, wake
+from chatbot.stores.loops import Waiter, new_waiter, wake
 
 logger = logging.getLogger(__name__)
 

@@ -219,7 +219,7 @@ MAY_TOUCH_FILES = {
     "transfer/backups.py": "the file that the user names, and the identity's own",
     "server/native/machines.py": "a backup on its way",
     "runtime.py": "the file of an identity",
-    "cli/backup.py": "configuration: identity.toml, and the backup that the user names",
+    "cli/storage.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",
     "cli/repl/actions.py": "export to a file that the user names",
     "cli/sessions/moving.py": "export and import of files that the user names",
@@ -284,9 +284,8 @@ def _touches_files(node: ast.AST) -> bool:
 
 ONE_THING = {
     "an HTTP shape of what the core returns": {
-        "AddResult", "Alias", "Comparison", "FacetStatement", "Hit", "Line", "Person", "Profile", "Project",
-        "ProjectContent", "PurgeResult",
-        "SessionHit", "Task", "Turn", "User", "UserErasure", "Version",
+        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "Profile", "PurgeResult",
+        "SessionHit", "StandingAnswer", "Task", "Turn", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},
     "a list by parts, in the stores and over HTTP": {"Page"},

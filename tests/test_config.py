@@ -15,6 +15,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import fields
 
 from chatbot.config import (
+    STANDING,
     AgentSettings,
     Config,
     McpServerSettings,
@@ -22,6 +23,7 @@ from chatbot.config import (
     ProviderSettings,
     Section,
     Settings,
+    StandingSettings,
     merge,
     read_toml,
 )
@@ -204,6 +206,7 @@ VALUES = (
     {"note": 3},
     64,
     [{"max_rows": 1}],
+    [{"name": "home"}],
 )
 
 
@@ -289,6 +292,19 @@ def test_an_agent_a_server_or_a_provider_of_ones_own_leaves_the_default_agent_as
     assert _config("[agents.chat]\nmemory = []").agents["chat"].memory == ()
 
 
+def test_standing_questions_of_ones_own_come_behind_those_that_come_along_which_are_changed_by_name() -> None:
+    own = _config(
+        '[[standing]]\nname = "health"\npinned = true\n[[standing]]\nquestion = "How is my thesis?"\n'
+        '[[standing]]\nname = "money"\nenabled = false\n[[standing]]\nname = "home"\nquestion = "Where is my boat?"'
+    ).questions
+    assert [each.question for each in own] == [
+        "Where is my boat?" if name == "home" else question for name, question in STANDING.items() if name != "money"
+    ] + ["How is my thesis?"]
+    assert [each.name for each in own if each.pinned] == ["health"]
+    with pytest.raises(ConfigError, match=r"standing.*a name among home, work"):
+        _config('[[standing]]\nname = "hom"')
+
+
 def test_a_key_is_not_shown_by_printing_the_settings() -> None:
     assert "sk-secret" not in repr(_config('[providers.openai]\napi_key = "sk-secret"'))
 
@@ -312,7 +328,7 @@ def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
     shown = _shipped_uncommented()
     convert(shown, Config)
     for field in fields(Config):
-        assert field.name in shown, field.name
+        assert field.name in {*shown, "standing"}, field.name  # of standing questions, as of servers, one is an example
         if isinstance(field.type, type) and issubclass(field.type, Section):
             assert set(shown[field.name]) == _names(field.type), field.name  # type: ignore[call-overload]
     for profile in PROFILES:
@@ -363,11 +379,17 @@ def test_the_shipped_file_shows_the_defaults() -> None:
         assert shown.hooks[name] == defaults | common
 
 
-def test_the_shipped_file_shows_a_server_of_tools_with_every_setting() -> None:
+def test_the_shipped_file_shows_a_server_of_tools_and_a_standing_question_with_every_setting() -> None:
     lines = [
         line.removeprefix("#   ") for line in SHIPPED.read_text(encoding="utf-8").splitlines() if "#   " in line[:4]
     ]
-    server = tomllib.loads("\n".join(lines))["mcp"]["servers"]["files"]
+    examples = tomllib.loads("\n".join(lines))
+    [question] = examples["standing"]
+    assert set(question) == _names(StandingSettings)
+    assert _without(convert(question, StandingSettings), {"name", "question"}) == _without(
+        StandingSettings(name="home"), {"name", "question"}
+    )
+    server = examples["mcp"]["servers"]["files"]
     assert set(server) == _names(McpServerSettings)
     given = {"command", "args", "allow"}
     assert _without(convert(server, McpServerSettings), given) == _without(McpServerSettings(command="x"), given)

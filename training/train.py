@@ -27,7 +27,6 @@ import hashlib
 import json
 import sys
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chatbot.models.local_encoder import ENCODER, FACET, PATH, MultilingualEncoder, heads
+from chatbot.models.local_encoder import ENCODER, PATH, MultilingualEncoder, heads
 from chatbot.stores.vectors import vector
 
 HERE = Path(__file__).parent
@@ -50,20 +49,27 @@ Flags = NDArray[np.bool_]
 
 
 class Line(NamedTuple):
-    """A text with its labels and language."""
+    """A text with its label and language."""
 
-    labels: frozenset[str]
+    label: str
     language: str
     text: str
 
 
 class HeadPlan(NamedTuple):
-    """The file of a head, the labels it says yes to, and the share of wrong alarms at each of its thresholds."""
+    """The label that a head says yes to, and the share of wrong alarms at each of its thresholds."""
 
-    name: str
-    file: str
-    labels: frozenset[str]
+    label: str
     wrong: tuple[float, ...]
+
+
+PLANS = {
+    "needs_memory": HeadPlan("yes", (0.25,)),
+    "asks_the_bot": HeadPlan("yes", (0.05,)),
+    "states_something": HeadPlan("yes", (0.15,)),
+    "orders_a_model": HeadPlan("order", (0.10, 0.01)),
+}
+"""The heads, by the names of their files."""
 
 
 def read(path: Path) -> list[Line]:
@@ -72,26 +78,11 @@ def read(path: Path) -> list[Line]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        labels, language, text = (*line.split("\t", 2), "", "")[:3]
+        label, language, text = (*line.split("\t", 2), "", "")[:3]
         if not text:
             raise SystemExit(f"{path.name}:{number}: a line is label, language and text, separated by tabs")
-        found.append(Line(frozenset(labels.split(",")), language, text))
+        found.append(Line(label, language, text))
     return found
-
-
-def plans_for(statements: Sequence[Line]) -> list[HeadPlan]:
-    """Return all heads; each label of a statement is a facet, but for `nothing` and `other`."""
-    labels = {label for line in statements for label in line.labels} - {"nothing"}
-    return [
-        HeadPlan("needs_memory", "needs_memory", frozenset({"yes"}), (0.25,)),
-        HeadPlan("asks_the_bot", "asks_the_bot", frozenset({"yes"}), (0.05,)),
-        HeadPlan("states_something", "states_something", frozenset(labels), (0.15,)),
-        HeadPlan("orders_a_model", "orders_a_model", frozenset({"order"}), (0.10, 0.01)),
-        *(
-            HeadPlan(f"{FACET}{label}", "states_something", frozenset({label}), (0.03,))
-            for label in sorted(labels - {"other"})
-        ),
-    ]
 
 
 def weights_of(lines: Sequence[Line], truth: Flags) -> Numbers:
@@ -132,9 +123,9 @@ def unseen_scores(lines: Sequence[Line], vectors: Numbers, truth: Flags) -> Numb
     return scores
 
 
-def said_by(plans: Sequence[HeadPlan], lines: Sequence[Line]) -> Flags:
-    """Return which lines each head should say yes to."""
-    return np.array([[bool(line.labels & plan.labels) for plan in plans] for line in lines])
+def said_by(plan: HeadPlan, lines: Sequence[Line]) -> Flags:
+    """Return which lines a head should say yes to, as a column."""
+    return np.array([[line.label == plan.label] for line in lines])
 
 
 class Trainer:
@@ -144,45 +135,36 @@ class Trainer:
         self._encoder = MultilingualEncoder()
         self.lines = {path.stem: read(path) for path in sorted(HERE.glob("*.tsv"))}
         self._vectors = {name: self._embedded(lines) for name, lines in self.lines.items()}
-        self._plans: defaultdict[str, list[HeadPlan]] = defaultdict(list)
-        for plan in plans_for(self.lines["states_something"]):
-            self._plans[plan.file].append(plan)
 
     def train(self) -> dict[str, Any]:
         """Train all heads; return what is kept of them."""
         kept = {}
-        for file, plans in self._plans.items():
-            lines, vectors = self.lines[file], self._vectors[file]
-            truth = said_by(plans, lines)
+        for name, plan in PLANS.items():
+            lines, vectors = self.lines[name], self._vectors[name]
+            truth = said_by(plan, lines)
             trained = fitted(vectors, truth, weights_of(lines, truth))
-            unseen = unseen_scores(lines, vectors, truth)
-            for at, plan in enumerate(plans):
-                others = unseen[~truth[:, at], at]
-                kept[plan.name] = {
-                    "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
-                    "bias": round(float(trained[-1, at]), 4),
-                    "weights": b64encode(trained[:-1, at].astype("<f2").tobytes()).decode(),
-                }
+            others = unseen_scores(lines, vectors, truth)[~truth]
+            kept[name] = {
+                "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
+                "bias": round(float(trained[-1, 0]), 4),
+                "weights": b64encode(trained[:-1, 0].astype("<f2").tobytes()).decode(),
+            }
         return {"encoder": ENCODER, "lines": digest(), "heads": kept}
 
     def report(self) -> None:
         """Print what heads make of the lines when they were not trained on them."""
         kept = self.train()["heads"]
-        for file, plans in self._plans.items():
-            truth = said_by(plans, self.lines[file])
-            scores = unseen_scores(self.lines[file], self._vectors[file], truth)
-            for at, plan in enumerate(plans):
-                show(plan.name, kept[plan.name]["thresholds"], self.lines[file], truth[:, at], scores[:, at])
+        for name, plan in PLANS.items():
+            truth = said_by(plan, self.lines[name])
+            scores = unseen_scores(self.lines[name], self._vectors[name], truth)
+            show(name, kept[name]["thresholds"], self.lines[name], truth[:, 0], scores[:, 0])
 
     def held_out(self) -> None:
         """Print what the kept heads make of lines that nothing is trained on."""
         for path in sorted((HERE / "held_out").glob("*.tsv")):
-            lines, plans = read(path), self._plans[path.stem]
-            truth = said_by(plans, lines)
-            scores = [heads().scores(vector(part)) for part in self._embedded(lines)]
-            for at, plan in enumerate(plans):
-                found = np.array([each[plan.name] for each in scores])
-                show(plan.name, heads().thresholds[plan.name], lines, truth[:, at], found)
+            lines, name = read(path), path.stem
+            found = np.array([heads().scores(vector(part))[name] for part in self._embedded(lines)])
+            show(name, heads().thresholds[name], lines, said_by(PLANS[name], lines)[:, 0], found)
 
     def _embedded(self, lines: Sequence[Line]) -> Numbers:
         """Return the vectors of the lines' texts, as the product makes them."""

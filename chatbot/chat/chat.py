@@ -26,7 +26,7 @@ from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
-from chatbot.stores.lifecycle import LoopsLock
+from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox

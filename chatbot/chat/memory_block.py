@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from chatbot.chat.fence import fenced, in_one_line
-from chatbot.chat.fit import excerpt, question_words
+from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from chatbot.chat.governor import Label, Verdict
     from chatbot.memory.profile_lines import Line
 
+PARTS = frozenset({"listed", "profile", "quoted", "standing"})
+"""Fields of a `MemoryBlock` that a receipt repeats, beside `injected`."""
 BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
 PROFILE_TOKENS = 200
-"""Most tokens of the profile's lines; pinned lines may use the whole budget."""
+"""Most tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
 """Most tokens of a note: of a longer text the best passages are shown."""
 _SHORT_ANSWER = 3
@@ -65,6 +67,8 @@ class MemoryBlock:
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()
     """Ids of the lines of the profile, which stand first."""
+    standing: tuple[str, ...] = ()
+    """Ids of what answers the pinned standing questions."""
     quoted: tuple[str, ...] = ()
     """Injected ids of what may be an order to a model, and is shown as a quotation."""
 
@@ -90,6 +94,7 @@ def build_block(
     asked: Sequence[str] = (),
     asks_the_bot: bool = False,
     profile: Sequence[Line] = (),
+    standing: Sequence[Observation] = (),
     orders: Mapping[str, int] | None = None,
     note: str = "",
 ) -> MemoryBlock:
@@ -98,6 +103,7 @@ def build_block(
     A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
+    The first of `standing` stand among them in at most 200 tokens, which they have before all others.
     `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
     by ids of rows; see `chatbot.chat.governor`. `note` is a last line, of the program's own.
     `nonce` must be new for each prompt, 8 to 64 letters and digits;
@@ -111,23 +117,28 @@ def build_block(
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
     notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, levels=orders or {})
+    rest, notes.room = max(0, notes.room - PROFILE_TOKENS), min(notes.room, PROFILE_TOKENS)
+    for row in standing:
+        notes.take(row)
+    answers, notes.room = tuple(notes.shown), notes.room + rest
     for row, _ in hits:
         if row.id in notes.shown:
             notes.dropped.setdefault(row.id, REPEATED)
-        elif len(notes.shown) >= most:
+        elif len(notes.shown) >= most + len(answers):
             notes.dropped[row.id] = LIMIT
         else:
             notes.take(row)
-    told = _oldest_first(notes.shown, {row.id: row for row, _ in hits})
+    told = _oldest_first(notes.shown, {row.id: row for row in (*standing, *(row for row, _ in hits))})
     listed = notes.titles([row for row in index if row.id not in {*told, *lines}])
     shown = [*lines.values(), *told.values(), *listed.values(), *last]
     return MemoryBlock(
         fenced(FENCE, shown, nonce) if shown else "",
-        tuple(told),
+        tuple(each for each in told if each not in answers),
         tuple(notes.dropped.items()),
         tuple(listed),
         tuple(notes.excerpts),
         tuple(lines),
+        answers,
         tuple(notes.quoted),
     )
 

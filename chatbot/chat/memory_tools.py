@@ -21,10 +21,10 @@ from chatbot.errors import SessionError, SessionNotFound, ToolError, without_fol
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person, Task
-from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
+from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
@@ -359,7 +359,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             seen = {version.observation.id for version in result}
             return listed(operation.gives, (_version(version, seen) for version in result))
         case Profile(lines):
-            return listed(operation.gives, map(_item, lines), facets=result.as_json()["facets"], notice=result.notice)
+            return listed(operation.gives, map(_item, lines), standing=result.as_json()["standing"])
         case list() | tuple():
             return listed(operation.gives, map(_item, result))
         case AddResult():

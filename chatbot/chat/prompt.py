@@ -4,20 +4,270 @@ persona and tools · the summary of what the window left out · the window · th
 
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
 The block of the turn before stays in its place for one more turn, so that a follow-up question finds its subject.
+
+Long texts of the window and of memory are cut to the passages that answer the question best, and say so: one that the
+window dropped whole would be lost to the model. A passage is a few sentences of one text. It counts by the words of the
+question that it holds, rare ones more, and a little by those of the passages next to it. Only marks of cuts are added.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TypeVar
 
-from chatbot.chat.fit import Cut, fit
 from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
-from chatbot.models.model import Model
+from chatbot.models.model import Model, estimate_text
+from chatbot.stores.text.analysis import terms
+
+LEFT_OUT = "…"
+_LOOKED_AT = 200_000
+"""Characters of a row that are read."""
+_LONGEST = 200
+"""Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
+_LONGEST_TITLE = 200
+_BESIDE = 0.15
+_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
+
+LabelType = TypeVar("LabelType", bound=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of one of the texts, by their number."""
+
+    text: int
+    begin: int
+    end: int
+
+
+def question_words(asked: Sequence[str]) -> frozenset[str]:
+    """Return the terms that choose passages: of the last message, or of earlier ones where it has none."""
+    for text in reversed(asked):
+        if found := {*terms(text[:_LOOKED_AT])}:
+            return frozenset(found)
+    return frozenset()
+
+
+def excerpt(
+    texts: Sequence[tuple[LabelType, str]], words: frozenset[str], most_tokens: int, count: Callable[[str], int]
+) -> list[tuple[LabelType, str]]:
+    """Return the best passages of labelled texts within `most_tokens`; the beginning where none holds a word.
+
+    A short title comes first. Empty where not even one passage fits.
+    """
+    kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
+    rest = texts[len(kept) :]
+    room = most_tokens - sum(count(f"{label} | {text}\n") for label, text in kept)
+    passages = [each for number, (_, text) in enumerate(rest) for each in _split(number, text[:_LOOKED_AT])]
+    chosen: list[Passage] = []
+    for passage in _by_worth(passages, rest, words):
+        cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
+        if cost <= room:
+            room -= cost
+            chosen.append(passage)
+    if not chosen:
+        return []
+    return [*kept, *((rest[number][0], text) for number, text in _joined(chosen, [text for _, text in rest]))]
+
+
+def _split(number: int, text: str) -> Iterable[Passage]:
+    begin = end = 0
+    for piece in _PIECE.finditer(text):
+        if end > begin and (piece.end() - begin > _LONGEST or text[end - 1] == "\n"):
+            yield Passage(number, begin, end)
+            begin = end
+        end = piece.end()
+        while end - begin > 2 * _LONGEST:
+            cut = text.rfind(" ", begin + _LONGEST, begin + 2 * _LONGEST) + 1 or begin + 2 * _LONGEST
+            yield Passage(number, begin, cut)
+            begin = cut
+    if end > begin:
+        yield Passage(number, begin, end)
+
+
+def _by_worth(
+    passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
+) -> Iterable[Passage]:
+    """Return the passages that hold a word, or are next to one, best first; all in order where none does."""
+    said = [texts[each.text][1][each.begin : each.end] for each in passages]
+    held = [words & {*terms(text)} for text in said]
+    holders = Counter(word for each in held for word in each)
+    own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
+    around = [0.0, *own, 0.0]
+    worth = {passage: own[at] + _BESIDE * (around[at] + around[at + 2]) for at, passage in enumerate(passages)}
+    good = [each for each in passages if worth[each] > 0]
+    return sorted(good, key=lambda each: -worth[each]) if good else passages
+
+
+def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
+    """Each text with what was chosen of it, in order; marks stand where something is left out."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for each in sorted(chosen, key=lambda each: (each.text, each.begin)):
+        of_text = spans.setdefault(each.text, [])
+        if of_text and of_text[-1][1] == each.begin:
+            of_text[-1] = (of_text[-1][0], each.end)
+        else:
+            of_text.append((each.begin, each.end))
+    for number, parts in spans.items():
+        text = texts[number]
+        before = f"{LEFT_OUT} " if parts[0][0] else ""
+        after = f" {LEFT_OUT}" if parts[-1][1] < len(text) else ""
+        yield number, before + f"\n{LEFT_OUT} ".join(text[begin:end].strip() for begin, end in parts) + after
+
+
+_EARLIER_SHARE = 8
+"""Share of the window for the pictures and files of earlier messages, where not everything fits."""
+_LEAST = 48
+"""Tokens below which a cut text says nothing any more."""
+_ENDS = 600
+"""Characters at each end of a long message that stay: the question is before or after what was pasted."""
+_CHUNK = 200_000
+_SHARE_OF_ROOM = 0.97
+"""Estimates differ a little from what the model counts."""
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Part that was cut: its name, and its tokens before and after."""
+
+    what: str
+    tokens: int
+    kept: int
+
+    def as_json(self) -> dict[str, str | int]:
+        """Return its line in the receipt."""
+        return {"what": self.what, "tokens": self.tokens, "kept": self.kept}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Exchanges after cutting, what each takes, and what was cut."""
+
+    exchanges: list[list[Message]]
+    costs: list[int]
+    cuts: tuple[Cut, ...] = ()
+
+
+async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fit:
+    """Cut what is long until the exchanges fit `room` tokens, as far as that can be done.
+
+    First what earlier messages brought along, then whatever is longest in the last exchange. Done in a thread: a long
+    document takes seconds.
+    """
+    if sum(costs) <= room or not exchanges:
+        return Fit(list(exchanges), list(costs))
+    most = await model.context_window() // _EARLIER_SHARE
+    asked = _question(exchanges[-1])
+    earlier = [
+        await asyncio.to_thread(_cut_all, each, most, [*_question(each), *asked], typed=False)
+        for each in exchanges[:-1]
+    ]
+    last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], room, asked)
+    fitted = [*(each for each, _ in earlier), last[0]]
+    new_costs = [
+        cost if new is old else await model.count_tokens(new)
+        for new, old, cost in zip(fitted, exchanges, costs, strict=True)
+    ]
+    for _ in range(_TRIES):
+        if new_costs[-1] <= room or last[0] is exchanges[-1]:
+            break
+        less = int(room * room / new_costs[-1] * _SHARE_OF_ROOM)
+        last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
+        fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
+    return Fit(fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts))
+
+
+def _question(exchange: Sequence[Message]) -> list[str]:
+    """Return what the user typed, without what was pasted into it."""
+    typed = next((each for each in exchange if each.role == "user" and not each.source), None)
+    return [] if typed is None else ["\n".join(_ends(typed.content))]
+
+
+def _ends(text: str) -> list[str]:
+    return [text] if len(text) <= 2 * _ENDS else [text[:_ENDS], text[-_ENDS:]]
+
+
+def _cut_last(exchange: list[Message], cost: int, room: int, asked: Sequence[str]) -> tuple[list[Message], list[Cut]]:
+    if cost <= room:
+        return exchange, []
+    sizes = [estimate_text(each.content) for each in exchange if _is_long(each, typed=True)]
+    cap = _cap(sizes, int(room * _SHARE_OF_ROOM) - (cost - sum(sizes)))
+    return _cut_all(exchange, cap, asked, typed=True) if cap >= _LEAST else (exchange, [])
+
+
+def _cap(sizes: Iterable[int], room: int) -> int:
+    """Return the most that each may take so that all fit: short ones stay whole, long ones get the same."""
+    sizes = sorted(sizes)
+    for at, size in enumerate(sizes):
+        if size * (len(sizes) - at) > room:
+            return max(0, room // (len(sizes) - at))
+        room -= size
+    return sizes[-1] if sizes else 0
+
+
+def _is_long(message: Message, *, typed: bool) -> bool:
+    return bool(message.source) or message.role == "tool" or (typed and message.role == "user")
+
+
+def _cut_all(
+    exchange: list[Message], most: int, asked: Sequence[str], *, typed: bool
+) -> tuple[list[Message], list[Cut]]:
+    """Cut each long message of an exchange to `most` tokens; the exchange itself where none is longer."""
+    names = {call.id: call.name for message in exchange for call in message.tool_calls}
+    cuts: list[Cut] = []
+    fitted: list[Message] = []
+    for message in exchange:
+        tokens = estimate_text(message.content)
+        if tokens <= most or not _is_long(message, typed=typed):
+            fitted.append(message)
+            continue
+        text = _passages(message, most, tokens, question_words(["\n".join(asked)]))
+        what = message.source or names.get(str(message.tool_call_id), "") or "message"
+        cuts.append(Cut(what, tokens, estimate_text(text)))
+        fitted.append(_with_text(message, text))
+    return (fitted, cuts) if cuts else (exchange, [])
+
+
+@lru_cache(maxsize=16)
+def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -> str:
+    """Return the best passages of a message between what has to stay of it."""
+    before, text, after = _frame(message)
+    label = f"[cut to fit: the best passages of about {tokens:,} tokens]"
+    room = most - estimate_text(f"{before}\n{label}\n{after}")
+    chunks = [("", text[at : at + _CHUNK]) for at in range(0, len(text), _CHUNK)]
+    best = "\n".join(part for _, part in excerpt(chunks, words, max(room, 0), estimate_text))
+    return "\n".join(_lines(before, label, best, after))
+
+
+def _frame(message: Message) -> tuple[str, str, str]:
+    """Split a message into what stays before, what is cut, and what stays behind."""
+    if message.source:
+        mark, name, *body = message.content.split("\n")
+        return f"{mark}\n{name}", "\n".join(body[:-1]), body[-1] if body else ""
+    if message.role == "user" and len(message.content) > 2 * _ENDS:
+        return message.content[:_ENDS], message.content[_ENDS:-_ENDS], message.content[-_ENDS:]
+    return "", message.content, ""
+
+
+def _lines(*parts: str) -> Iterator[str]:
+    return (part for part in parts if part)
+
+
+def _with_text(message: Message, text: str) -> Message:
+    """Return the message with another text; its pictures stay."""
+    return replace(message, content=text, parts=(text, *message.images) if message.parts else ())
+
 
 _LARGEST_REPLY_SHARE = 2
 _TOOLS_NAMED = 8

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
+from chatbot.chat.memory_block import PARTS
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.turn_memory import PromptMemory
 from chatbot.memory.recall import SEEN
@@ -22,9 +23,9 @@ Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit",
 """How a turn ended: the model's own reasons, then ours."""
 NO_ROOM = "no room in the prompt"
 SENT, EXCERPT, QUOTED = "sent", "sent as an excerpt", "sent as a quotation"
-LISTED, LINE = "sent by its title", "sent as a profile line"
+LISTED, LINE, STANDING = "sent by its title", "sent as a profile line", "sent for a pinned question"
 BEFORE, IN_WINDOW = "sent with the message before", "in the conversation already"
-IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, BEFORE, IN_WINDOW})
+IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, STANDING, BEFORE, IN_WINDOW})
 """Outcomes of memories that the model saw."""
 
 
@@ -87,7 +88,7 @@ class Receipt:
         """
         memory = dict(recalled.record)
         if "memory" in prompt.dropped and recalled.shown:
-            memory = {name: value for name, value in memory.items() if name not in {"listed", "profile", "quoted"}}
+            memory = {name: value for name, value in memory.items() if name not in PARTS}
             out = [{"id": each, "why": NO_ROOM} for each in recalled.shown]
             memory |= {"injected": [], "left_out": [*memory.get("left_out", ()), *out]}
         seen = {each["id"] for each in memory.get("considered", ()) if each["verdict"] == SEEN}
@@ -132,6 +133,7 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
     sent: dict[str, str] = {}
     for name, outcome in (
         ("profile", LINE),
+        ("standing", STANDING),
         ("injected", SENT),
         ("excerpts", EXCERPT),
         ("quoted", QUOTED),
@@ -147,7 +149,7 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
 
 def ending(receipt: Mapping[str, Any]) -> str:
     """Return how a turn ended; empty where its reply is complete."""
-    finish = str(receipt["finish"])
+    finish = str(receipt.get("finish", "stop"))
     return {"stop": "", "cancelled": "stopped"}.get(finish, finish.replace("_", " "))
 
 
@@ -165,7 +167,7 @@ def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> d
 def memory_line(memory: Mapping[str, Any]) -> str:
     """Return how many memories the prompt held, and how many were withheld from whom; empty for none of either."""
     found = Counter(outcomes(memory).values())
-    sent = found[SENT] + found[EXCERPT] + found[QUOTED] + found[LISTED]
+    sent = found[SENT] + found[EXCERPT] + found[QUOTED] + found[LISTED] + found[STANDING]
     already = found[BEFORE] + found[IN_WINDOW]
     withheld = memory.get("withheld", {})
     parts = [

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatbot.chat.fence import fenced
-from chatbot.chat.memory_block import MemoryBlock, build_block
+from chatbot.chat.memory_block import PARTS, MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
@@ -90,7 +90,8 @@ class PromptMemory:
     @property
     def shown(self) -> tuple[str, ...]:
         """The ids of everything that stands in the block."""
-        return (*self.block.profile, *self.block.injected, *self.block.listed) if self.block else ()
+        block = self.block
+        return (*block.profile, *block.standing, *block.injected, *block.listed) if block else ()
 
 
 def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
@@ -105,7 +106,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
         disclosure.withholds(rows[each]) if each in rows else is_limited for each in recalled.shown or [""]
     ):
         held += recalled.shown
-        record = {name: value for name, value in record.items() if name not in {"listed", "profile", "quoted"}}
+        record = {name: value for name, value in record.items() if name not in PARTS}
         record |= {"injected": [], "left_out": [*record.get("left_out", []), *_withheld(recalled.shown)]}
         note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
         recalled = PromptMemory(MemoryBlock(note), record=record)
@@ -192,10 +193,13 @@ class TurnMemory:
         index = await self._index() if begins else []
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
-        held = [each for each in lines if each.sensitivity not in disclosure.sent]
-        lines = [each for each in lines if each not in held]
-        withheld = {each.id for each in held} | {each.id for each in kept_back}
-        given = [*(row for row, _ in rows), *index, *(line.row for line in lines)]
+        pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, shown)
+        stand = [*(line.row for line in lines), *(row for row, _ in pinned)]
+        held = {row.id for row in stand if row.sensitivity not in disclosure.sent}
+        lines = [each for each in lines if each.id not in held]
+        standing = [row for row, _ in pinned if row.id not in held]
+        withheld = held | {each.id for each in kept_back}
+        given = [*(row for row, _ in rows), *index, *(line.row for line in lines), *standing]
         view = replace(self._memory.scope.acting(OWN), now=self._clock())
         orders = await self._orders(given, view)
 
@@ -210,14 +214,17 @@ class TurnMemory:
             asked=said,
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=lines,
+            standing=standing,
             orders=orders,
             note=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
         by_id = {row.id: row for row in given}
-        given_rows = tuple(by_id[each] for each in (*block.profile, *block.injected, *block.listed))
+        given_rows = tuple(by_id[each] for each in (*block.profile, *block.standing, *block.injected, *block.listed))
         # What the conversation shows, and does not answer, was no candidate.
         seen = tuple(each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN)
         record = _record(said, judged, replace(recollection, considered=seen), hits, block)
+        if block.standing:
+            record["standing"] = {row.id: question for row, question in pinned if row.id in block.standing}
         record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
             record["left_out"] += _withheld(sorted(withheld))
@@ -269,6 +276,12 @@ class TurnMemory:
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in before]
+
+    async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
+        """Return the rows that answer pinned questions, each with its question; none that the model reads anyway."""
+        answers = await self._memory.standing(pinned=True, ask=OWN)
+        found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
+        return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
 
     async def note_use(self, recalled: PromptMemory) -> None:
         """Count a use of each row that the model was shown, and leave them out of the next block."""

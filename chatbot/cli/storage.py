@@ -1,21 +1,33 @@
-"""`chatbot storage`: create and copy a store; `chatbot maintain`: do what is due of a memory's upkeep."""
+"""`chatbot storage`: create and copy a store; `chatbot maintain`: do what is due of a memory's upkeep.
+
+`chatbot backup`, `restore` and `sync`: everything of an identity in one file, or on several machines.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from dataclasses import asdict, replace
+from getpass import getpass
 from pathlib import Path
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import progress, say, say_json, say_table, waiting
+from chatbot.cli.output import printable, progress, say, say_json, say_table, waiting, warn
+from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
+from chatbot.memory import MemorySystem
 from chatbot.memory.policy import MaintenanceReport
+from chatbot.memory.scope import utc_now
 from chatbot.runtime import Options, Setup
 from chatbot.stores.backends import create_tables, distribution_of_tables
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
-from chatbot.stores.home import Address, Home, parse_address, parse_home
+from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
+from chatbot.transfer.backups import RestoreReport, backup, restore, verified
+from chatbot.transfer.sync import SyncReport, sync
+from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -37,7 +49,6 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 async def _copy(args: argparse.Namespace) -> Exit:
-    from chatbot.cli.backup import told
     from chatbot.transfer.backups import copy_storage
 
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
@@ -103,3 +114,96 @@ def _show(report: MaintenanceReport) -> None:
         say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)
     looked = f"{how_many(report.looked_at, 'row')} looked at in {report.seconds:.2f} s"
     say(looked if rows else f"nothing to do: {looked}")
+
+
+async def run_backup(args: argparse.Namespace) -> Exit:
+    """Run the command that was asked for."""
+    runs = {"backup": _backup, "restore": _restore, "sync": _sync}
+    return await runs[args.command](args)
+
+
+async def _backup(args: argparse.Namespace) -> Exit:
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
+    with progress("backing up") as tell, new_file(path.expanduser(), force=args.force) as file:
+        done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=tell)
+    if args.json:
+        say_json({"file": str(path), "identity": done.name, "digest": done.digest})
+    else:
+        say(f"wrote {path}: everything of {done.name}, digest {done.digest}. It is not encrypted")
+    return Exit.OK
+
+
+async def _restore(args: argparse.Namespace) -> Exit:
+    path = args.file.expanduser()
+    if not path.is_file():
+        raise InvalidValue(f"backup not found: {path}")
+    with path.open("rb") as file, progress("restoring") as tell:
+        found = await asyncio.to_thread(verified, file, str(path))
+        name = args.name or found.name
+        setup = await asyncio.to_thread(Setup.with_identity, Options(config=args.config), name, found.settings)
+        done = await restore(file, str(path), setup.home, tell)
+    if args.json:
+        say_json({"identity": name, "made_at": found.made_at, **asdict(done)})
+    else:
+        say(f"restored {name} as of {found.made_at}: {told(done)}, digest {done.digest}")
+    return Exit.OK
+
+
+def told(done: RestoreReport) -> str:
+    """Say how much was restored."""
+    counted = ((done.sessions, "sessions"), (done.memories, "memories"), (done.calls, "calls"))
+    return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)
+
+
+async def _sync(args: argparse.Namespace) -> Exit:
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    places = [args.place] if args.place else list(setup.config.sync.places)
+    if not places:
+        raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
+    reports = []
+    async with setup.open_memory(observations=setup.observation_store()) as memory:
+        for text in places:
+            place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
+            with progress(f"syncing with {text}", waits=True) as tell:
+                reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=tell))
+    if args.json:
+        say_json([report.as_json() for report in reports])
+    else:
+        for report in reports:
+            _show_sync(report, is_sealed=args.passphrase)
+    return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
+
+
+def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
+    if is_address(text):
+        return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]"))
+    return sealed(FolderPlace(Path(text).expanduser()), memory.backend, _passphrase if asks else None)
+
+
+def _passphrase() -> str:
+    """Ask for a passphrase on the terminal, or read it from standard input."""
+    return getpass("passphrase of the place (not shown): ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+
+
+def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
+    if report.is_new and not is_sealed:
+        warn(f"{report.place} can read everything that is synced there: encrypt a new place with --passphrase")
+    for counts, said, would in ((report.taken, "took", "would take"), (report.given, "gave", "would give")):
+        parts = [how_many(count, *_WORDS[what]) for what, count in counts.items() if count]
+        if parts:
+            say(f"{would if report.dry_run else said} {', '.join(parts)}")
+    for session in report.forks:
+        say(f"a session was continued on both sides: its other part is {session}")
+    for name, why in report.aside:
+        warn(f"set aside {printable(name)}: {printable(why)}")
+    if not any([*report.taken.values(), *report.given.values()]):
+        say(f"{report.place}: nothing new")
+
+
+_WORDS = {
+    "memories": ("change of memory", "changes of memory"),
+    "sessions": ("session",),
+    "calls": ("billed call",),
+    "erased": ("erasure",),
+}

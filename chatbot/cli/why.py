@@ -72,7 +72,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
     states = (ending(receipt), "undone" if receipt.get("taken_back") else "")
-    about = (f"turn {receipt['turn']}", _minute(receipt["at"]), receipt["model"], *states)
+    about = (f"turn {receipt.get('turn', '')}", _minute(receipt.get("at", "")), receipt.get("model", ""), *states)
     say_marked(" · ".join(filter(None, about)))
     if memory.get("query"):
         before = memory.get("looked_back")

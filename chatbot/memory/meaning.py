@@ -32,7 +32,8 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.lifecycle import AsyncResource, cancelled
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress
 from chatbot.stores.span import Span, span
@@ -52,6 +53,7 @@ CLOSING_S = 30.0
 _GAPS, _GAPS_S = 16, 1.0
 """Rows without a vector that a search embeds first, if that is done on this machine, and the most seconds for it."""
 
+_MOST_ASKED = 64
 _POLITE_S = 0.05
 """Seconds between checks for a waiting question in the background."""
 T = TypeVar("T")
@@ -91,6 +93,8 @@ class Meaning(AsyncResource):
         self._paused_until = 0.0
         self._under_way: asyncio.Task[None] | None = None
         self._asking = 0
+        self._asked_before: dict[str, list[Vector]] = {}
+        """Vectors of the last texts that were asked: standing questions are asked again and again."""
         self._has_gaps = True
         self._has_written = False
         self._beginning = threading.Lock()
@@ -170,10 +174,6 @@ class Meaning(AsyncResource):
             part = texts[at : at + self._embedder.batch]
             found += await self._within(self._embedder.judge(part)) or [None] * len(part)
         return found
-
-    def directions(self) -> Mapping[str, Vector]:
-        """Return where each facet lies among the vectors of rows; nothing where no heads were trained."""
-        return self._embedder.directions()
 
     @property
     def scale(self) -> float:
@@ -281,7 +281,11 @@ class Meaning(AsyncResource):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_GAPS_S):
                         await self.embed_missing(most=_GAPS)
-            return await self._batched(texts, embed=self._embedder.embed_questions)
+            new = [text for text in texts if text not in self._asked_before]
+            made = await self._batched(new, embed=self._embedder.embed_questions)
+            vectors = self._asked_before | dict(zip(new, made, strict=True))
+            self._asked_before = dict([*vectors.items()][-_MOST_ASKED:])
+            return [vectors[text] for text in texts]
         finally:
             self._asking -= 1
 

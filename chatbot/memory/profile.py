@@ -7,16 +7,13 @@ in one namespace: only what that principal said, set or accepted changes it.
 
 Two times are kept: since when a value holds (`valid_from`, the time it was said unless it names another), and when it
 became known. `as_of` asks for what was true at a time, `known_at` for what was known then.
-
-Facets need no explicit statement: they list what the person said last about home, work, family and so on.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -30,16 +27,17 @@ from chatbot.memory.profile_lines import (
     all_lines,
     held_by,
     is_proposal,
+    is_sentence,
     line_rows,
     lines_at,
     moment_lines,
 )
-from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
+from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation, UnsupportedOperation
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import fold, one_line
-from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation, is_line, is_own
+from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import HELD, Event
@@ -53,44 +51,6 @@ _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
 _BEGINNING = 4
 """Letters in which two words must begin alike to be forms of one."""
-_NEWEST, _NEAREST = 64, 16
-"""Exchanges that are judged for facets: the newest of all, and those that are nearest to each facet."""
-_PART_END = re.compile(r"(?<=[.!?;,:])\s+|(?<=[。！？；，：])|\n+")
-_MOST_PARTS = 12
-"""Parts of a message that are judged, beside the whole."""
-_LONGEST_SHOWN = 200
-NEEDS_ENCODERS = (
-    "what you said, by facet, needs the local encoders: pip install 'chatbot-runtime[embeddings]', "
-    'and [embedding] model = "local/auto"'
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FacetStatement:
-    """A person's statement, on one line in their own words, cut where it is long."""
-
-    id: str
-    said_at: datetime
-    text: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The statement for programs."""
-        return {"id": self.id, "said_at": format_time(self.said_at), "text": self.text}
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The lines of a person's profile, and their last statements by facet."""
-
-    lines: Sequence[Line]
-    facets: Mapping[str, Sequence[FacetStatement]] = field(default_factory=dict)
-    notice: str = ""
-    """Why there are no facets."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The profile for programs."""
-        facets = {name: [each.as_json() for each in said] for name, said in self.facets.items()}
-        return {"profile": [line.as_json() for line in self.lines], "facets": facets, "notice": self.notice}
 
 
 class Profiles(MemoryWrites, ScopedOperations):
@@ -116,35 +76,6 @@ class Profiles(MemoryWrites, ScopedOperations):
         moment(as_of, known_at, scope.clock())
         rows = await line_rows(scope, ask)
         return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
-
-    async def facets(self, *, limit: int = 3, ask: Sensitivities = PUBLIC) -> dict[str, list[FacetStatement]]:
-        """Return what the caller said last about each facet of a life, such as home or work; at most `limit` each.
-
-        A message is judged as a whole and part by part, for it may state several things, and whether or not it has been
-        embedded yet. Raises `UnsupportedOperation` without the local encoders.
-        """
-        scope = self.scope
-        view, wanted, meaning = scope.view(ask), Filter(types=("exchange",)), scope.meaning
-        directions = meaning.directions() if meaning is not None else {}
-        if meaning is None or not directions:
-            raise UnsupportedOperation(NEEDS_ENCODERS)
-        rows = {row.id: row for row in await scope.rows(wanted, view=view, limit=_NEWEST)}
-        for direction in directions.values():
-            near = await meaning.nearest_to(view, [direction], wanted, limit=_NEAREST)
-            unread = [match.id for match in near if match.id not in rows]
-            rows |= {row.id: row for row in await scope.store.get(view, unread)}
-        said = [row for row in rows.values() if row.principal == scope.caller.principal and _is_said(row)]
-        said.sort(key=lambda row: (row.created_at, row.id), reverse=True)
-        parts = {row.id: _parts(row.user_text) for row in said}
-        texts = [text for each in parts.values() for text in each]
-        judged = dict(zip(texts, await meaning.judge(texts), strict=True))
-        found: dict[str, list[FacetStatement]] = {name: [] for name in directions}
-        for row in said:
-            stated = [each for text in parts[row.id] if (each := judged[text]) is not None and each.states_something]
-            for name in {name for each in stated for name in each.facets}:
-                if len(found[name]) < limit:
-                    found[name].append(FacetStatement(row.id, row.created_at, _shortened(row.user_text)))
-        return {name: statements for name, statements in found.items() if statements}
 
     async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[Line]:
         """The lines that concern a message: pinned ones, those that it asks for, as they are and as they were then.
@@ -314,7 +245,7 @@ def is_in_words(value: str, said: str) -> bool:
 
 
 async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget the lines of profiles that were taken from these rows alone, which are forgotten.
+    """Forget the lines of profiles that were taken from these forgotten rows alone, and sentences made of any of them.
 
     Who may forget what a person said may forget what was taken from it.
     """
@@ -323,7 +254,7 @@ async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
     scope = replace(scope, caller=scope.caller.raised("chat"))
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
+    if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
         await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
 
 
@@ -417,22 +348,6 @@ def _secrets(stated: ProfileValue) -> tuple[str, ...]:
     from chatbot.redaction import redact  # takes time to load
 
     return tuple(redact(stated.title)[1])
-
-
-def _is_said(row: Observation) -> bool:
-    """Return whether a row holds words of its person, said here or in what they imported."""
-    return bool(row.user_text) and (is_own(row) or row.source.startswith("import"))
-
-
-def _parts(text: str) -> list[str]:
-    """Return a message, and its parts between punctuation."""
-    parts = [part for part in _PART_END.split(text) if part.strip()]
-    return [text, *parts[:_MOST_PARTS]] if len(parts) > 1 else [text]
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_SHOWN else f"{line[: _LONGEST_SHOWN - 1].rstrip()}…"
 
 
 def _begin_alike(one: str, other: str) -> bool:

@@ -16,7 +16,7 @@ from chatbot.memory.scope import Scope
 from chatbot.stores.access import VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import fold
-from chatbot.stores.observation import LINE, PROFILE, Observation, Status, is_line
+from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
@@ -29,6 +29,8 @@ ALSO = "also"
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """The fields of a profile line that its person sees."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
+SENTENCE = "standing answer"
+"""The kind of a row that sums up the answer to a standing question."""
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -81,6 +83,11 @@ def is_proposable(row: Observation) -> bool:
 def is_proposal(row: Observation) -> bool:
     """True if a row proposes a value, and is no line itself."""
     return is_proposable(row) and not is_line(row) and isinstance(held_by(row).get("value"), str)
+
+
+def is_sentence(row: Observation) -> bool:
+    """Return whether a model made the row of the answer to a standing question; an imported one is none."""
+    return is_proposable(row) and row.metadata.get(KIND) == SENTENCE and IMPORTED not in row.metadata
 
 
 def lines_at(

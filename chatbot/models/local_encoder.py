@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
-FACET = "facet:"
-"""Prefix of the names of facets' heads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +77,13 @@ def judge(part: Vector) -> Judgement:
     known = heads()
     scores = known.scores(part)
     reached = {name: known.level(name, score) for name, score in scores.items()}
-    facets = sorted(
-        (name for name in scores if name.startswith(FACET) and reached[name]), key=lambda name: -scores[name]
-    )
     return Judgement(
         needs_memory=reached["needs_memory"] > 0,
         asks_the_bot=reached["asks_the_bot"] > 0,
         states_something=reached["states_something"] > 0,
         orders_a_model=reached["orders_a_model"],
-        facets=tuple(name.removeprefix(FACET) for name in facets),
         scores={name: round(score, 2) for name, score in scores.items()},
     )
-
-
-def facet_directions() -> dict[str, Vector]:
-    """Return the direction in which the texts about each facet lie, of length 1."""
-    known = heads()
-    rows = zip(known.names, known.weights, strict=True)
-    return {name.removeprefix(FACET): unit(row.tolist()) for name, row in rows if name.startswith(FACET)}
 
 
 ANY = 512
@@ -260,10 +247,6 @@ class LocalEmbedder(Embedder):
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
         """Return what each text is, by the heads over its multilingual part."""
         return [judge(part) for part in await self._encoded(texts)]
-
-    def directions(self) -> Mapping[str, Vector]:
-        """Return where each facet lies among the vectors of rows."""
-        return {name: _question((), each) for name, each in facet_directions().items()}
 
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, profile, projects, reading, session_search, writing
+from chatbot.memory import SessionRecord, people, reading, session_search, standing, writing
 from chatbot.memory.erasure import Erasure
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operations import Context
@@ -72,8 +72,6 @@ class Session(Shape):
     """When it was pinned; null for one that is not."""
     sensitivity: Sensitivity
     """How sensitive at least is what is remembered of it."""
-    project: str
-    """The project that it belongs to; empty for none."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -199,8 +197,6 @@ class Fact(Shape):
     """When it was stated first."""
     count: int
     """How often it was stated."""
-    project: str
-    """The project that it belongs to."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -294,28 +290,6 @@ class AddResult(Shape):
         return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
 
 
-class Project(Shape):
-    """A project that holds something."""
-
-    name: str
-    """Its name; compared without case."""
-    memories: int
-    """Number of its active memories and facts."""
-    sessions: int
-    """Number of its sessions."""
-    used_at: datetime | None
-    """Last use of one of its sessions."""
-
-
-class ProjectContent(Shape):
-    """Numbers of what was moved or deleted with a project."""
-
-    memories: int
-    """Number of memories and facts."""
-    sessions: int
-    """Number of sessions."""
-
-
 class PurgeResult(Shape):
     """Ids and counts of what is deleted, or would be."""
 
@@ -356,26 +330,26 @@ class Line(Shape):
     """How sensitive it is."""
 
 
-class FacetStatement(Shape):
-    """A statement in the person's own words."""
+class StandingAnswer(Shape):
+    """A standing question, with what memory answers today."""
 
-    id: str
-    """The id of the memory that holds it."""
-    said_at: datetime
-    """When it was said."""
-    text: str
-    """The message on one line, cut where it is long."""
+    question: str
+    """As the configuration has it."""
+    pinned: bool
+    """True if the answer is shown in every prompt."""
+    rows: tuple[MemoryRecord, ...]
+    """The memories that answer it, newest first."""
+    sentence: str
+    """What a model made of these memories; empty where none is asked, or has not been since they changed."""
 
 
 class Profile(Shape):
-    """The profile of the person, and their last statements by facet."""
+    """The profile of the person, and the answers to the standing questions."""
 
     data: tuple[Line, ...] = Field(validation_alias="lines")
     """The lines of the profile, pinned ones first."""
-    facets: dict[str, tuple[FacetStatement, ...]]
-    """The person's last statements, newest first, by facet: `home`, `work`, `family` and so on."""
-    notice: str
-    """Why there are no facets, where they cannot be listed."""
+    standing: tuple[StandingAnswer, ...]
+    """The standing questions, in the order of the configuration."""
 
 
 class Hit(Shape):
@@ -482,9 +456,7 @@ SHAPES: dict[Any, type[Shape]] = {
     writing.AddResult: AddResult,
     operations.PurgeResult: PurgeResult,
     people.Person: Person,
-    profile.Profile: Profile,
-    projects.Project: Project,
-    projects.ProjectContent: ProjectContent,
+    standing.Profile: Profile,
     operations.Alias: Alias,
     people.Task: Task,
     Triple: Fact,

@@ -14,13 +14,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
 from chatbot.stores.home import Home
-from chatbot.stores.records import format_time
+from chatbot.stores.records import format_time, parse_time
 from chatbot.transfer.sync import VERSION, Progress, Sync
 from chatbot.transfer.sync_place import NAME, ArchivePlace
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
@@ -90,12 +92,13 @@ def verified(file: BinaryIO, key: str) -> Backup:
     """Check a backup to its end, and return what it is of. Raises `DamagedFile` or `LaterFormat`."""
     place = ArchivePlace(file, key)
     try:
-        head = Backup(**json.loads(place.read(_HEAD)))
+        head = msgspec.json.decode(place.read(_HEAD), type=Backup)
         if head.format != "chatbot-backup":
             raise DamagedFile(f"{key} is not a backup of chatbot")
         if head.version > VERSION:
             raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
-    except (ValueError, TypeError) as error:
+        parse_time(head.made_at)
+    except (ValueError, RecursionError) as error:
         if isinstance(error, DamagedFile | LaterFormat):
             raise
         raise DamagedFile(f"{key} is not a whole backup of chatbot: {error}") from error

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
+import msgspec
+
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.stores import transcript
 from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
@@ -32,15 +34,13 @@ from chatbot.stores.errors import DamagedFile, LaterFormat
 from chatbot.stores.observation import parse_observation, parse_triple
 from chatbot.stores.records import decode_record, format_time, is_session_id
 from chatbot.transfer.exports import MemoryExport, SessionExport, json_lines, read_memories, render_memories
-from chatbot.transfer.untrusted import ZipFile, decoded
+from chatbot.transfer.untrusted import ZipFile, checked_receipt, decoded
 
 FORMAT = "chatbot-bundle"
 VERSION = 1
 MANIFEST = "manifest.json"
 MEMORIES_NAME = "memories.jsonl"
 _LARGEST_MANIFEST = 64 << 20
-_LARGEST_AMOUNT = 1e12
-"""Most dollars or tokens of one call: a larger number would exceed every budget."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """A fixed time, so that the same session always gives the same bytes."""
 
@@ -133,7 +133,7 @@ def read_session(archive: ZipFile, session: str) -> SessionExport:
             if not line.strip():
                 continue
             try:
-                yield parse(json.loads(line))
+                yield parse(msgspec.json.decode(line))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 broken += 1
 
@@ -145,7 +145,7 @@ def read_session(archive: ZipFile, session: str) -> SessionExport:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedFile(f"{archive.path}: session {session} cannot be parsed: {error}") from error
     said = (*transcript.parse(part("transcript.archive.md")), *transcript.parse(part("transcript.md")))
-    receipts = tuple(lines("receipts.jsonl", _receipt))
+    receipts = tuple(lines("receipts.jsonl", checked_receipt))
     observations = tuple(lines("observations.jsonl", parse_observation))
     facts = tuple(lines("facts.jsonl", parse_triple))
     remembered = MemoryExport(observations, facts, broken)
@@ -224,19 +224,6 @@ def _is_attachment(name: str) -> bool:
     """Return whether a file of a bundle is an attachment of a session."""
     parts = name.split("/")
     return len(parts) == 4 and parts[2] == ATTACHMENTS and is_blob_name(parts[3]) and parts[3][32:] in MEDIA_TYPES
-
-
-def _receipt(value: Any) -> dict[str, Any]:
-    """Return the receipt if it can be shown and billed: every amount is a number within bounds."""
-    calls = value.get("calls", [])
-    spent = [call.get(name) or 0 for call in calls for name in ("cost_usd", "input_tokens", "output_tokens")]
-    if not isinstance(value["turn"], str) or not all(_is_amount(each) for each in spent):
-        raise ValueError("not a receipt")
-    return dict(value)
-
-
-def _is_amount(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= _LARGEST_AMOUNT
 
 
 def _rendered(value: Any) -> bytes:

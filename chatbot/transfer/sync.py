@@ -42,13 +42,15 @@ from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
 
+import msgspec
+
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
-from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
@@ -61,9 +63,11 @@ from chatbot.transfer.union import (
     canonical,
     digest_of,
     identity,
+    is_mention,
     parts_of,
     relabelled,
 )
+from chatbot.transfer.untrusted import checked_call, past
 
 VERSION = 1
 _LARGEST_UNPACKED = 1 << 30
@@ -72,8 +76,10 @@ _PART_BYTES = 512 << 10
 _AT_ONCE = 500
 _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
-_WRONG = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error)
+_WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
 """What is raised for a file that is not what it should be."""
+_MOST_MENTIONS = 100_000
+"""Most mentions that one file counts: each becomes an event."""
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -125,6 +131,7 @@ class Delivery:
     lines: dict[str, list[Record]] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     digests: set[bytes] = field(default_factory=set)
+    mentions: int = 0
 
     def join(self, other: Delivery) -> None:
         """Add the contents of another one; a row that went alone on one machine and not on another did not."""
@@ -141,11 +148,11 @@ class Delivery:
         self.documents |= other.documents
         self.digests |= other.digests
 
-    def take(self, record: Record, now: datetime, *, is_own: bool) -> None:
-        """Add a line. Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError` for one that is invalid."""
+    def take(self, record: Record, until: datetime, *, is_own: bool) -> None:
+        """Add a line. Raises one of `_WRONG` for one that is invalid, or dated later than `until`."""
         match record["k"]:
             case "row":
-                self._take_row(record, now)
+                self._take_row(record, until)
             case "gone":
                 self.gone |= {str(each): bool(record["alone"]) for each in record["ids"]}
                 self.digests |= {digest_of(f"gone {each}") for each in record["ids"]}
@@ -155,26 +162,30 @@ class Delivery:
             case "lines" if record["name"] == BILL or (is_own and record["name"] in _OWN_LINES):
                 self.lines.setdefault(record["name"], []).extend(map(dict, record["v"]))
                 self.digests |= {digest_of(canonical(each)) for each in record["v"]}
-                _ = [parse_time(each["at"]) for each in record["v"] if record["name"] == BILL]
+                for each in record["v"] if record["name"] == BILL else ():
+                    checked_call(each, until)
             case "session":
-                given = checked_session(record, is_own=is_own)
+                given = checked_session(record, until, is_own=is_own)
                 self.sessions.setdefault(self.names[0], []).append(given["session"]["id"])
             case "document" if is_own and record["name"] in _OWN_DOCUMENTS:
                 self.documents[record["name"]] = base64.b64decode(record["data"], validate=True)
             case other:
                 raise DamagedFile(f"unknown line {other!r:.40}")
 
-    def _take_row(self, record: Record, now: datetime) -> None:
+    def _take_row(self, record: Record, until: datetime) -> None:
         for part in map(parse_event, record["parts"]):
             check_fields(part)
-            if [each for each, _ in parts_of(part)] != [record["id"]]:
-                raise DamagedFile("an event is of another row than it says")
-            if part.at > now + _FUTURE:
-                raise DamagedFile(f"an event is dated {format_time(part.at)}, which is to come")
+            if [each for each, _ in parts_of(part)] != [record["id"]] or is_mention(part):
+                raise DamagedFile("an event is of another row than it says, or is one that is counted")
+            past(part.at, until)
             self.rows.parts[record["id"]].append(part)
             self.digests.add(digest_of(identity(part)))
         if record["counts"]:
-            self.rows.count(str(record["id"]), Counters.parse(record["counts"]))
+            counters = Counters.parse(record["counts"], until)
+            self.mentions += sum(times for times, _ in counters.mentions.values())
+            if self.mentions > _MOST_MENTIONS:
+                raise DamagedFile(f"it counts more than {_MOST_MENTIONS:,} mentions")
+            self.rows.count(str(record["id"]), counters)
 
 
 class Sync:
@@ -346,10 +357,10 @@ class Sync:
         waiting = [each for each in names if each.endswith(".gz") and each not in self._known.taken]
         waiting = [each for each in waiting if not each.startswith(ours)]
         for done, name in enumerate(waiting, 1):
-            part, now = Delivery([name]), self._now()
+            part, until = Delivery([name]), self._now() + _FUTURE
             try:
                 for line in self._lines(name):
-                    part.take(line, now, is_own=self._is_own)
+                    part.take(line, until, is_own=self._is_own)
             except FileNotFoundError:
                 continue  # its machine has put another one in its place
             except _WRONG as error:
@@ -368,7 +379,7 @@ class Sync:
         text = unpacking.decompress(data, _LARGEST_UNPACKED)
         if unpacking.unconsumed_tail or not unpacking.eof:
             raise DamagedFile("it unpacks to more than it may, or is cut off")
-        head, *lines = map(json.loads, text.splitlines())
+        head, *lines = map(msgspec.json.decode, text.splitlines())  # which takes no NaN and no half of a character
         if head.get("identity") != self._state.identity or head.get("machine") != machine:
             raise DamagedFile("it is not of this identity and machine")
         if head["version"] > VERSION:
@@ -443,7 +454,7 @@ class Sync:
                 continue
             for line in lines:
                 if line["k"] == "session":
-                    given = checked_session(line, is_own=self._is_own)
+                    given = checked_session(line, self._now() + _FUTURE, is_own=self._is_own)
                     session_id = given["session"]["id"]
                     if not await self._sessions.is_gone(session_id):
                         machine, saves = name.partition("/")[0], total <= _MOST_SAVED
@@ -470,7 +481,7 @@ class Sync:
                 with suppress(*_WRONG):
                     for line in self._lines(name):
                         if line["k"] == "session" and line["session"]["id"] == session_id:
-                            found |= checked_session(line, is_own=False)["entries"]
+                            found |= checked_session(line, self._now() + _FUTURE, is_own=False)["entries"]
         return found
 
     def _cleared(self, journal: Journal) -> tuple[list[str], list[Record]]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
-from chatbot.stores.backend import ATTACHMENTS, Blobs, is_blob_name
-from chatbot.stores.errors import DamagedFile, MissingFolder
+from chatbot.stores.backend import ATTACHMENTS, Blobs, checked_blob, checked_blob_name
+from chatbot.stores.errors import MissingFolder
 from chatbot.stores.records import (
     KeyValue,
     SessionRecord,
@@ -37,6 +37,7 @@ from chatbot.transfer.sync_storage import (
     unite_lines,
 )
 from chatbot.transfer.union import Said, digest_of, newest, portable, united, with_ids
+from chatbot.transfer.untrusted import checked_receipt, past
 
 _PATIENCE_S = 20.0
 _STEP = timedelta(microseconds=1)
@@ -50,24 +51,30 @@ def _short(value: object) -> str:
     return digest_of(json.dumps(value, sort_keys=True)).hex()
 
 
-def checked_session(given: Mapping[str, Any], *, is_own: bool) -> Record:
+def checked_session(given: Mapping[str, Any], until: datetime, *, is_own: bool) -> Record:
     """Return a session of a place. Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError`.
 
     What belongs to one machine alone is dropped, unless it is our own backup.
     """
-    parse_time(given["at"])
+    past(given["at"], until)
     session = parse_record(given["session"])
-    entries = {id_: TranscriptEntry(role, said, parse_time(at)) for id_, (role, said, at) in given["entries"].items()}
-    for key, (value, at) in given["values"].items():
-        KeyValue(key, value or "", parse_time(at))
-    if not all(isinstance(each, str) for each in (*given["ids"], *given["cut"])):
-        raise TypeError("ids must be texts")
-    if not all(is_blob_name(name) for name in given["files"]):
-        raise DamagedFile("an attachment has an invalid name")
-    receipts = [dict(each) for each in given["receipts"] if isinstance(each["at"], str)]
+    past(session.created_at, until)
+    entries = {id_: TranscriptEntry(role, said, past(at, until)) for id_, (role, said, at) in given["entries"].items()}
     own = given.get("own") if is_own else None
     if own:
-        parse_record(own["record"])
+        past(parse_record(own["record"]).created_at, until)
+    choices = {CHOICES: own["choices"]} if own and own["choices"] else {}
+    for key, (value, at) in {**given["values"], **choices}.items():
+        KeyValue(key, "" if value is None else value, past(at, until))
+    if not all(isinstance(each, str) for each in (*given["ids"], *given["cut"])) or len({*given["ids"]}) < len(
+        given["ids"]
+    ):
+        raise TypeError("ids must be texts, each once")
+    for name, data in given["files"].items():
+        checked_blob(checked_blob_name(name), base64.b64decode(data, validate=True))
+    receipts = [checked_receipt(each) for each in given["receipts"]]
+    for each in receipts:
+        past(each["at"], until)
     return {**given, "session": portable(session), "entries": entries, "receipts": receipts, "own": own}
 
 
@@ -273,7 +280,7 @@ class SessionUnion:
                 known = {**known, **dict(with_ids(said))}
         if any(each not in known for each in left):
             known = {**known, **await asyncio.to_thread(self._earlier, machine, session_id)}
-        return None if any(each not in known for each in left) else [(each, known[each]) for each in left]
+        return None if any(each not in known for each in left) else with_ids(known[each] for each in left)
 
     async def _is_there(self, session_id: str) -> bool:
         try:

@@ -18,10 +18,12 @@ from typing import Any
 
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
+from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Place, Writing
 from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import ELSEWHERE, KINDS, Event, implied, parse_event
+from chatbot.transfer.untrusted import past
 
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _STORES = frozenset({"basic_session", "observations"})
@@ -80,18 +82,20 @@ class Counters:
         return {"uses": dict(sorted(self.uses.items())), "used": used, "mentions": mentions, "strength": strength}
 
     @classmethod
-    def parse(cls, line: Mapping[str, Any]) -> Counters:
-        """Read what `as_json` gave. Raises `ValueError`, `TypeError` or `KeyError`."""
+    def parse(cls, line: Mapping[str, Any], until: datetime) -> Counters:
+        """Read what `as_json` gave. Raises `ValueError`, `TypeError` or `KeyError`, also for times after `until`."""
         strength = line["strength"]
         uses = {str(name): int(times) for name, times in line["uses"].items()}
-        mentions = {str(name): (int(times), parse_time(at)) for name, (times, at) in line["mentions"].items()}
-        if any(each < 0 for each in (*uses.values(), *(times for times, _ in mentions.values()))):
-            raise InvalidValue("a counter is below 0")
+        mentions = {str(name): (int(times), past(at, until)) for name, (times, at) in line["mentions"].items()}
+        if any(not 0 <= each <= MOST_COUNTED for each in (*uses.values(), *(times for times, _ in mentions.values()))):
+            raise InvalidValue("a counter is out of range")
+        if strength and not (strength[2] is None or 0 <= strength[2] <= 1):
+            raise InvalidValue(f"a strength is {strength[2]!r:.40}: it must be between 0 and 1")
         return cls(
             uses,
-            parse_time(line["used"]) if line["used"] else None,
+            past(line["used"], until) if line["used"] else None,
             mentions,
-            strength and (parse_time(strength[0]), int(strength[1]), None if strength[2] is None else strength[2]),
+            strength and (past(strength[0], until), int(strength[1]), None if strength[2] is None else strength[2]),
         )
 
 
@@ -131,10 +135,11 @@ class History:
 
     def shared(self) -> list[Event]:
         """Return the parts that travel: not mentions, which are counted."""
-        return [each for each in self.parts if not _is_mention(each)]
+        return [each for each in self.parts if not is_mention(each)]
 
 
-def _is_mention(event: Event) -> bool:
+def is_mention(event: Event) -> bool:
+    """Return whether an event only says that its row was mentioned: it is counted, and does not travel."""
     return event.kind == "mention" and not event.fields and (not event.why or event.why.startswith(_SYNCED))
 
 
@@ -204,7 +209,7 @@ class Journal:
             for part in (each for about, each in parts_of(event) if about == row_id):
                 counted.note(part, self.machine)
                 said.append((part.at, part))
-                if not _is_mention(part):
+                if not is_mention(part):
                     if last is not None and _key(part) <= last:
                         said[-1] = (part.at, replace(part, at=last[1] + _STEP))
                     last = _key(said[-1][1])
@@ -247,7 +252,7 @@ class _Counted:
         used_at, strength = self.folded
         if strength is not None and "importance" in part.fields:
             self.folded = (used_at, (*strength[:2], None))
-        if not _is_mention(part):
+        if not is_mention(part):
             return
         counted = self._counters.mentions
         if part.why:
@@ -458,7 +463,7 @@ def relabelled(journal: Journal, rows: Iterable[str]) -> JournalChanges:
         if at is not None:
             made.rearranged.add(row_id)
             counted = Counters(mentions={machine: (times, at)})
-            others = [each for each in ours.parts if not _is_mention(each) or each.why]
+            others = [each for each in ours.parts if not is_mention(each) or each.why]
             whole = sorted([*others, *_mentions(row_id, Counters(), counted, "")], key=_key)
             made.events += whole[1:] if ours.is_there else whole
         if machine in ours.counters.uses or at is not None:

@@ -52,7 +52,6 @@ from chatbot.stores.query import (
     Version,
     check_limit,
     fact_fits,
-    of_project,
     page_limit,
     values_of,
 )
@@ -387,7 +386,7 @@ class LoggedObservations(ObservationStore):
             is_stated = view.erasing or fact.id not in table.retracted
             if is_there and is_stated and may_see(fact, view) and fact_fits(fact, wanted):
                 found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
-        return of_project(found, wanted)
+        return found
 
 
 class _AtOnce:

@@ -6,10 +6,9 @@ import pytest
 
 from chatbot.chat import Chat, Event, Notice, Rules
 from chatbot.chat.attached import framed
-from chatbot.chat.fit import fit
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_tools import memory_tools
-from chatbot.chat.prompt import build_prompt
+from chatbot.chat.prompt import build_prompt, fit
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ContextTooLong
 from chatbot.memory import MemorySystem

@@ -265,9 +265,7 @@ class Judge(Embedder):
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
         self.judged += texts
-        return [
-            Judgement(not text.startswith("My"), text.startswith("My"), 0, (), {"needs_memory": 0.5}) for text in texts
-        ]
+        return [Judgement(not text.startswith("My"), text.startswith("My"), 0, {"needs_memory": 0.5}) for text in texts]
 
 
 async def test_a_message_is_judged_once_and_a_question_is_kept_for_its_reply_alone(memory_home: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem
 from chatbot.messages import Usage
-from chatbot.stores.lifecycle import LoopsLock
+from chatbot.stores.loops import LoopsLock
 from tests.loops import HANG_S, run_in_threads
 
 STORES = ["basic_session", "observations"]

@@ -146,4 +146,4 @@ def test_the_type_decides_among_equals() -> None:
 
 
 def judgement(*, states: bool = False, needs: bool = False) -> Judgement:
-    return Judgement(needs, states, 0, (), {})
+    return Judgement(needs, states, 0, {})

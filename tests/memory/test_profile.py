@@ -1,21 +1,25 @@
-"""A value stated under a key keeps its dates, source and history; what people say is listed by facet."""
+"""A value stated under a key keeps its dates and history; standing questions are answered by what people say."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.config import StandingSettings
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
+from chatbot.memory.standing import StandingAnswer
+from chatbot.memory.system import SystemOptions
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
-from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.vectors import Vector, vector
+from chatbot.stores.vectors import vector
 
 BEGIN = datetime(2025, 10, 3, 9, tzinfo=UTC)
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -384,80 +388,63 @@ async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(
         assert [hit.id for hit in hits] == [old, new]
 
 
-class Facets(Embedder):
-    """A text that begins with the name of a facet and a colon is about that; the rest states nothing."""
-
-    name = "facets"
-    sends_away = False
-    dimension = 3
-
-    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        axes = {"home": (1.0, 0.0, 0.0), "work": (0.0, 1.0, 0.0)}
-        return EmbeddingResult([vector(axes.get(text.partition(":")[0], (0.0, 0.0, 1.0))) for text in texts], Usage())
-
-    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
-        found = [text.partition(":")[0] for text in texts]
-        facets = [tuple({name} & {"home", "work"}) for name in found]
-        return [Judgement(False, bool(names), 0, names, {}) for names in facets]  # noqa: FBT003 - declared so
-
-    def directions(self) -> dict[str, Vector]:
-        return {"home": vector((1.0, 0.0, 0.0)), "work": vector((0.0, 1.0, 0.0))}
-
-
 @pytest.fixture
-async def faceted(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(tmp_path / "faceted", clock=clock, embedder=Facets()) as memory:
+async def asked(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
+    question = StandingSettings(question="Where do I live?", model="scripted")
+    async with MemorySystem(
+        tmp_path / "asked",
+        clock=clock,
+        settings={"observations": {"cache": str(tmp_path / "cache")}},
+        options=SystemOptions(questions=lambda: [question]),
+    ) as memory:
         yield memory
 
 
-async def test_what_was_said_last_is_listed_by_facet_newest_first_in_the_persons_words(
-    faceted: MemorySystem, clock: Clock
+async def answer(memories: Memory, **options: Any) -> StandingAnswer:
+    [found] = await memories.standing(**options)
+    return found
+
+
+async def test_a_standing_question_is_answered_newest_first_by_what_its_person_said_wrote_or_imported(
+    asked: MemorySystem, clock: Clock
 ) -> None:
-    owner = faceted.memory("chat")
-    said = [await say(owner, clock, day, f"home: I moved\nto street {day}.") for day in range(5)]
-    await say(owner, clock, 5, "Where do I live?")
-    await say(owner, clock, 6, "work: " + "I bake bread " * 50)
-    facets = await owner.facets()
-    assert [(each.id, each.said_at) for each in facets["home"]] == [(said[day], day_of(day)) for day in (4, 3, 2)]
-    assert facets["home"][0].text == "home: I moved to street 4."
-    assert (len(facets["work"][0].text), facets["work"][0].text[-1]) == (200, "…")
-    assert [len(each) for each in (await owner.facets(limit=1)).values()] == [1, 1]
-
-
-async def test_a_message_that_tells_several_things_is_listed_under_each(faceted: MemorySystem, clock: Clock) -> None:
-    owner = faceted.memory("chat")
-    said = await say(owner, clock, 0, "Hello!\nhome: it is in Gent. Then work: no, work is later;\nwork: I bake.")
-    assert {name: [each.id for each in found] for name, found in (await owner.facets()).items()} == {
-        "home": [said],
-        "work": [said],
-    }
-
-
-async def test_a_statement_of_long_ago_is_found_by_its_facet(faceted: MemorySystem, clock: Clock) -> None:
-    owner = faceted.memory("chat")
-    old = await say(owner, clock, 0, "home: I live in Gent.")
-    for number in range(100):
-        await say(owner, clock, 1 + number, f"So much for day {number}.")
-    await owner.embed_memories()
-    assert [each.id for each in (await owner.facets())["home"]] == [old]
-
-
-async def test_facets_list_what_their_person_said_here_or_imported_and_nothing_private_unasked(
-    faceted: MemorySystem, clock: Clock
-) -> None:
-    owner = faceted.memory("chat")
-    imported = await say(owner, clock, 0, "home: I lived in Berlin.", "import:chatgpt")
+    owner = asked.memory("chat")
+    imported = await say(owner, clock, 0, "I live in Berlin.", "import:chatgpt")
     for source in ("tool", "file:notes.md", "auto"):
-        await say(owner, clock, 1, f"home: from {source}", source)
-    private = await say(owner, clock, 2, "home: my hideout")
+        await say(owner, clock, 1, f"I live in a {source}.", source)
+    await say(owner, clock, 2, "Where do I live?")
+    private = await say(owner, clock, 3, "I live in a hideout.")
     await owner.update(private, sensitivity="private")
-    guest = faceted.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memory("chat")
-    theirs = await say(guest, clock, 3, "home: I am the guest")
-    assert [each.id for each in (await owner.facets())["home"]] == [imported]
-    assert [each.id for each in (await owner.facets(ask=("public", "private")))["home"]] == [private, imported]
-    assert [each.id for each in (await guest.facets())["home"]] == [theirs]
+    note = await owner.remember("Where I live: I live in Gent, I live there")
+    guest = asked.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memory("chat")
+    theirs = await say(guest, clock, 4, "I live next door.")
+    assert [row.id for row in (await answer(owner)).rows] == [note.id, imported]
+    assert [row.id for row in (await answer(owner, ask=("public", "private"))).rows] == [note.id, private, imported]
+    assert [row.id for row in (await answer(guest)).rows] == [theirs]
+    assert [row.id for row in (await answer(owner, as_of=day_of(2))).rows] == [imported]
+    assert await owner.standing(pinned=True) == []
 
 
-async def test_without_the_encoders_facets_say_what_they_need(session: SessionHandle) -> None:
-    with pytest.raises(UnsupportedOperation, match="pip install 'chatbot-runtime"):
-        await session.memory.facets()
+@pytest.mark.parametrize("deed", ["purge", "forget", "update"])
+async def test_a_sentence_about_an_answer_is_shown_while_that_is_the_same_and_goes_with_what_it_was_made_of(
+    asked: MemorySystem, clock: Clock, tmp_path: Path, deed: str
+) -> None:
+    owner = asked.memory("chat")
+    said = await say(owner, clock, 0, "I live in Gent.")
+    other = await say(owner, clock, 1, "I live on the third floor.")
+    found = await answer(owner)
+    kept = await owner.sum_up(found, "You live in a canary cage.")
+    assert (await answer(owner)).sentence == "You live in a canary cage."
+    assert kept.id not in [hit.id for hit in (await owner.recall("Where is my canary cage?")).hits]
+    if deed == "update":
+        await owner.update(said, user_text="I live in Ghent.")
+    else:
+        await getattr(owner, deed)(said)
+    now = await answer(owner)
+    assert (now.sentence, other in [row.id for row in now.rows]) == ("", True)
+    assert (kept.id in [row.id for row in await owner.get([kept.id])]) is (deed == "update")
+    if deed == "purge":
+        held = [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        assert held == []
+    await owner.sum_up(now, "You live high up.")
+    assert (await answer(owner)).sentence == "You live high up."

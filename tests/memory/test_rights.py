@@ -12,6 +12,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.session_catalog import SessionFilter
+from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, RIGHTS, TOOL_RIGHTS, Right, may
@@ -93,7 +94,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "purging": ("erase", "erase", lambda p: p.memories.purging(p.row)),
     "purge_expired": ("erase", "erase", lambda p: p.memories.purge_expired()),
     "profile": ("read", "read", lambda p: p.memories.profile()),
-    "facets": ("read", "read", lambda p: p.memories.facets()),
+    "standing": ("read", "read", lambda p: p.memories.standing()),
     "profile_for": ("read", "read", lambda p: p.memories.profile_for("Where do I live?")),
     "profile_set": ("write", "write", lambda p: p.memories.profile_set("home", "Graz")),
     "profile_proposals": ("read", "read", lambda p: p.memories.profile_proposals()),
@@ -107,12 +108,16 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
         "write",
         lambda p: p.memories.profile_learn([("home", "Lisbon")], p.row, p.record.created_at),
     ),
+    "sum_up": (
+        "write",
+        "write",
+        lambda p: p.memories.sum_up(StandingAnswer("Why?", pinned=False, model="", rows=()), "Because."),
+    ),
     "upsert": ("write", "write", lambda p: p.memories.upsert("gate", "The gate is green")),
     "add_task": ("write", "write", lambda p: p.memories.add_task("Paint the gate")),
     "update_task": ("write", "curate", lambda p: p.memories.update_task(p.task, status="completed")),
     "tasks": ("read", "read", lambda p: p.memories.tasks()),
     "startup_tasks": ("read", "read", lambda p: p.memories.startup_tasks()),
-    "move": ("", "", lambda p: p.memories.move("well", session_id=p.session.id)),
     "summarize_session": ("write", "write", lambda p: p.memories.summarize_session("Asked", session_id=p.session.id)),
     "session_summaries": ("read", "read", lambda p: p.memories.session_summaries()),
     "people": ("read", "read", lambda p: p.memories.people()),
@@ -207,6 +212,7 @@ BESIDE: dict[str, set[Right]] = {
     "profile_pin": {"read", "chat"},
     "profile_forget": {"read", "chat"},
     "profile_learn": {"read"},
+    "sum_up": {"read"},
     "upsert": {"read"},
     "deleting": {"read"},
 }

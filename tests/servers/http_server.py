@@ -59,7 +59,6 @@ class Served:
         rate: int = 100_000,
         rights: Collection[str] = RIGHTS,
         namespace: str = "",
-        project: str | None = None,
         users: Users = "apart",
         memory: Remembers = "off",
     ) -> str:
@@ -71,7 +70,6 @@ class Served:
             rate_per_minute=rate,
             rights=rights,
             namespace=namespace,
-            project=project,
             users=users,
             memory=memory,
         )

@@ -22,6 +22,7 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, Line
 from chatbot.memory.scope import Caller, Environment, Scope
+from chatbot.memory.standing import StandingAnswer
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
@@ -35,10 +36,7 @@ from tests.effort import examples
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SINCE = "2025-03-04T00:00:00Z"
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
-CALLERS: tuple[tuple[Clearance, str | None], ...] = (
-    ("inner", None), ("familiar", None), ("public", None), ("inner", "House"), ("inner", "")
-)  # fmt: skip
-"""Clearances and projects."""
+CALLERS: tuple[Clearance, ...] = ("inner", "familiar", "public")
 PREFIX = "01900000-0000-7000-8000-"
 MOST = 6
 IDS = [f"{PREFIX}{number:012x}" for number in range(MOST)]
@@ -52,7 +50,6 @@ SPECS = st.lists(
             "sensitivity": st.sampled_from(["public", "public", *SENSITIVITIES]),
             "min_clearance": st.sampled_from(["public", "public", "public", *CLEARANCES]),
             "namespace": st.sampled_from(["", "", "", "work"]),
-            "project": st.sampled_from(["", "", "house", "boat"]),
             "status": st.sampled_from(["active", "active", "superseded", "superseded", "archived", "deleted"]),
             "after": st.integers(0, 2),
             "source": st.integers(-1, MOST - 1),
@@ -82,7 +79,6 @@ def row_of(number: int, spec: Spec) -> Observation:
         sensitivity=spec["sensitivity"],
         min_clearance=spec["min_clearance"],
         namespace=spec["namespace"],
-        project=spec["project"],
         status=spec["status"],
         superseded_at=NOW if spec["status"] == "superseded" else None,
         superseded_by=IDS[spec["after"]] if spec["status"] == "superseded" else None,
@@ -113,13 +109,13 @@ def events_of(specs: Sequence[Spec]) -> Iterator[Event]:
 class World:
     """A memory, as one caller sees it, with ids and times that are the same in every world."""
 
-    def __init__(self, store: ObservationStore, clearance: Clearance, project: str | None) -> None:
+    def __init__(self, store: ObservationStore, clearance: Clearance) -> None:
         self.store = store
         ids = count(5_000)
         self.memories = Memory(
             Scope(
                 store,
-                Caller(clearance=clearance, project=project),
+                Caller(clearance=clearance),
                 Environment(lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}")),
                 agent_id="chat",
             )
@@ -163,7 +159,7 @@ READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "startup_tasks": lambda memories, _: memories.startup_tasks(),
     "session_summaries": lambda memories, _: memories.session_summaries(ask=ASK),
     "profile": _profile,
-    "facets": lambda memories, _: memories.facets(),
+    "standing": lambda memories, _: memories.standing(),
     "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025, before zebra 1?", [each]),
     "profile_proposals": lambda memories, _: memories.profile_proposals(),
     "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
@@ -188,6 +184,9 @@ WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "profile_pin": lambda memories, each: memories.profile_pin(each),
     "profile_learn": lambda memories, each: memories.profile_learn([("home", "Lisbon")], each, NOW),
     "profile_forget": lambda memories, each: memories.profile_forget(each),
+    "sum_up": lambda memories, each: memories.sum_up(
+        StandingAnswer("zebra?", pinned=False, model="", rows=()), f"zebra {int(each[-1], 16)}"
+    ),
     "upsert": lambda memories, each: memories.upsert("k", f"zebra {int(each[-1], 16)} again"),
     "add_task": lambda memories, each: memories.add_task(f"zebra {int(each[-1], 16)}"),
     "store_fact": lambda memories, each: memories.store_fact("s", "p", "o", source=each),
@@ -196,7 +195,6 @@ WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "purge_fact": lambda memories, each: memories.purge_fact(FACTS[IDS.index(each)]),
     "purge": lambda memories, each: memories.purge(each),
     "purge_expired": lambda memories, _: memories.purge_expired(),
-    "move": lambda memories, each: memories.move("garden", session_id=f"s{int(each[-1], 16) % 2}"),
     "summarize_session": lambda memories, _: memories.summarize_session("what", session_id="s0"),
 }
 
@@ -208,11 +206,11 @@ async def answer(operation: Callable[[Memory, str], Awaitable[Any]], world: Worl
         return f"{type(error).__name__}: {error}"
 
 
-async def compared(specs: Sequence[Spec], clearance: Clearance, project: str | None, home: Path | None) -> None:
-    whole, seen = (World(opened(home, name), clearance, project) for name in ("whole", "seen"))
+async def compared(specs: Sequence[Spec], clearance: Clearance, home: Path | None) -> None:
+    whole, seen = (World(opened(home, name), clearance) for name in ("whole", "seen"))
     async with whole.store, seen.store:
         await filled(whole, specs)
-        view = View(clearance, NOW, frozenset(SENSITIVITIES), project=project)
+        view = View(clearance, NOW, frozenset(SENSITIVITIES))
         rows = (await whole.store.find(OWNER, Filter(statuses=STATUSES), limit=MOST)).rows
         shown = {row.id for row in rows if may_see(row, view)}
         hidden = [each for each in IDS[: len(specs)] if each not in shown]
@@ -245,21 +243,19 @@ def opened(home: Path | None, name: str) -> ObservationStore:
     return ObservationFileStore(home / name, cache=str(home / f"{name} cache"))
 
 
-@pytest.mark.parametrize(("clearance", "project"), CALLERS)
+@pytest.mark.parametrize("clearance", CALLERS)
 @settings(max_examples=examples(64), deadline=None)
 @given(specs=SPECS)
-def test_hidden_rows_make_no_difference(clearance: Clearance, project: str | None, specs: list[Spec]) -> None:
-    asyncio.run(compared(specs, clearance, project, None))
+def test_hidden_rows_make_no_difference(clearance: Clearance, specs: list[Spec]) -> None:
+    asyncio.run(compared(specs, clearance, None))
 
 
-@pytest.mark.parametrize(("clearance", "project"), CALLERS)
+@pytest.mark.parametrize("clearance", CALLERS)
 @settings(max_examples=examples(8), deadline=None)
 @given(specs=SPECS)
-def test_hidden_rows_make_no_difference_on_the_disk(
-    clearance: Clearance, project: str | None, specs: list[Spec]
-) -> None:
+def test_hidden_rows_make_no_difference_on_the_disk(clearance: Clearance, specs: list[Spec]) -> None:
     with TemporaryDirectory() as home:
-        asyncio.run(compared(specs, clearance, project, Path(home)))
+        asyncio.run(compared(specs, clearance, Path(home)))
 
 
 def test_every_operation_on_memory_is_compared_here() -> None:

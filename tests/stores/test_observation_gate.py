@@ -31,7 +31,7 @@ from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
 from chatbot.stores.row_events import HELD, KINDS, Event
-from chatbot.stores.vectors import Vector, unit, vector
+from chatbot.stores.vectors import unit, vector
 from tests.effort import share
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -406,7 +406,7 @@ async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> 
 
 
 class AllAlike(Embedder):
-    """To whom everything means the same, and is about the home."""
+    """To whom everything means the same."""
 
     name = "all-alike"
     sends_away = False
@@ -419,10 +419,7 @@ class AllAlike(Embedder):
         return EmbeddingResult([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
-        return [Judgement(False, True, 0, ("home",), {})] * len(texts)  # noqa: FBT003 - it is declared without defaults
-
-    def directions(self) -> dict[str, Vector]:
-        return {"home": vector([1.0, 1.0])}
+        return [Judgement(False, True, 0, {})] * len(texts)  # noqa: FBT003 - it is declared without defaults
 
 
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
@@ -431,7 +428,7 @@ async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     lined, proposed, told = [Memory(replace(memories.scope, store=each)) for each in await _profiles(zoo)]
     meaning = Meaning(AllAlike(), told.scope.store)
     await meaning.embed_missing()
-    facets = await _meant(told, meaning).facets(limit=1000, ask=tuple(view.asked))
+    answers = await _meant(told, meaning).standing(ask=tuple(view.asked))
     ask = tuple(view.asked)
     is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
     try:
@@ -439,7 +436,7 @@ async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     except UnknownObservation:
         past = set()
     return {
-        "facets": seen | {each.id for statements in facets.values() for each in statements},
+        "standing": seen | {row.id for answer in answers for row in answer.rows},
         "profile": {line.id for line in await lined.profile(ask=ask)},
         "profile_for": {line.id for line in await lined.profile_for("Do I speak a language?", seen)}
         if is_own
@@ -527,13 +524,14 @@ READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
     "startup_tasks", "timeline", "history", "resolve", "recall", "row",
     "search_batch", "every", "like", "vector_stats",
-    "facets", "profile", "profile_for", "profile_proposals", "profile_history",
+    "standing", "profile", "profile_for", "profile_proposals", "profile_history",
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
-    "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session", "move",
+    "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
     "reindex", "embed_memories", "note_use", "purge_fact",
     "profile_set", "profile_accept", "profile_reject", "profile_pin", "profile_forget", "profile_learn", "upsert",
+    "sum_up",
 }  # fmt: skip
 PREVIEWING = {"purging"}  # of every sensitivity and status; see `test_a_caller_erases_no_more_than_they_see`
 TRYING = {"drafted"}  # which makes a row of what it is given, and asks the store for nothing

@@ -646,8 +646,9 @@ async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_wh
         assert "the right 'chat' is needed" in (await call(client, "memory_confirm", ids=[line.id]))["error"]
         await call(client, "memory_profile_set", key="home", value="Mars City")
         known = await call(client, "memory_profile")
-        assert ([each["value"] for each in known["profile"]], known["facets"]) == (["Berlin"], {})
-        assert "needs the local encoders" in known["notice"]
+        assert [each["value"] for each in known["profile"]] == ["Berlin"]
+        [home] = [each for each in known["standing"] if each["rows"]]
+        assert [each["id"] for each in home["rows"]] == [said.id]
         recalled = (await call(client, "memory_recall", query="Do I live in Berlin or in Mars City?"))["recalled"]
         assert {each["id"] for each in recalled} == {new, said.id}
         assert "future" in (await call(client, "memory_profile", as_of="2999-01-01"))["error"]

@@ -1,5 +1,6 @@
 """`chatbot memory` as people and scripts use it."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,7 +14,9 @@ import pytest
 
 from chatbot.cli.grammar import future, pair, past
 from chatbot.cli.output import printable
+from chatbot.config import STANDING
 from chatbot.memory import MemorySystem
+from chatbot.memory.writing import Draft
 from tests import command
 from tests.terminal import Terminal
 
@@ -624,26 +627,77 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert "private" in shown
 
 
-def test_without_the_encoders_the_profile_says_what_its_other_half_needs() -> None:
-    command.ok("I live in Gent.")
-    assert "needs the local encoders: pip install 'chatbot-runtime[embeddings]'" in ok("profile")
-    assert from_json("profile")["facets"] == {}
-
-
 @pytest.mark.usefixtures("with_encoders")
-@pytest.mark.parametrize("said", ["I live in Gent.", "Ich wohne in Gent"])
-def test_who_says_where_they_live_sees_it_under_home_at_once(said: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "asked"), [("I live in Gent.", STANDING["home"]), ("Ich wohne in Gent", "Wo wohne ich?")]
+)
+def test_who_says_where_they_live_sees_it_answer_a_standing_question_at_once(said: str, asked: str) -> None:
+    command.project(f'{CONFIG}[[standing]]\nname = "home"\nquestion = "{asked}"\n')
     command.ok(said)
     command.ok("Where do I live?")
     command.ok("Write me a poem about a house by the sea.")
     found = from_json("profile")
-    assert (found["profile"], found["notice"]) == ([], "")
-    [statement] = found["facets"]["home"]
+    [answer] = [each for each in found["standing"] if each["rows"]]
+    assert (found["profile"], answer["question"]) == ([], asked)
     [exchange] = [each["id"] for each in from_json("list", "--type", "exchange") if each["user_text"] == said]
-    assert (statement["text"], statement["id"]) == (said, exchange)
-    [line] = [each for each in ok("profile").splitlines() if each.startswith("home")]
-    assert f"{datetime.now(UTC):%Y-%m-%d}" in line
-    assert line.endswith(said)
+    assert [(row["text"], row["id"], row["source"]) for row in answer["rows"]] == [(said, exchange, "chat")]
+    shown = ok("profile").splitlines()
+    [at] = [number for number, line in enumerate(shown) if line.endswith(asked)]
+    assert shown[at + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
+    assert shown[at + 1].endswith(said)
+    assert shown[-1] == f"{len(STANDING) - 1} standing questions without an answer yet"
+
+
+async def _weeks_of_talk(said: str) -> None:
+    """Say this five weeks ago, and a hundred other things since."""
+    begin = datetime.now(UTC) - timedelta(days=35)
+    things, rooms = ("lamp", "chair", "shelf", "clock", "kettle"), ("hall", "attic", "office", "garden")
+    others = [f"I put {thing} number {n} into the {room}." for n in range(5) for thing in things for room in rooms]
+    drafts = [
+        Draft(
+            type="exchange",
+            user_text=text,
+            assistant_text="I see.",
+            source="chat",
+            created_at=begin + timedelta(hours=n),
+        )
+        for n, text in enumerate([said, *others])
+    ]
+    async with MemorySystem(Path("identities/ada/memory")) as memory:
+        await memory.memory("chat").remember_all(drafts)
+
+
+@pytest.mark.usefixtures("with_encoders")
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_what_shall_be_cooked(*, pinned: bool) -> None:
+    said = "Peanuts make me ill, the doctor said never again."
+    asyncio.run(_weeks_of_talk(said))
+    command.project(f'{CONFIG}[[standing]]\nname = "health"\npinned = {str(pinned).lower()}\n')
+    ok("reindex", "--embed")
+    assert said in ok("profile")
+    asked = "What should I cook for dinner?"
+    assert (said in command.ok("prompt", "--dry-run", asked)) is pinned
+    command.ok(asked)
+    assert ("sent for a pinned question" in command.ok("why")) is pinned
+    receipt = json.loads(command.ok("why", "--json"))["memory"]
+    [row] = from_json("list", "--type", "exchange", "--limit", "0", "--before", "7d")[-1:]
+    assert receipt.get("standing") == ({row["id"]: STANDING["health"]} if pinned else None)
+    ok("purge", row["id"], "--yes")
+    assert (said in command.ok("prompt", "--dry-run", asked), said in ok("profile")) == (False, False)
+
+
+def test_the_model_of_a_standing_question_sums_its_answer_up_whenever_that_changes_on_the_bill() -> None:
+    question = '[[standing]]\nquestion = "Where do I live?"\nmodel = "scripted"\n'
+    leave_out = "".join(f'[[standing]]\nname = "{name}"\nenabled = false\n' for name in STANDING)
+    command.project(
+        CONFIG.replace("[agents.chat]", 'script = ["You live up there."]\n[agents.chat]') + question + leave_out
+    )
+    for said, calls in (("I live in Gent.", 1), ("Where do I live?", 1), ("I live in Oslo now.", 2)):
+        command.ok(said, "--new")
+        [answer] = from_json("profile")["standing"]
+        assert answer["sentence"] == "You live up there."
+        assert json.loads(command.ok("usage", "--json"))["by_purpose"]["standing"]["calls"] == calls
+    assert "You live up there." in ok("profile")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`chatbot memory profile`: what you stated of yourself, with its dates and history, and what you said last."""
+"""`chatbot memory profile`: what you stated of yourself, with its dates and history, and the standing questions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chatbot.memory.profile_lines import Line
 from chatbot.operations import show_profile
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.fields import how_many
 
 
 async def profile(run: VerbRun) -> None:
@@ -39,18 +40,19 @@ async def _show(run: VerbRun) -> None:
     run.show_page(known.lines, _say, Line.as_json, nothing="No profile yet: chatbot memory profile set KEY VALUE")
     for row in await run.memories.profile_proposals() if is_now else ():
         say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
-    if known.facets:
-        say("\nWhat you said last:")
-        said = [(name, each) for name, statements in known.facets.items() for each in statements]
+    answered = [answer for answer in known.standing if answer.rows]
+    for answer in answered:
+        say(printable(f"\n{answer.sentence}".rstrip()))
+        ids = short_ids([row.id for row in answer.rows])
         say_table(
-            ("facet", "said", "id", "text"),
+            ("said", "id", "source", f"{answer.question}{' (pinned)' if answer.pinned else ''}"),
             [
-                [name, f"{each.said_at:%Y-%m-%d}", short, each.text]
-                for short, (name, each) in zip(short_ids([each.id for _, each in said]), said, strict=True)
+                [f"{row.created_at:%Y-%m-%d}", short, row.source, row.headline]
+                for short, row in zip(ids, answer.rows, strict=True)
             ],
         )
-    if known.notice:
-        say(f"\n{known.notice}")
+    if nothing := len(known.standing) - len(answered):
+        say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
 
 
 def _say(found: Sequence[Line]) -> None:

@@ -126,9 +126,9 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
             writer.add(exported)
             if told:
                 told(done, len(records))
-        if args.memories and (args.with_archived or args.project):
+        if args.memories and args.with_archived:
             with suppress(UnsupportedOperation):
-                writer.add_memories(await export_loose(memory, args.project))
+                writer.add_memories(await export_loose(memory))
         writer.close()
     return path
 

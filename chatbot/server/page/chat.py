@@ -39,19 +39,17 @@ _WORK_SHARE = 10
 
 Number = Annotated[int, Query(ge=0, le=100_000_000)]
 Time = Annotated[str, Query(max_length=100)]
-Name = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
-async def begin(request: Request, access: AccessHere, project: Name | None = None) -> Response:
-    """A conversation that begins with the first message, in a project."""
+async def begin(request: Request, access: AccessHere) -> Response:
+    """A conversation that begins with the first message."""
     return sheet(
         request,
         "chat.html",
         access,
         here="chat",
         session=None,
-        new_in=access.placed.caller.project if project is None else project,
         part=talk.TalkSpan(),
         welcome=await welcome(access),
         choices=Choices(),
@@ -266,6 +264,5 @@ class Welcome:
 async def welcome(access: IdentityAccess) -> Welcome:
     """Return the empty state; only a caller without sessions is new."""
     is_new = not await access.sessions(limit=1)
-    home = access.memory.home
-    where = "" if not access.caller.is_owner else f"In {home}, as plain files." if home else "In PostgreSQL."
+    where = str(access.memory.home or "PostgreSQL") if access.caller.is_owner else ""
     return Welcome(is_new, access.runtime.is_tiny, access.runtime.remembers, where)

@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from chatbot.memory.people import OPEN, Task
-from chatbot.memory.profile import Profile
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
+from chatbot.memory.standing import Profile
 from chatbot.messages import TaskStatus
 from chatbot.operations import show_profile
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
@@ -24,7 +24,7 @@ Key = Annotated[str, Path(max_length=100)]
 
 @router.get("/profile")
 async def show(request: Request, access: AccessHere) -> Response:
-    """Render the current lines, the proposals, and what was said last."""
+    """Render the current lines, the proposals, and the answers to the standing questions."""
     known = await show_profile(access.context, ask=OWN)
     proposals = await access.memories.profile_proposals()
     return sheet(request, "profile.html", access, here="profile", known=known, proposals=proposals, key="")

@@ -1,0 +1,157 @@
+"""Standing questions: what memory answers today to the questions of the configuration, in the person's own words.
+
+An answer is what recall finds in what the person said, wrote down or imported, the newest first: as many statements as
+their evidence carries, which may be none. To a pinned question come all rows that have enough of it, unjudged. Nothing
+of an answer is kept: it is never older than the memory, passes the gate each time, and loses what is forgotten or
+erased. Only the vectors of the questions are kept, while the program runs.
+
+A sentence that a model made of an answer is a row derived from those beneath it: as strict as they are, and erased with
+them. It is shown while the answer is the one that it was made of, and goes into no prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from chatbot.memory.profile import Profiles
+from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
+from chatbot.memory.scope import PUBLIC, Sensitivities
+from chatbot.memory.writing import AddResult
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import KIND, LINE, TYPES, Observation, is_own
+from chatbot.stores.query import Filter
+from chatbot.stores.records import format_time
+
+if TYPE_CHECKING:
+    pass
+
+_MADE_OF = "made_of"
+"""Metadata of a sentence: the versions of the rows that it was made of."""
+_MOST = 8
+_ENOUGH = 0.6
+"""Share of the best row's evidence that each must have, as in a prompt."""
+_LEAST = 0.25
+"""Evidence of the best row without which nothing answers; of a pinned question all rows that have enough come then."""
+_TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
+
+
+@dataclass(frozen=True, slots=True)
+class StandingAnswer:
+    """A question with the rows that answer it, newest first."""
+
+    question: str
+    pinned: bool
+    model: str
+    """The model that sums it up; empty for none."""
+    rows: Sequence[Observation]
+    sentence: str = ""
+    """What the model made of these very rows."""
+
+    @property
+    def made_of(self) -> list[str]:
+        """The versions of the rows."""
+        return [f"{row.id} {row.hash}" for row in self.rows]
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer for programs."""
+        rows = [
+            {"id": row.id, "said_at": format_time(row.created_at), "text": row.headline, "source": row.source}
+            for row in self.rows
+        ]
+        return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The lines of a person's profile, and the answers to the standing questions."""
+
+    lines: Sequence[Line]
+    standing: Sequence[StandingAnswer] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The profile for programs."""
+        answers = [each.as_json() for each in self.standing]
+        return {"profile": [line.as_json() for line in self.lines], "standing": answers}
+
+
+class StandingQuestions(Profiles):
+    """Asking the standing questions."""
+
+    __slots__ = ()
+
+    async def standing(
+        self,
+        *,
+        pinned: bool = False,
+        as_of: datetime | None = None,
+        known_at: datetime | None = None,
+        ask: Sensitivities = PUBLIC,
+    ) -> list[StandingAnswer]:
+        """Return the answers to all standing questions, or to the `pinned` ones: now, or as of a time.
+
+        Only what the caller said, wrote down or imported answers. It counts as no use.
+        """
+        from chatbot.memory.reading import Need, Recall
+        from chatbot.memory.recall import recollected
+
+        scope, answers = self.scope, []
+        for asked in scope.environment.questions():
+            if pinned and not asked.pinned:
+                continue
+            need: Need = "" if scope.meaning is None else "sure" if asked.pinned else "unsure"
+            moment = Recall(
+                asked.question,
+                limit=2 * _MOST,
+                enough=_ENOUGH,
+                need=need,
+                statements=True,
+                as_of=as_of,
+                known_at=known_at,
+                ask=ask,
+            )
+            hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
+            if need and max((hit.row.evidence for hit in hits), default=0.0) < _LEAST:
+                hits = ()
+            rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
+            rows = (rows if asked.pinned else await self._stated(rows))[:_MOST]
+            rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)
+            answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
+        made = await self._sentences(ask) if any(each.model for each in answers) and not pinned else {}
+        return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
+
+    async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
+        """Keep the sentence that a model made of an answer, in the place of the one before."""
+        anywhere = type(self)(replace(self.scope, session_id=None))  # what is true of a person belongs to no session
+        made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
+        sources = [row.id for row in answer.rows]
+        kept = await anywhere.upsert(
+            f"standing: {answer.question}",
+            sentence,
+            category=CATEGORY,
+            metadata=made,
+            derived_from=sources,
+            source="extraction",
+        )
+        if kept.outcome == "exact_dup":  # the same was made of other rows, which it stays derived from
+            [row] = await self.scope.store.get(self.scope.view(SENSITIVITIES), [kept.id])
+            kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
+        return kept
+
+    async def _sentences(self, ask: Sensitivities) -> dict[tuple[str, ...], str]:
+        """Return the sentences that models made, by the question and the rows that each was made of."""
+        rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(ask))
+        own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
+        return {(str(row.metadata[LINE]), *map(str, row.metadata[_MADE_OF])): row.title for row in own}
+
+    async def _stated(self, rows: Sequence[Observation]) -> list[Observation]:
+        """Return the rows that state something, where that is judged; a request states nothing."""
+        meaning = self.scope.meaning
+        judged = await meaning.judge([row.headline for row in rows]) if meaning is not None else ()
+        return [row for row, found in zip_longest(rows, judged) if found is None or found.states_something]
+
+    def _is_said(self, row: Observation) -> bool:
+        return row.principal == self.caller.principal and (is_own(row) or row.source.startswith("import"))

@@ -1,0 +1,113 @@
+"""Waiting across event loops: one memory may be used from several threads with a loop each.
+
+A future, task or lock of asyncio belongs to one loop and may only be used in its thread. Shared objects use this module
+instead. Waiters of a closed loop are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from types import TracebackType
+
+Waiter = asyncio.Future[None]
+
+
+def new_waiter() -> Waiter:
+    """A future of the running loop, for `wake`."""
+    return asyncio.get_running_loop().create_future()
+
+
+def wake(waiters: Iterable[Waiter], error: BaseException | None = None) -> None:
+    """Settle the waiters, each in its own loop. Callable from any thread; one call a loop."""
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[Waiter]] = defaultdict(list)
+    for waiter in waiters:
+        by_loop[waiter.get_loop()].append(waiter)
+    for loop, those in by_loop.items():
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(_settle, those, error)
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task of any loop and return once it has ended; at once if its loop has stopped."""
+    loop = task.get_loop()
+    if loop is asyncio.get_running_loop():
+        task.cancel()
+        await asyncio.wait([task])
+    elif loop.is_running():
+        ended = asyncio.run_coroutine_threadsafe(cancelled(task), loop)
+        await asyncio.wait([asyncio.wrap_future(ended)])
+
+
+class LoopsLock:
+    """Like `asyncio.Lock`, first come first served, for tasks of any number of event loops."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._is_locked = False
+        self._waiting: deque[Waiter] = deque()
+
+    def locked(self) -> bool:
+        """Return True if the lock is held."""
+        return self._is_locked
+
+    async def acquire(self) -> None:
+        """Acquire the lock."""
+        with self._guard:
+            if not self._is_locked:
+                self._is_locked = True
+                return
+            turn = new_waiter()
+            self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not self._withdraw(turn) and not turn.cancelled():
+                self.release()  # it was ours already
+            raise
+
+    def release(self) -> None:
+        """Release the lock to the one who has waited longest."""
+        with self._guard:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                try:
+                    turn.get_loop().call_soon_threadsafe(self._hand_over, turn)
+                except RuntimeError:  # the loop was closed
+                    continue
+                return
+            self._is_locked = False
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _hand_over(self, turn: Waiter) -> None:
+        if turn.done():
+            self.release()  # cancelled before its turn came
+        else:
+            turn.set_result(None)
+
+    def _withdraw(self, turn: Waiter) -> bool:
+        with self._guard:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                return True
+        return False
+
+
+def _settle(waiters: Iterable[Waiter], error: BaseException | None) -> None:
+    for waiter in waiters:
+        if waiter.done():
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(error)
