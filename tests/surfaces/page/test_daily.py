@@ -190,7 +190,7 @@ def test_a_key_is_stored_and_never_shown_and_its_models_are_offered(page: Page, 
     go(page, "Settings")
     page.get_by_role("combobox", name="Provider").select_option("anthropic")
     page.get_by_label("Key", exact=True).fill(key)
-    page.get_by_role("button", name="Store").click()
+    page.get_by_role("button", name="Store", exact=True).click()
     expect(page.get_by_role("status").first).to_have_text("The key is stored. The next message uses it.")
     assert stored_key("anthropic") == key
     page.reload()
