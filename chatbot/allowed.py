@@ -120,6 +120,7 @@ HARMLESS: Forms = {
             "memory": _among("basic_session", "observations", "in_memory"),
             "tools": _among("memory"),
             **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps title_by_model"),
+            **_all("project"),
         }
     },
     "memory": {

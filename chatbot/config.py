@@ -214,6 +214,8 @@ class AgentSettings(Section, frozen=True):
     """Tools of the model, if it supports tools: plug-ins by name, or `module:function`."""
     tool_steps: Count = 8
     """Most rounds of tool calls in a turn."""
+    project: str = ""
+    """Project of new sessions, whose memories are kept apart from those of other projects; empty: none."""
     title_by_model: bool = False
     """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
 

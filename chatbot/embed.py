@@ -158,7 +158,7 @@ class AgentMemory(Memory, AsyncResource):
         """
         said = asked_in(messages)
         settings = self._settings(recall_rows=rows, recall_tokens=tokens)
-        turn = TurnMemory(session.memory if session else self, settings, self.scope.clock, session)
+        turn = TurnMemory(session.memory if session else self._placed, settings, self.scope.clock, session)
         since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
         recalled = (
             await turn.recall(said, since=since, most_tokens=tokens, disclosure=_UNKNOWN) if said else PromptMemory()
@@ -182,7 +182,7 @@ class AgentMemory(Memory, AsyncResource):
         With a `session` the turn is also appended to its transcript. `at` is when the user spoke; default: now.
         """
         at = at or self.scope.clock()
-        memory = session.memory if session else self
+        memory = session.memory if session else self._placed
         turn = TurnMemory(memory, self._settings(), self.scope.clock, session)
         recalled = context.recalled if context else PromptMemory()
         results = [_result(each, number) for number, each in enumerate(tools)]
@@ -226,7 +226,9 @@ class AgentMemory(Memory, AsyncResource):
         from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
         from chatbot.tools import Toolbox
 
-        system = self.system.cleared_for(self.caller.clearance, rights=self.caller.rights & TOOL_RIGHTS)
+        project = self._placed.caller.project
+        rights = self.caller.rights & TOOL_RIGHTS
+        system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
         if session is not None:
             found = memory_tools(session.for_tools(), session.for_tools().confined(self.system))
         else:
@@ -246,10 +248,23 @@ class AgentMemory(Memory, AsyncResource):
         namespace = user_namespace(user, self.caller.namespace)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
 
+    def for_project(self, project: str) -> AgentMemory:
+        """Return the same memory in a project, closed with this one; `-` for none. Raises `AccessDenied` from another.
+
+        What is kept there is found there alone; what is kept in none is found in all.
+        """
+        return AgentMemory(self.system.cleared_for(project=project), self._setup, owns=False)
+
     async def aclose(self) -> None:
         """Close the memory. May be called twice."""
         if self._owns:
             await self.system.aclose()
+
+    @property
+    def _placed(self) -> Memory:
+        """The memory as a conversation without a session has it: in one project, or in none."""
+        project = self._setup.project or "" if self.caller.project is None else self.caller.project
+        return self.within(project=project)
 
     def _settings(self, **changes: Any) -> AgentSettings:
         from msgspec.structs import replace
@@ -276,12 +291,14 @@ def open_memory(
     user: str | None = None,
     agent: str = "chat",
     clearance: Clearance | None = None,
+    project: str | None = None,
 ) -> AgentMemory:
     """Open the memory in a folder, at the address of a database, or, for None, in this process alone.
 
     A folder is that of `chatbot --config FOLDER/config.toml`: identities are below it, and a `config.toml` in it is
-    read, if there is one. Each `user` has a memory of their own. Open with `async with`, or call `aclose`. Raises
-    `ConfigError`, `IdentityError` or `InvalidValue`.
+    read, if there is one. Each `user` has a memory of their own. What is kept in a `project` is found in that one
+    alone, and what is kept in none in all. Open with `async with`, or call `aclose`. Raises `ConfigError`,
+    `IdentityError` or `InvalidValue`.
     """
     flags: Table = {} if identity is None else {"identity": identity}
     is_address = isinstance(place, str) and "://" in place
@@ -290,11 +307,15 @@ def open_memory(
     else:
         file = Path(place or "").resolve() / FILE_NAME
         settings = Settings.read(file, flags=flags) if place and file.is_file() else Settings(file, {}, {}, flags)
-    setup = Setup.resolve(Options(identity=identity, agent=agent, settings=settings))
+    setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
     namespace = "" if user is None else user_namespace(user)
     observations = None if place is None else setup.observation_store()
     system = setup.open_memory(
-        ephemeral=place is None, observations=observations, clearance=clearance, namespace=namespace
+        ephemeral=place is None,
+        observations=observations,
+        clearance=clearance,
+        namespace=namespace,
+        project=project,
     )
     return AgentMemory(system, setup)
 

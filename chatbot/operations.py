@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
     from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person, Task
+    from chatbot.memory.projects import Project, ProjectContent
     from chatbot.memory.reading import Hit
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.standing import Profile
@@ -177,6 +178,7 @@ class WantedSessions(TypedDict, total=False):
     after: Annotated[Past | None, About("last used at or after this time")]
     before: Annotated[Past | None, About("last used before this time")]
     of_agent: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
+    project: Annotated[Line | None, About("of this project; - for none")]
     title: Annotated[Line, About("with this text in the title")]
     min_messages: Annotated[Count, About("with at least this many messages")]
     archived: Annotated[bool, About("only archived ones")]
@@ -211,6 +213,8 @@ TaskId = Annotated[Id, About("id of the task", cli="id")]
 FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("title; empty: the next message names it", usual={"http": ""})]
+OneProject = Annotated[Name, About("name of the project")]
+IntoProject = Annotated[Name, About("project to move to; - for none")]
 OneSession = Annotated[SessionId, About("session to use", cli="session")]
 AsOf = Annotated[Past | None, About("show what was true then")]
 KnownAt = Annotated[Past | None, About("show what was known then")]
@@ -1070,6 +1074,23 @@ async def mark_session(
 
 
 @changes(
+    cli="sessions move",
+    memories=True,
+    http="PUT /v1/sessions/{session_id}/project",
+    body="Into: The project to move to.",
+    examples=("move 0195a1b2 house", 'move "tax return" -'),
+)
+async def move_session(context: Context, session_id: OneSession, project: IntoProject) -> SessionRecord:
+    """Move a session to another project.
+
+    With what is remembered of it. From now on it recalls the memories of that project and those of none.
+    """
+    session = await context.session(session_id)
+    await session.move(project)
+    return session.record
+
+
+@changes(
     cli="sessions pin",
     http="PUT /v1/sessions/{session_id}/pin",
     body="Pinned: Whether a session is pinned.",
@@ -1137,6 +1158,70 @@ async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
     return await context.sessions.deleting((await context.session(session_id)).id)
 
 
+@reads(cli="projects list", memories=True, http="GET /v1/projects", gives="projects", examples=("list",))
+async def list_projects(context: Context) -> list[Project]:
+    """List projects.
+
+    Those that hold a session or a memory, by name.
+    """
+    from chatbot.memory.projects import projects_in
+
+    return await projects_in(context.sessions)
+
+
+@changes(
+    cli="projects rename",
+    memories=True,
+    http="PATCH /v1/projects/{project}",
+    body="Renamed: The name of a project.",
+    examples=("rename house home", "rename house -"),
+)
+async def rename_project(
+    context: Context, project: OneProject, new: Annotated[Name, About("new name; - for no project", http="name")]
+) -> ProjectContent:
+    """Rename a project, or merge it into another.
+
+    All of its sessions and memories move.
+    """
+    from chatbot.memory import projects
+
+    return await projects.rename_project(context.sessions, project, new)
+
+
+@reads(cli="projects export", memories=True, http="GET /v1/projects/{project}", examples=("export house > house.json",))
+async def export_project(context: Context, project: OneProject) -> dict[str, Any]:
+    """Export a project as JSON.
+
+    Its memories of any status, its facts, and whole sessions, as far as you may see them. A bundle that can be imported
+    again is made by `sessions export --project`.
+    """
+    from chatbot.memory.users import export_user
+
+    return await export_user(context.sessions, project)
+
+
+@destroys(
+    cli="projects erase", memories=True, http="DELETE /v1/projects/{project}", examples=("erase house --dry-run",)
+)
+async def erase_project(
+    context: Context,
+    project: OneProject,
+    *,
+    dry_run: Annotated[bool, About("show what would be deleted, delete nothing", cli=None)] = False,
+) -> ProjectContent:
+    """Delete a project permanently.
+
+    Its sessions with their files, its memories and facts, as far as you may see them. An import does not bring them
+    back.
+    """
+    from chatbot.memory import projects
+
+    if context.leave is not None and not dry_run:
+        for record in await projects.sessions_of(context.sessions, project):
+            await context.leave(record.id)
+    return await projects.erase_project(context.sessions, project, dry_run=dry_run)
+
+
 def filter_of(wanted: WantedSessions) -> SessionFilter:
     """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
     from chatbot.memory import SessionFilter
@@ -1146,6 +1231,7 @@ def filter_of(wanted: WantedSessions) -> SessionFilter:
         after=wanted.get("after"),
         before=wanted.get("before"),
         agent_id=wanted.get("of_agent"),
+        project=wanted.get("project"),
         title=wanted.get("title", ""),
         min_messages=wanted.get("min_messages", 0),
         is_archived=is_archived,

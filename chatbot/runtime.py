@@ -21,7 +21,7 @@ from chatbot.allowed import is_harmless_model
 from chatbot.config import AgentSettings, Config, ModelSettings, Settings, Table, from_variable, parse_toml, renamed
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
-from chatbot.memory import SessionHandle
+from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, MemoryEvent, Tell, utc_now
 from chatbot.memory.system import MemorySystem, SystemOptions
@@ -70,6 +70,8 @@ class Options:
     port: int | None = None
     namespace: str = ""
     """The part of the memory to use; see `chatbot.memory.scope`."""
+    project: str | None = None
+    """Project of sessions; `-` for none, None for that of the agent's settings."""
     settings: Settings | None = None
     """The configuration, where it was read already; `config` is then not read."""
     telemetry: Telemetry | None = None
@@ -102,6 +104,8 @@ class Setup:
     agent: str
     is_default_identity: bool
     """True for the identity that is used when none is asked for."""
+    project: str | None = None
+    """The project that was asked for or configured; empty for none, None where nothing says which."""
 
     @classmethod
     def resolve(cls, options: Options | None = None) -> Setup:
@@ -119,8 +123,11 @@ class Setup:
         if config.providers:
             _check_providers(settings, config)
         _check_agent(options.agent, config)
+        project = config.agents[options.agent].project or None if options.project is None else options.project
+        is_default = options.identity is None
+        project = Caller(project=project).project
         return cls(
-            settings, config, owners, identity, root, options.agent, is_default_identity=options.identity is None
+            settings, config, owners, identity, root, options.agent, is_default_identity=is_default, project=project
         )
 
     @classmethod
@@ -265,10 +272,12 @@ class Setup:
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
         namespace: str = "",
+        project: str | None = None,
     ) -> MemorySystem:
         """Open the identity's memory, or one that writes nothing; `observations` is the store of what is remembered.
 
-        Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so.
+        Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so. Where a
+        `project` is given, nothing leaves it.
         """
         ttl = self.config.sessions.ttl_days
         named = {name for agent in self.config.agents.values() for name in agent.memory}
@@ -279,6 +288,7 @@ class Setup:
                 clearance=self.clearance(clearance),
                 sensitivity=self.identity.sensitivity,
                 observer=observer,
+                project=project,
             ),
             settings={name: self.config.memory.get(name, {}) for name in {*named, *self.config.memory}},
             ttl=timedelta(days=ttl) if ttl else None,
@@ -291,6 +301,7 @@ class Setup:
                 questions=lambda: self.config.questions,
                 bill=self._bill_embedding,
                 tell=tell,
+                project=self.project or "",
             ),
         )
 
@@ -344,6 +355,7 @@ class Runtime(AsyncResource):
         self.setup.check()
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
+        self._asked_project = None if options.project is None else self.setup.project
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
         telemetry = options.telemetry or self._telemetry
         self._observer = telemetry.observer if telemetry else None
@@ -433,14 +445,15 @@ class Runtime(AsyncResource):
         if not self._ephemeral:
             self.setup.observation_store()
 
-    async def new_session(self, *, namespace: str | None = None) -> SessionHandle | None:
+    async def new_session(self, *, namespace: str | None = None, project: str | None = None) -> SessionHandle | None:
         """A new session of the agent; None for an agent without stores, which then chats without a memory.
 
-        `namespace` is the part of memory that it uses, where that is not the runtime's own.
+        `namespace` and `project` say which part of memory it uses, where that is not the runtime's own.
         """
         if not self.store_types:
             return None
-        return await self.memory.cleared_for(namespace=namespace).create_session(self.store_types, self.agent)
+        memory = self.memory.cleared_for(namespace=namespace, project=project)
+        return await memory.create_session(self.store_types, self.agent)
 
     async def resume(self, text: str | None = None) -> SessionHandle | None:
         """Load the session with that id, beginning of an id, or title; without a text the last one used, or a new one.
@@ -448,11 +461,16 @@ class Runtime(AsyncResource):
         Raises a `SessionError` where the text does not name one session of this agent.
         """
         if text is not None:
-            record = await self.memory.find_session(text, self.agent)
+            record = await self.find(text)
             return await self.memory.load_session(record.id, self.agent)
         if not self.store_types:
             return None
-        return await self.memory.latest_session(self.agent) or await self.new_session()
+        here = self.memory.cleared_for(project=self.setup.project or "")
+        return await here.latest_session(self.agent) or await self.new_session()
+
+    async def find(self, text: str) -> SessionRecord:
+        """Return the agent's session with that id, beginning of an id, or title, in the project that was asked for."""
+        return await self.memory.cleared_for(project=self._asked_project).find_session(text, self.agent)
 
     def keeps(self, session: SessionHandle | None) -> bool:
         """Return whether anything of a chat in `session` is kept when it ends."""

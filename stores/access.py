@@ -20,7 +20,8 @@ Rights limit what a caller may do with visible rows; `may` decides:
     erase        delete rows and sessions permanently
     declassify   lower the sensitivity of a row, widen its visibility, or lower the clearance that it needs
 
-A row belongs to the principal that wrote it: the owner, a token, or a user that an application named.
+A row belongs to the principal that wrote it: the owner, a token, or a user that an application named. It may belong to
+a project: a caller in a project sees its rows and those of none, one in no project (`""`) only the latter.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ TOOL_RIGHTS: frozenset[Right] = frozenset({"read", "write"})
 """Most rights of a model's tool call, for any user."""
 OWNER = "owner"
 """Principal of the owner of the files, and of rows without one."""
+NO_PROJECT = "-"
+"""Name that stands for no project where one is asked for."""
 
 CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
@@ -74,6 +77,8 @@ class GuardedRow(Protocol):
     def min_clearance(self) -> Clearance: ...  # noqa: D102
     @property
     def namespace(self) -> str: ...  # noqa: D102
+    @property
+    def project(self) -> str: ...  # noqa: D102
 
 
 class Guard(NamedTuple):
@@ -83,11 +88,12 @@ class Guard(NamedTuple):
     sensitivity: Sensitivity
     min_clearance: Clearance
     namespace: str
+    project: str
 
     @classmethod
     def of(cls, row: GuardedRow) -> Guard:
         """The guard of `row`."""
-        return cls(row.visibility, row.sensitivity, row.min_clearance, row.namespace)
+        return cls(row.visibility, row.sensitivity, row.min_clearance, row.namespace, row.project)
 
 
 class OwnedRow(Protocol):
@@ -127,6 +133,8 @@ class View:
     None expects nothing."""
     looked: float = field(default=0.0, compare=False)
     """Moment, by the monotonic clock, as of which the caller takes what others have written; 0 for now."""
+    project: str | None = None
+    """Project whose rows are seen besides those of none; None for all projects."""
 
     @property
     def visibilities(self) -> frozenset[str]:
@@ -156,6 +164,7 @@ def may_see(row: GuardedRow, view: View) -> bool:
         row.visibility in view.visibilities
         and row.sensitivity in view.sensitivities
         and (view.namespaces is None or row.namespace in view.namespaces)
+        and is_within(row.project, view.project)
         and is_cleared(view.clearance, row.min_clearance)
     )
 
@@ -166,8 +175,19 @@ def may_write(row: GuardedRow, view: View) -> bool:
         row.visibility in view.visibilities
         and (row.sensitivity != "secret" or view.clearance == "full")
         and (view.namespaces is None or row.namespace in view.namespaces)
+        and is_within(row.project, view.project)
         and is_cleared(view.clearance, row.min_clearance)
     )
+
+
+def is_within(project: str, reach: str | None) -> bool:
+    """Return True if a caller in the project `reach` sees rows of `project`; case does not count."""
+    return not project or reach is None or project.casefold() == reach.casefold()
+
+
+def project_words(project: str | None) -> str:
+    """Return how a caller's project is told to people."""
+    return f"the project {project!r:.80}" if project else "no project"
 
 
 def may(caller: Actor, right: Right, row: OwnedRow | None = None) -> bool:
@@ -212,7 +232,8 @@ def is_cleared(clearance: str, needed: str) -> bool:
 def strictest(rows: Iterable[GuardedRow]) -> Guard:
     """Return the guard of a row derived from `rows`: narrowest visibility, highest sensitivity, highest clearance.
 
-    The namespace is that of the rows. Raises `ValueError` for no rows, or rows of several namespaces.
+    The namespace is that of the rows, the project that of the first. Raises `ValueError` for no rows, or rows of
+    several namespaces.
     """
     rows = list(rows)
     namespaces = {row.namespace for row in rows}
@@ -223,6 +244,7 @@ def strictest(rows: Iterable[GuardedRow]) -> Guard:
         max((row.sensitivity for row in rows), key=SENSITIVITIES.index),
         min((row.min_clearance for row in rows), key=CLEARANCES.index),
         namespaces.pop(),
+        rows[0].project,
     )
 
 

@@ -39,6 +39,7 @@ from chatbot.stores.query import (
     fact_fits,
     fits,
     key_of,
+    of_project,
     page_limit,
     status_now,
     values_of,
@@ -254,7 +255,7 @@ class InMemoryObservations(ObservationStore):
             and (fact.source is None or fact.source in current)
             and fact_fits(fact, wanted)
         ]
-        return found[::-1][: check_limit(limit)]
+        return of_project(found, wanted)[::-1][: check_limit(limit)]
 
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))

@@ -240,6 +240,8 @@ class Triple(Row):
     subject: Line
     predicate: Line
     object: Line
+    project: Line = ""
+    """Its project; a fact with a source is kept without one, and belongs to that of its source."""
     confidence: Share = 1.0
     source: Id | None = None
     """Observation that it was taken from; the fact is visible only to callers who see that, and while that is current.

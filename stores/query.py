@@ -205,6 +205,7 @@ class FactFilter:
     subject: str | None = None
     predicate: str | None = None
     object: str | None = None
+    project: str | None = None
     source: str | None = None
     sources: frozenset[str] = frozenset()
     """Any of these will do; none: whatever it was taken from."""
@@ -295,6 +296,12 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
         and (not wanted.sources or fact.source in wanted.sources)
         and fact.confidence >= wanted.min_confidence
     )
+
+
+def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
+    """Return the facts of the wanted project, once they have the project of their sources."""
+    asked = wanted.project
+    return [fact for fact in facts if asked is None or fold(fact.project) == fold(asked)]
 
 
 def check_limit(limit: int) -> int:

@@ -151,6 +151,8 @@ class SessionRecord:
     """The part of memory that it reads and writes, and from which alone it can be opened."""
     principal: str = OWNER
     """Principal who began it, and may change it; see `chatbot.stores.access`."""
+    project: str = ""
+    """Its project: its memories are of that project, and those of other projects are not recalled."""
     sensitivity: Sensitivity = "public"
     """Least sensitivity of what is remembered of it."""
     opening: str = ""
@@ -167,6 +169,7 @@ class SessionRecord:
         check_text(self.title, "the title")
         check_text(self.origin, "the origin")
         check_text(self.namespace, "the namespace")
+        check_text(self.project, "the project")
         check_text(self.opening, "the opening")
         check_text(self.history, "the history")
         check_text(self.principal, "the principal")
@@ -190,9 +193,16 @@ class SessionRecord:
         """The record of the session after something was added to it."""
         return replace(self, used_at=max(now, self.used_at))
 
-    def is_open_to(self, clearance: Clearance, namespace: str = "") -> bool:
-        """Return whether a caller may know of the session: in its namespace, with at least its clearance."""
-        return namespace == self.namespace and is_cleared(clearance, self.clearance)
+    def is_open_to(self, clearance: Clearance, namespace: str = "", project: str | None = None) -> bool:
+        """Return whether a caller may know of the session: in its namespace and project, with at least its clearance.
+
+        The project None stands for all.
+        """
+        return (
+            namespace == self.namespace
+            and (project is None or project.casefold() == self.project.casefold())
+            and is_cleared(clearance, self.clearance)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The record as stored in `session.json` and in the index."""
@@ -211,6 +221,7 @@ class SessionRecord:
             "origin": self.origin,
             "namespace": self.namespace,
             "principal": self.principal,
+            **({"project": self.project} if self.project else {}),
             **({"sensitivity": self.sensitivity} if self.sensitivity != "public" else {}),
             **({"pinned_at": format_time(self.pinned_at)} if self.pinned_at else {}),
             **({"opening": self.opening} if self.opening else {}),
@@ -246,6 +257,7 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
             origin=fields.get("origin") or "",
             namespace=fields.get("namespace") or "",
             principal=fields.get("principal") or OWNER,
+            project=fields.get("project") or "",
             sensitivity=fields.get("sensitivity") or "public",
             opening=fields.get("opening") or "",
             history=fields.get("history") or "",

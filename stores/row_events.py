@@ -26,7 +26,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
-from chatbot.stores.access import Guard, View, check_may, is_stricter, may, may_see, may_write, strictest
+from chatbot.stores.access import (
+    Guard,
+    View,
+    check_may,
+    is_stricter,
+    is_within,
+    may,
+    may_see,
+    may_write,
+    project_words,
+    strictest,
+)
 from chatbot.stores.consolidation import check_rate
 from chatbot.stores.errors import (
     AccessDenied,
@@ -328,6 +339,9 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
         raise ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
     old = _seen(event.supersedes, view, known) if event.supersedes else None
+    left = old or (_seen(event.forgets, view, known) if event.forgets else None)
+    if left is not None and is_within(row.project, view.project or ""):  # unless its writer named another
+        row = replace(row, project=left.project)
     row = _inheriting(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
@@ -373,7 +387,7 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     old = _visible(event.ids[0], view, known)
     _check_change(old, view)
-    if old.status == "deleted":
+    if old.status == "deleted" and event.fields.keys() != {"project"}:
         raise ConflictingChange(f"{old.id} was forgotten: restore it first")
     if fixed := _FIXED & event.fields.keys():
         raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed")
@@ -497,13 +511,14 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         raise InvalidValue("event: missing fact")
     _check_new(triple, view)
     before = known.triple(triple.id)
-    if before is not None and replace(triple, count=before.count, confidence=before.confidence) != before:
+    free = {} if before is None else {name: getattr(before, name) for name in ("count", "confidence", "project")}
+    if before is not None and replace(triple, **free) != before:
         raise ConflictingChange(f"fact {triple.id} already exists")
     if triple.source is not None:
         source = _visible(triple.source, view, known)
         if source.namespace != triple.namespace:
             raise ConflictingChange(f"{triple.id} comes from a memory of another namespace")
-        triple = as_strict_as(triple, Guard.of(source))
+        triple = replace(as_strict_as(triple, Guard.of(source)), project="")
     _check_writable(triple, view)
     return [replace(event, triple=triple)], Outcome("added", triple.id)
 
@@ -577,6 +592,9 @@ def _seen(observation_id: str, view: View, known: PriorState) -> Observation | N
 
 def _check_writable(row: Observation | Triple, view: View) -> None:
     if not may_write(row, view):
+        if not is_within(row.project, view.project):
+            inside = project_words(view.project)
+            raise AccessDenied(f"a caller in {inside} may not write in the project {row.project!r}")
         where = f"{row.visibility} and {row.sensitivity}" + (f" in {row.namespace!r}" if row.namespace else "")
         raise AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
 
@@ -619,9 +637,9 @@ def _check_each_state(states: Iterable[RowState], view: View, known: PriorState)
 def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
     """Return the twin, unless it is another principal's: repeating a row does not change it, or speak through it.
 
-    Nor may a tool change a line of a profile by repeating it.
+    Nor may a tool change a line of a profile by repeating it. One of another project than that of the row is none.
     """
-    twin = known.twin(row, view)
+    twin = known.twin(row, replace(view, project=row.project or view.project))
     if twin is None or twin.principal != row.principal:
         return None
     return twin if not is_line(twin) or may(view, "chat", twin) else None
@@ -712,6 +730,8 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
         raise ConflictingChange(f"{new.id} is {new.status if new.status != 'active' else 'expired'}, not active")
     if (old.visibility, old.namespace) != (new.visibility, new.namespace):
         raise ConflictingChange(f"{new.id} is {new.visibility} and {old.id} is {old.visibility}: they must be alike")
+    if not is_within(new.project, old.project):
+        raise ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
     if conflict := metadata_conflict(old, new):
         raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {conflict!r}")
     if old.id in _line_after(new, known):
@@ -720,8 +740,8 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
 
 
 def as_strict_as(triple: Triple, source: Guard) -> Triple:
-    """Return the fact, at least as strict as its source is now."""
-    guard = strictest([triple, source._replace(namespace=triple.namespace)])
+    """Return the fact, at least as strict as its source is now, and in its project."""
+    guard = strictest([triple, source._replace(namespace=triple.namespace)])._replace(project=source.project)
     return triple if guard == Guard.of(triple) else replace(triple, **guard._asdict())
 
 

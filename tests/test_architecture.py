@@ -284,7 +284,8 @@ def _touches_files(node: ast.AST) -> bool:
 
 ONE_THING = {
     "an HTTP shape of what the core returns": {
-        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "Profile", "PurgeResult",
+        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "Profile", "Project", "ProjectContent",
+        "PurgeResult",
         "SessionHit", "StandingAnswer", "Task", "Turn", "User", "UserErasure", "Version",
     },
     "the parameters of operations, and the fields that they fill": {"Change", "Draft"},

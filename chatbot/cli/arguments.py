@@ -52,6 +52,10 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         from chatbot.cli.sessions.grammar import add_sessions
 
         add_sessions(commands.choices["sessions"])
+    if argv is None or "projects" in argv:
+        from chatbot.cli.sessions.grammar import add_projects
+
+        add_projects(commands.choices["projects"])
     if argv is None or "memory" in argv:
         from chatbot.cli.memory.grammar import add_memory
 
@@ -87,6 +91,7 @@ _DEFAULTS = {
     "model": None,
     "persona": None,
     "ephemeral": False,
+    "project": None,
     "budget_usd": None,
     "stream": True,
     "continue_last": False,
@@ -96,7 +101,7 @@ _DEFAULTS = {
 }
 _WITH_VALUE = frozenset(
     {"--config", "-i", "--identity", "--agent", "-m", "--model", "-s", "--system", "--budget-usd", "-r", "--resume"}
-    | {"--fork"}
+    | {"--fork", "--project"}
 )
 """Options before the command whose value is the next word."""
 _CLEARANCES = ("full", "inner", "familiar", "public")
@@ -133,7 +138,11 @@ def _add_conversation(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice_of_session(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_argument_group("session").add_mutually_exclusive_group()
+    group = parser.add_argument_group("session")
+    group.add_argument(
+        "--project", metavar="NAME", default=argparse.SUPPRESS, help="work in this project; - for no project"
+    )
+    which = group.add_mutually_exclusive_group()
     which.add_argument(
         "-c",
         "--continue",
@@ -186,6 +195,17 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "sessions list",
         "sessions search bicycle --after 30d",
         'sessions export "tax return" -o tax.html',
+    )
+
+
+def _add_projects(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(
+        commands,
+        "projects",
+        "list, rename, export and erase projects",
+        "projects list",
+        "projects rename house home",
+        "projects erase house --dry-run",
     )
 
 
@@ -374,6 +394,9 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     mcp.add_argument("--port", type=count, metavar="N", help="port (default 8808; 0: any free port)")
     mcp.add_argument("--allow-host", action="append", metavar="NAME", help="accept this host name too; repeat for more")
     _add_namespace(mcp)
+    mcp.add_argument(
+        "--project", metavar="NAME", default=argparse.SUPPRESS, help="restrict clients to this project; - for none"
+    )
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -477,6 +500,7 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="read,chat,write (default), curate, erase, declassify, all",
     )
     add.add_argument("--namespace", metavar="NAME", default="", help="restrict the token to this namespace")
+    add.add_argument("--project", metavar="NAME", help="restrict the token to this project; - for no project")
     add.add_argument(
         "--users", choices=["apart", "shared"], default="apart", help="memory of users: separate or shared"
     )
@@ -648,6 +672,7 @@ def _command(
 _COMMANDS = {
     "ask": _add_ask,
     "sessions": _add_sessions,
+    "projects": _add_projects,
     "why": _add_why,
     "prompt": _add_prompt,
     "memory": _add_memory,

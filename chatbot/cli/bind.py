@@ -73,7 +73,7 @@ OF_OPERATIONS: Mapping[str, OwnVerb] = {
         "list_people",
         "purge_fact",
     )
-}
+} | {"erase_project": OwnVerb(f"{_ERASING}:erase_project", _CONFIRMS)}
 """Operations whose verbs do more on the command line than run them."""
 
 

@@ -24,6 +24,7 @@ _MODULES = {
     "models": "chatbot.cli.models",
     "memory": "chatbot.cli.memory.command",
     "personas": "chatbot.cli.init:run_personas",
+    "projects": "chatbot.cli.sessions.command",
     "prompt": "chatbot.cli.why:run_prompt",
     "restore": "chatbot.cli.storage:run_backup",
     "serve": "chatbot.cli.serve",

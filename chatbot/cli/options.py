@@ -18,6 +18,7 @@ def options_of(args: argparse.Namespace) -> Options:
         persona=args.persona,
         ephemeral=args.ephemeral,
         budget_usd=args.budget_usd,
+        project=args.project,
     )
 
 
@@ -29,7 +30,7 @@ def is_new_session(args: argparse.Namespace) -> bool:
 async def chosen_session(runtime: Runtime, args: argparse.Namespace) -> SessionHandle | None:
     """The session that the flags name, or a new one; None for an agent that keeps no sessions."""
     if args.fork is not None:
-        record = await runtime.memory.find_session(args.fork, runtime.agent)
+        record = await runtime.find(args.fork)
         return await runtime.memory.fork_session(record.id)
     if args.resume is not None:
         return await runtime.resume(args.resume)

@@ -202,6 +202,7 @@ def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
 
 def _marked(record: SessionRecord) -> str:
     states = (
+        (record.project, record.project),
         ("pinned", record.pinned_at),
         ("archived", record.archived_at),
         (record.sensitivity, record.sensitivity != "public"),

@@ -79,7 +79,7 @@ async def run_mcp(args: argparse.Namespace) -> Exit:
     if given and not args.http:
         complain(ConfigError(f"{' and '.join(given)} can only be used with --http"), as_json=args.json)
         return Exit.USAGE
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, project=args.project))
     setup.check()
     end_in_order()
     with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
@@ -99,7 +99,11 @@ async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server
     async with (
         telemetry or nullcontext(),
         setup.open_memory(
-            observations=observations, clearance=clearance, observer=observer, namespace=args.namespace
+            observations=observations,
+            clearance=clearance,
+            observer=observer,
+            namespace=args.namespace,
+            project=setup.project,
         ) as memory,
     ):
         yield server_for(memory, setup.agent)

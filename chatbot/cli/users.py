@@ -21,7 +21,7 @@ from chatbot.runtime import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens
 from chatbot.server.callers import Account, Accounts
 from chatbot.server.earlier_requests import Requests
-from chatbot.stores.access import RIGHTS, Right
+from chatbot.stores.access import RIGHTS, Right, project_words
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import how_many
 
@@ -47,6 +47,7 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
             metrics=args.metrics,
             rights=_rights(args.rights),
             namespace=args.namespace,
+            project=args.project,
             users=args.users,
             memory=args.memory,
             quota=changed_quota(NO_QUOTA, args.day_usd, args.day_tokens),
@@ -58,6 +59,7 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     else:
         say(text)
         scope = f" in the namespace {token.namespace}" if token.namespace else ""
+        scope += f" in {project_words(token.project)}" if token.project is not None else ""
         rights = ",".join(rights_of(token)) or "none"
         opens = f"{' '.join(names)}{scope}, clearance {token.clearance}, rights {rights}"
         if token.memory == "on":

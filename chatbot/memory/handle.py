@@ -113,7 +113,8 @@ class SessionHandle:
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
-        caller = replace(self.caller, sensitivity=self.caller.at_least(self.record.sensitivity))
+        own = self.record
+        caller = replace(self.caller, sensitivity=self.caller.at_least(own.sensitivity), project=own.project)
         return Scope(
             store,
             caller,
@@ -144,7 +145,8 @@ class SessionHandle:
     def confined(self, memory: MemorySystem) -> MemorySystem:
         """The memory system as the holder of this session may use it."""
         own = self.caller
-        return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
+        where = {"namespace": own.namespace, "project": self.record.project}
+        return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, **where)
 
     @asynccontextmanager
     async def turn_begun(self) -> AsyncIterator[None]:
@@ -335,6 +337,20 @@ class SessionHandle:
                 if row.sensitivity == former != sensitivity:
                     await self.memory.update(row.id, sensitivity=sensitivity)
         self.record = await self._catalog.change(self.id, lambda record: replace(record, sensitivity=sensitivity))
+
+    async def move(self, project: str) -> int:
+        """Put the session into a project, with what is remembered of it; empty: into none. How many memories moved.
+
+        Durable on return. After a kill midway it can be done again.
+        """
+        self.check("write")
+        where = self.caller.narrowed(project=project).project or ""
+        self.record = await self._catalog.change(self.id, lambda record: replace(record, project=where))
+        if not self.supports(ObservationStore):
+            return 0
+        scope = self._scope()
+        everywhere = replace(scope, caller=replace(scope.caller, project=self.caller.project))
+        return await Memory(everywhere).move(where, session_id=self.id)
 
     async def note_history(self, opening: str, history: str) -> None:
         """Keep by which digests a client that sends all of the conversation finds the session again. Durable."""

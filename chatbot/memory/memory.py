@@ -17,8 +17,9 @@ from chatbot.memory.writing import AddResult
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance
 from chatbot.stores.errors import AccessDenied, InvalidValue
-from chatbot.stores.observation import Observation
-from chatbot.stores.query import EVERY, Filter, check_limit
+from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, check_limit
+from chatbot.stores.row_events import Event
 
 
 class Memory(StandingQuestions, Tasks, MemoryReads, People):
@@ -30,14 +31,20 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
     __slots__ = ()
 
     def within(
-        self, *, namespace: str | None = None, across: bool | None = None, clearance: Clearance | None = None
+        self,
+        *,
+        namespace: str | None = None,
+        project: str | None = None,
+        across: bool | None = None,
+        clearance: Clearance | None = None,
     ) -> Memory:
-        """Return the same memory in another namespace, across all of them, or with less clearance.
+        """Return the same memory in another namespace, across all of them, in a project, or with less clearance.
 
-        Raises `AccessDenied`: only the owner may leave a namespace.
+        Raises `AccessDenied`: only the owner may leave a namespace, and nobody a project.
         """
         scope = self.scope
-        caller = scope.caller.narrowed(clearance, namespace=namespace, principal=scope.caller.principal)
+        own = scope.caller
+        caller = own.narrowed(clearance, namespace=namespace, project=project, principal=own.principal)
         if across and not caller.may_cross:
             raise AccessDenied("only the owner may look across all namespaces")
         return Memory(replace(scope, caller=caller, across=scope.across if across is None else across))
@@ -52,6 +59,30 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
         None expects nothing. `made` is filled with the version of each row as a write left it, by id.
         """
         return Memory(replace(self.scope, expects=versions, made=made))
+
+    async def move(self, to: str, *, session_id: str | None = None, project: str | None = None) -> int:
+        """Put what is remembered of a session, or in a project, into the project `to`; empty: into none. How many.
+
+        Facts go with their sources.
+        """
+        scope = self.scope
+        view = scope.acting(SENSITIVITIES)
+        rows = await scope.rows(Filter(session_id=session_id, project=project, statuses=STATUSES), view=view)
+        facts = await scope.store.facts(view, FactFilter(session_id=session_id, project=project), limit=EVERY)
+        at, who = scope.clock(), scope.agent_id
+        changes = [
+            Event(kind="update", at=at, ids=(row.id,), fields={"project": to}, who=who)
+            for row in rows
+            if row.project != to
+        ]
+        changes += [
+            Event(kind="triple", at=at, triple=replace(fact, project=to), who=who)
+            for fact in facts
+            if fact.source is None and fact.project != to
+        ]
+        for begin in range(0, len(changes), MOST_AT_ONCE):
+            await scope.commit(*changes[begin : begin + MOST_AT_ONCE])
+        return len(changes)
 
     async def summarize_session(
         self,

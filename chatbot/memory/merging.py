@@ -43,8 +43,8 @@ def may_be_merged(row: Observation) -> bool:
 
 
 def kinship(row: Observation) -> Key:
-    """Return what rows must share to be merged: agent, principal, guard, project, and whether they are kept forever."""
-    return (row.agent_id, row.principal, Guard.of(row), fold(row.project), row.expires_at is None)
+    """Return what rows must share to be merged: agent, principal, guard, and whether they are kept forever."""
+    return (row.agent_id, row.principal, Guard.of(row), row.expires_at is None)
 
 
 def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
@@ -91,7 +91,6 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         agent_id=first.agent_id,
         principal=first.principal,
         session_id=last.session_id,
-        project=first.project,
         type="compressed_summary",
         title=f"{len(rows)} {what}: {_headline(last)}",
         subtitle=f"from {first.created_at:%Y-%m-%d} to {last.created_at:%Y-%m-%d}",

@@ -57,6 +57,7 @@ class Facts(ScopedOperations):
         *,
         confidence: float = 1.0,
         source: str | None = None,
+        project: str | None = None,
         visibility: Visibility | None = None,
         sensitivity: Sensitivity = "public",
     ) -> Triple:
@@ -77,6 +78,7 @@ class Facts(ScopedOperations):
             agent_id=scope.agent_id,
             session_id=scope.session_id,
             namespace=scope.caller.namespace,
+            project=project or scope.caller.project or "",
             principal=scope.caller.principal,
             visibility=visibility or default_visibility(scope.caller.clearance),
             sensitivity=scope.caller.at_least(sensitivity),
@@ -151,7 +153,7 @@ class Person:
 
 def _is_of(fact: Triple) -> tuple[object, ...]:
     """Return what two facts in the same words must share to be one: each is erased and shown with all of that."""
-    guard = () if fact.source else (fact.visibility, fact.sensitivity)
+    guard = () if fact.source else (fact.visibility, fact.sensitivity, fold(fact.project))
     return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard
 
 

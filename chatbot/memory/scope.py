@@ -28,6 +28,7 @@ from uuid import UUID
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
+    NO_PROJECT,
     OWNER,
     SENSITIVITIES,
     Clearance,
@@ -37,6 +38,7 @@ from chatbot.stores.access import (
     View,
     check_may,
     least_clearance,
+    project_words,
 )
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed
@@ -166,9 +168,14 @@ class Caller:
     """Observer that is given spans and counts of each operation."""
     sensitivity: Sensitivity = "public"
     """Least sensitivity of what they write."""
+    project: str | None = None
+    """The project that they write in and see, besides what is of none; empty or `-` for none, None for all."""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
+        if self.project:
+            project = "" if self.project == NO_PROJECT else one_line(self.project, "the project")
+            object.__setattr__(self, "project", project)
         if not self.principal:
             object.__setattr__(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
 
@@ -194,17 +201,21 @@ class Caller:
         rights: Collection[Right] | None = None,
         principal: str | None = None,
         namespace: str | None = None,
+        project: str | None = None,
     ) -> Caller:
-        """The caller with less: of clearances and rights what both allow, in a namespace that this one may enter.
+        """The caller with less: of clearances and rights what both allow, in a namespace and project they may enter.
 
         Everybody may go further in; only the owner, with the right to curate, may go anywhere else, or act in another
-        principal's name. Where none is named, a user's namespace is entered in the name of that user. Raises
-        `AccessDenied`, or `InvalidValue` for an impossible namespace.
+        principal's name. Where none is named, a user's namespace is entered in the name of that user. Who is in a
+        project stays there. Raises `AccessDenied`, or `InvalidValue` for an impossible namespace.
         """
         space = self.namespace if namespace is None else namespace
         is_inside = bool(self.namespace) and space.startswith(f"{self.namespace}/")
         if not (space == self.namespace or is_inside or self.may_cross):
             raise AccessDenied(f"a caller in the namespace {self.namespace!r} may not enter {space!r:.80}")
+        where = Caller(project=project).project
+        if where is not None and self.project is not None and where.casefold() != self.project.casefold():
+            raise AccessDenied(f"a caller in {project_words(self.project)} may not enter {project_words(where)}")
         if principal is None:
             principal = self.principal if space == self.namespace or user_of(space) is None else space
         is_further_in = is_inside and principal != OWNER
@@ -216,6 +227,7 @@ class Caller:
             rights=self.rights if rights is None else self.rights & frozenset(rights),
             principal=principal,
             namespace=space,
+            project=self.project if where is None else where,
         )
 
     def raised(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
@@ -301,6 +313,7 @@ class Scope:
             self.erasing,
             self.expects,
             self.looked(),
+            own.project,
         )
 
     def everywhere(self) -> Scope:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
+from chatbot.stores.access import NO_PROJECT
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.lifecycle import Closable
@@ -37,6 +38,8 @@ class SessionFilter:
     after: datetime | None = None
     before: datetime | None = None
     agent_id: str | None = None
+    project: str | None = None
+    """`-` for sessions of none."""
     title: str = ""
     min_messages: int = 0
     is_empty: bool | None = None
@@ -54,6 +57,7 @@ class SessionFilter:
             (self.after is None or record.used_at >= self.after)
             and (self.before is None or record.used_at < self.before)
             and self.agent_id in {None, record.agent_id}
+            and (self.project is None or self.project.casefold() == (record.project or NO_PROJECT).casefold())
             and self.title.casefold() in record.title.casefold()
             and self.is_archived in {None, record.archived_at is not None}
         )

@@ -78,6 +78,8 @@ class SystemOptions:
     """Called with the calls of the embedder."""
     tell: Tell | None = None
     """Called after each operation."""
+    project: str = ""
+    """Project of new sessions, where the caller is in none and not kept from any."""
 
 
 class MemorySystem(AsyncResource, Observable):
@@ -158,13 +160,16 @@ class MemorySystem(AsyncResource, Observable):
         rights: Collection[Right] | None = None,
         principal: str | None = None,
         namespace: str | None = None,
+        project: str | None = None,
     ) -> MemorySystem:
-        """Return the same memory for a caller who may see or do less, in a namespace that this one may enter.
+        """Return the same memory for a caller who may see or do less, in a namespace and project they may enter.
 
         Rows and sessions that they make belong to `principal`; in a user's namespace that is the user. Raises
         `AccessDenied` for what would be more than this one may. It is closed along with this one.
         """
-        caller = self.caller.narrowed(clearance, rights=rights, principal=principal, namespace=namespace)
+        caller = self.caller.narrowed(
+            clearance, rights=rights, principal=principal, namespace=namespace, project=project
+        )
         if caller == self.caller:
             return self
         seen = copy(self)
@@ -175,7 +180,7 @@ class MemorySystem(AsyncResource, Observable):
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
         Nobody sees more through it than the caller does, now or later; `cleared_for` makes one of less clearance, or
-        in another namespace.
+        in another namespace, or in a project.
         """
         self.caller.check("chat")
         return await self._created(self._new_record(_names(store_types), agent_id, title))
@@ -344,7 +349,7 @@ class MemorySystem(AsyncResource, Observable):
         source.check("write")
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
-        record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity)
+        record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
         async with self._catalog.making(record) as draft:
             await source.copy_to(draft, entries=at)
         return self._handle(record, self._stores_of(record))
@@ -377,6 +382,8 @@ class MemorySystem(AsyncResource, Observable):
         clearance = least_clearance(self.caller.clearance, record.clearance)
         record = replace(record, clearance=clearance, expires_at=self._expiry())
         record = replace(record, namespace=self.caller.namespace, principal=self.caller.principal)
+        if self.caller.project is not None:
+            record = replace(record, project=self.caller.project)
         stores = self._stores_of(record)
         async with self._catalog.making(record) as draft:
             order = TurnOrder(self._catalog.turn_lease(draft))
@@ -443,7 +450,7 @@ class MemorySystem(AsyncResource, Observable):
 
     def _may_know(self, record: SessionRecord) -> bool:
         own = self.caller
-        return record.is_open_to(own.clearance, record.namespace if own.may_cross else own.namespace)
+        return record.is_open_to(own.clearance, record.namespace if own.may_cross else own.namespace, own.project)
 
     async def _expired(self) -> list[SessionRecord]:
         now = self._clock()
@@ -546,7 +553,7 @@ class MemorySystem(AsyncResource, Observable):
             if own.clearance != "full" or own.principal != OWNER:  # to whom nothing is closed
                 await self._catalog.get_another(is_there=True)
             raise unknown from None
-        if not record.is_open_to(own.clearance, own.namespace):
+        if not record.is_open_to(own.clearance, own.namespace, own.project):
             await self._catalog.get_another(is_there=False)
             raise unknown
         return record
@@ -564,7 +571,9 @@ class MemorySystem(AsyncResource, Observable):
     def _opening(self) -> Callable[[SessionRecord], bool]:
         """Return a test for sessions that now exist for the caller."""
         now, own = self._clock(), self.caller
-        return lambda record: not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace)
+        return lambda record: (
+            not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace, own.project)
+        )
 
     async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
         """Erase a session, and of what is remembered of it what that caller may see."""
@@ -671,6 +680,7 @@ class MemorySystem(AsyncResource, Observable):
             namespace=self.caller.namespace,
             principal=self.caller.principal,
             clearance=self.caller.clearance,
+            project=self._options.project if self.caller.project is None else self.caller.project,
         )
         return record.renamed(title)
 

@@ -17,7 +17,7 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import bar_derived
 from chatbot.memory.origins import marks_of, marks_of_fact
 from chatbot.memory.scope import user_of
-from chatbot.memory.session_catalog import FAILURES
+from chatbot.memory.session_catalog import FAILURES, SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
@@ -77,22 +77,26 @@ async def users_in(memory: MemorySystem) -> list[User]:
     ]
 
 
-async def export_user(memory: MemorySystem) -> dict[str, Any]:
-    """Everything in the namespace that the caller may see: rows of any status, facts, and whole sessions."""
+async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:
+    """Everything in the namespace, or in one project of it, that the caller may see.
+
+    That is rows of any status, facts, and whole sessions.
+    """
     memory.caller.check("read")
     rows, facts = [], []
     try:
         memories = memory.memory()
-        rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES)
-        facts = await memories.query_facts(ask=SENSITIVITIES, limit=EVERY)
+        rows = await memories.every(project=project, ask=SENSITIVITIES, statuses=STATUSES)
+        facts = await memories.query_facts(project=project, ask=SENSITIVITIES, limit=EVERY)
     except UnsupportedOperation:  # the agent remembers nothing
         pass
+    sessions = await memory.choose_sessions(SessionFilter(project=project))
     return {
         "namespace": memory.caller.namespace,
-        "user": user_of(memory.caller.namespace),
+        **({"user": user_of(memory.caller.namespace)} if project is None else {"project": project}),
         "memories": [row.as_json() for row in rows[::-1]],
         "facts": [fact.as_json() for fact in facts[::-1]],
-        "sessions": [await _exported(memory, record) for record in await memory.list_sessions()],
+        "sessions": [await _exported(memory, record) for record in sessions],
     }
 
 

@@ -294,6 +294,7 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
             "created_at": now,
             "visibility": default_visibility(scope.caller.clearance),
             "source": "agent",
+            "project": scope.caller.project or "",
             **given,
             "sensitivity": scope.caller.at_least(draft.sensitivity),
         },

@@ -19,7 +19,7 @@ from typing import Any
 
 from chatbot.chat.ledger import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
-from chatbot.memory.scope import check_namespace, utc_now
+from chatbot.memory.scope import Caller, check_namespace, utc_now
 from chatbot.server.callers import REMEMBERS, USERS, Remembers, ServerCaller, Users, checked, quota_of
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.backend import Place
@@ -54,6 +54,8 @@ class Token:
     """Rights of its holder (`chatbot.stores.access`)."""
     namespace: str = ""
     """The part of each identity's memory that it opens; no request can leave it."""
+    project: str | None = None
+    """The project that it opens; no request can leave it."""
     users: Users = "apart"
     """Memory of users named in its requests: one each, or the token's."""
     memory: Remembers = "off"
@@ -79,6 +81,7 @@ class Token:
             rights=self.rights,
             principal=f"token:{self.id}",
             namespace=self.namespace,
+            project=self.project,
             users=self.users,
             memory=self.memory,
             token=self.id,
@@ -125,6 +128,7 @@ class Tokens:
         metrics: bool = False,
         rights: Iterable[str] = GUEST_RIGHTS,
         namespace: str = "",
+        project: str | None = None,
         users: Users = "apart",
         memory: Remembers = "off",
         quota: Quota = NO_QUOTA,
@@ -151,6 +155,7 @@ class Tokens:
             metrics=metrics,
             rights=_rights(rights),
             namespace=check_namespace(namespace),
+            project=Caller(project=project).project,
             users=users,
             memory=memory,
             quota=checked(quota),
@@ -261,6 +266,7 @@ def _parse_token(written: dict[str, Any]) -> Token:
         metrics=written.get("metrics") is True,
         rights=_rights(written.get("rights", GUEST_RIGHTS)),
         namespace=check_namespace(written.get("namespace", "")),
+        project=Caller(project=written.get("project")).project,
         users=users,
         memory=memory,
         quota=quota_of(written.get("quota")),

@@ -98,7 +98,7 @@ NewVersionHere = Annotated[IfMatch, Depends(_new_version)]
 IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]
 
 
-_SESSIONS = "/v1/sessions"
+_SESSIONS = ("/v1/sessions", "/v1/projects")
 _PAGE: Any = Page
 _LIST: Any = list
 _ID: Any = Annotated[str, Field(max_length=100)]

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
-from chatbot.memory.scope import digest_of, joined, user_namespace
+from chatbot.memory.scope import Caller, digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.backend import Place
@@ -51,6 +51,8 @@ class ServerCaller:
     """Principal of their rows, unless they name a user."""
     namespace: str = ""
     """The part of each identity's memory that they use."""
+    project: str | None = None
+    """Project that the token is bound to or the request names; empty for none, None for all."""
     users: Users = "apart"
     memory: Remembers = "off"
     """True if their calls as a client of OpenAI are remembered where they name no session."""
@@ -84,6 +86,10 @@ class ServerCaller:
             raise InvalidValue("the request names two users: send one")
         return replace(self, key=f"{self.key}/{digest_of(namespace)}", namespace=namespace, user=label)
 
+    def in_project(self, name: str) -> ServerCaller:
+        """The caller in a project; `-` is none. Raises `AccessDenied` where they are bound to another."""
+        return replace(self, project=Caller(project=self.project).narrowed(project=name).project)
+
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
         """The memory of an identity as the caller may use it, with no more than these rights."""
         is_named = self.user is not None or memory.caller.principal != OWNER_PRINCIPAL  # then it is the user who writes
@@ -92,6 +98,7 @@ class ServerCaller:
             rights=self.rights & rights,
             principal=None if is_named else self.principal,
             namespace=joined(memory.caller.namespace, self.namespace),
+            project=self.project,
         )
 
 

@@ -52,6 +52,8 @@ class Chats:
         known = self._chats.pop(key, None)
         chat = known[2] if known is not None else runtime.chat(session)
         if chat.session is not None:
+            if chat.session.record.project != session.record.project:
+                chat.use(chat.model, runtime.tools(session, chat.model))
             chat.session.record = session.record  # it may have got another title meanwhile
         self._chats[key] = (self._clock(), runtime, chat)
         return chat
@@ -116,6 +118,12 @@ class IdentityAccess:
     def memory(self) -> MemorySystem:
         """The identity's memory as the caller may use it: with their clearance and rights, in their namespace."""
         return self.caller.memory_of(self.runtime.memory)
+
+    @property
+    def placed(self) -> IdentityAccess:
+        """The access in one project: the caller's, or that of new sessions."""
+        project = self.runtime.setup.project or "" if self.caller.project is None else self.caller.project
+        return replace(self, caller=replace(self.caller, project=project))
 
     @property
     def memories(self) -> Memory:

@@ -99,23 +99,30 @@ Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 USER_HEADER = "x-chatbot-user"
 """Names the end user of any request: a label that the holder of the token vouches for, not a login."""
+PROJECT_HEADER = "x-chatbot-project"
+"""Names the project of any request; `-` for none."""
 USER_FIELDS = ("user", "safety_identifier")
 """Fields that name the user in the bodies of OpenAI's routes."""
 _PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 
 
 def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
-    """The caller as they speak for the user that the header names. Raises `ProblemError` for more than one, or none."""
-    values = headers.getlist(USER_HEADER)
-    if not values:
-        return caller
-    try:
-        labels = [value.strip(" \t").encode("latin-1").decode() for value in values]  # as HTTP has it
-    except UnicodeError:
-        raise ProblemError(invalid("not valid UTF-8", "X-Chatbot-User")) from None
-    for label in labels:
+    """The caller as they speak for the user, and in the project, that headers name.
+
+    Raises `ProblemError` for an invalid name and for several users, `AccessDenied` for another project than theirs.
+    """
+    for label in _texts(headers, USER_HEADER):
         caller = _named(caller, label, "X-Chatbot-User")
+    for name in _texts(headers, PROJECT_HEADER):
+        caller = caller.in_project(name)
     return caller
+
+
+def _texts(headers: Headers, name: str) -> list[str]:
+    try:
+        return [value.strip(" \t").encode("latin-1").decode() for value in headers.getlist(name)]  # as HTTP has it
+    except UnicodeError:
+        raise ProblemError(invalid("not valid UTF-8", name.title())) from None
 
 
 def named_in(caller: ServerCaller, **fields: str | None) -> ServerCaller:

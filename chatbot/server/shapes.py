@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, session_search, standing, writing
+from chatbot.memory import SessionRecord, people, projects, reading, session_search, standing, writing
 from chatbot.memory.erasure import Erasure
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operations import Context
@@ -72,6 +72,8 @@ class Session(Shape):
     """When it was pinned; null for one that is not."""
     sensitivity: Sensitivity
     """How sensitive at least is what is remembered of it."""
+    project: str
+    """The project that it belongs to; empty for none."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -197,6 +199,8 @@ class Fact(Shape):
     """When it was stated first."""
     count: int
     """How often it was stated."""
+    project: str
+    """The project that it belongs to."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -288,6 +292,28 @@ class AddResult(Shape):
         """Override `Shape`."""
         redacted = [*filter(None, made["redacted"].split(","))]
         return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
+
+
+class Project(Shape):
+    """A project that holds something."""
+
+    name: str
+    """Its name; compared without case."""
+    memories: int
+    """Number of its active memories and facts."""
+    sessions: int
+    """Number of its sessions."""
+    used_at: datetime | None
+    """Last use of one of its sessions."""
+
+
+class ProjectContent(Shape):
+    """Numbers of what was moved or deleted with a project."""
+
+    memories: int
+    """Number of memories and facts."""
+    sessions: int
+    """Number of sessions."""
 
 
 class PurgeResult(Shape):
@@ -457,6 +483,8 @@ SHAPES: dict[Any, type[Shape]] = {
     operations.PurgeResult: PurgeResult,
     people.Person: Person,
     standing.Profile: Profile,
+    projects.Project: Project,
+    projects.ProjectContent: ProjectContent,
     operations.Alias: Alias,
     people.Task: Task,
     Triple: Fact,

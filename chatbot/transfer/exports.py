@@ -96,23 +96,26 @@ async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
     return MemoryExport(await _rows(memories, EXPORTED_SENSITIVITIES, session_id=session_id), tuple(facts[::-1]))
 
 
-async def export_loose(memory: MemorySystem) -> MemoryExport:
-    """Return the memories and facts that belong to no session. Raises `UnsupportedOperation` where none are kept."""
-    every = await export_memories(memory.memory().everywhere(), EXPORTED_SENSITIVITIES)
+async def export_loose(memory: MemorySystem, project: str | None = None) -> MemoryExport:
+    """Return the memories and facts that belong to no session, of all projects or of one.
+
+    Raises `UnsupportedOperation` where none are kept.
+    """
+    every = await export_memories(memory.memory().everywhere(), EXPORTED_SENSITIVITIES, project=project)
     rows = tuple(row for row in every.observations if row.session_id is None)
     return MemoryExport(rows, tuple(fact for fact in every.facts if fact.session_id is None))
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with the facts taken from them; without a filter, also facts of no source."""
+    """Return the current rows that match, with their facts; of everything or of a project, also facts of no source."""
     rows = await _rows(memories, ask, **wanted)
     found: dict[str, Triple] = {}
     for begin in range(0, len(rows), _BATCH):
         sources = frozenset(row.id for row in rows[begin : begin + _BATCH])
         taken = await memories.query_facts(ask=ask, sources=sources, limit=EVERY)
         found |= {fact.id: fact for fact in taken}
-    if not any(wanted.values()):
-        stated = await memories.query_facts(ask=ask, limit=EVERY)
+    if not any(value for name, value in wanted.items() if name != "project"):
+        stated = await memories.query_facts(ask=ask, project=wanted.get("project"), limit=EVERY)
         found |= {fact.id: fact for fact in stated if fact.source is None}
     return MemoryExport(rows, tuple(sorted(found.values(), key=lambda fact: (fact.created_at, fact.id))))
 

@@ -151,14 +151,14 @@ class Importer:
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
         ]
-        known = await self._intake.known(self._memory.memory(record.agent_id))
+        memory = self._memory.cleared_for(project=record.project)
+        known = await self._intake.known(memory.memory(record.agent_id))
         begun = dict.fromkeys(row.session_id for each in items for row in known.at[each.address])
         for session_id in filter(None, begun if record.id not in self._here else ()):
             if not await self._memory.is_taken(session_id):
                 record = replace(record, id=session_id)  # a killed import has remembered them under this id
                 break
-        memories = self._memory.memory(record.agent_id, session_id=record.id)
-        await self._intake.remember(memories, items)
+        await self._intake.remember(memory.memory(record.agent_id, session_id=record.id), items)
         return record
 
     async def _judged(self, exchanges: Sequence[Exchange]) -> Sequence[Judgement | None]:
@@ -200,6 +200,7 @@ class Importer:
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
         free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
         record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
+        record = replace(record, project=given.project or record.project)
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
@@ -298,6 +299,7 @@ class Importer:
                     await memories.store_fact(
                         *said,
                         confidence=fact.confidence,
+                        project=fact.project or None,
                         source=self._intake.became.get(fact.source or "") if fact.source not in elsewhere else None,
                         visibility=self._seen(fact.visibility),
                         sensitivity=self._intake.no_less(fact.sensitivity),

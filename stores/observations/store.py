@@ -52,6 +52,7 @@ from chatbot.stores.query import (
     Version,
     check_limit,
     fact_fits,
+    of_project,
     page_limit,
     values_of,
 )
@@ -386,7 +387,7 @@ class LoggedObservations(ObservationStore):
             is_stated = view.erasing or fact.id not in table.retracted
             if is_there and is_stated and may_see(fact, view) and fact_fits(fact, wanted):
                 found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
-        return found
+        return of_project(found, wanted)
 
 
 class _AtOnce:

@@ -14,6 +14,7 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
@@ -47,7 +48,7 @@ _UNCHANGED = -1.0
 _KEPT_MASKS = 8
 PURGED = "purged"
 """The status of a number whose row was erased."""
-_NOBODYS = Guard("private", "unknown", "full", "")
+_NOBODYS = Guard("private", "unknown", "full", "", "")
 
 
 class Column(NamedTuple):
@@ -372,7 +373,7 @@ class Table:
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
         """Return which rows the caller may see and have one of the statuses at `view.now`."""
-        key = (view.clearance, view.sensitivities, view.namespaces, frozenset(statuses))
+        key = (view.clearance, view.sensitivities, view.namespaces, view.project, frozenset(statuses))
         mask = self._masks.get(key)
         now = micros(view.now)
         if mask is None or now < mask.now:
@@ -509,8 +510,9 @@ class Table:
         """Add or retract a fact."""
         fact = event.triple
         known = None if fact is None or fact.id in self.retracted else self.triples.get(fact.id)
-        if fact is not None and (known is None or fact.count > known.count):
-            self.triples[fact.id] = fact
+        if fact is not None:  # one that was stated less often, on another machine, only moves it
+            is_more = known is None or fact.count > known.count
+            self.triples[fact.id] = fact if is_more or known is None else replace(known, project=fact.project)
             self.retracted.discard(fact.id)
         if event.kind == "retract":
             self.retracted.update(self.triples.keys() & event.ids)

@@ -22,7 +22,7 @@ from tests.servers.extraction_replies import work_of
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
-OWN = Guard("private", "public", "public", "")
+OWN = Guard("private", "public", "public", "", "")
 
 
 class Honest(ScriptedModel):
@@ -200,7 +200,7 @@ async def test_what_an_inner_caller_says_never_touches_what_only_the_owner_sees(
     await owner.memory.remember("Sam has a dog", subject="Sam")
     guest = await memory.cleared_for("inner").create_session(["observations"], "chat")
     model = decides((0, "DELETE", 0))
-    await learn(guest, model, memory_home, "Sam no longer has a dog", guard=Guard("shared", "public", "public", ""))
+    await learn(guest, model, memory_home, "Sam no longer has a dog", guard=Guard("shared", "public", "public", "", ""))
     assert model.prompts == []
     assert await statuses(owner) == {"Sam has a dog": "active", "Sam no longer has a dog": "active"}
 

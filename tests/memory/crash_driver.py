@@ -558,7 +558,7 @@ class Correcting(Remembering):
             memories = memory.memory("chat")
             for number in range(times):
                 source = await memories.remember(f"source {words} {number}", visibility="shared")
-                origin = Origin("chat", Guard("shared", "public", "public", ""), (source.id,))
+                origin = Origin("chat", Guard("shared", "public", "public", "", ""), (source.id,))
                 actions = ["update", "delete", "repeat"]
                 old = [f"old {words} {number} {action}" for action in actions]
                 kept = await memories.remember_all([Draft(title=title, visibility="shared") for title in old])

@@ -237,7 +237,7 @@ async def test_expired_sessions_of_others_are_erased_and_not_named(tmp_path: Pat
 PERSON = f"{CANARY} people"
 FILLED: dict[str, Any] = {
     **{name: f"{CANARY} {name}" for name in ("title", "subtitle", "subject", "narrative", "category", "user_text")},
-    **{name: f"{CANARY} {name}" for name in ("assistant_text", "project", "source")},
+    **{name: f"{CANARY} {name}" for name in ("assistant_text", "source")},
     **{name: [f"{CANARY} {name}"] for name in ("facts", "tags", "concepts", "people", "files_read", "files_modified")},
     "metadata": {CANARY: [CANARY]},
 }

@@ -79,7 +79,6 @@ async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memory: M
     [
         ({"due": "2027-01-01"}, {"due": "2027-01-01"}),
         ({"priority": "low"}, {"priority": "low"}),
-        ({"project": "Garden"}, {"project": "Garden"}),
         ({"note": "with gloves"}, {"note": "with gloves"}),
         ({"scope": "user"}, {"scope": "user"}),
         ({"surface": ""}, {"surface": ""}),

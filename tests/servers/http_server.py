@@ -59,6 +59,7 @@ class Served:
         rate: int = 100_000,
         rights: Collection[str] = RIGHTS,
         namespace: str = "",
+        project: str | None = None,
         users: Users = "apart",
         memory: Remembers = "off",
     ) -> str:
@@ -70,6 +71,7 @@ class Served:
             rate_per_minute=rate,
             rights=rights,
             namespace=namespace,
+            project=project,
             users=users,
             memory=memory,
         )

@@ -36,7 +36,10 @@ from tests.effort import examples
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SINCE = "2025-03-04T00:00:00Z"
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
-CALLERS: tuple[Clearance, ...] = ("inner", "familiar", "public")
+CALLERS: tuple[tuple[Clearance, str | None], ...] = (
+    ("inner", None), ("familiar", None), ("public", None), ("inner", "House"), ("inner", "")
+)  # fmt: skip
+"""Clearances and projects."""
 PREFIX = "01900000-0000-7000-8000-"
 MOST = 6
 IDS = [f"{PREFIX}{number:012x}" for number in range(MOST)]
@@ -50,6 +53,7 @@ SPECS = st.lists(
             "sensitivity": st.sampled_from(["public", "public", *SENSITIVITIES]),
             "min_clearance": st.sampled_from(["public", "public", "public", *CLEARANCES]),
             "namespace": st.sampled_from(["", "", "", "work"]),
+            "project": st.sampled_from(["", "", "house", "boat"]),
             "status": st.sampled_from(["active", "active", "superseded", "superseded", "archived", "deleted"]),
             "after": st.integers(0, 2),
             "source": st.integers(-1, MOST - 1),
@@ -79,6 +83,7 @@ def row_of(number: int, spec: Spec) -> Observation:
         sensitivity=spec["sensitivity"],
         min_clearance=spec["min_clearance"],
         namespace=spec["namespace"],
+        project=spec["project"],
         status=spec["status"],
         superseded_at=NOW if spec["status"] == "superseded" else None,
         superseded_by=IDS[spec["after"]] if spec["status"] == "superseded" else None,
@@ -109,13 +114,13 @@ def events_of(specs: Sequence[Spec]) -> Iterator[Event]:
 class World:
     """A memory, as one caller sees it, with ids and times that are the same in every world."""
 
-    def __init__(self, store: ObservationStore, clearance: Clearance) -> None:
+    def __init__(self, store: ObservationStore, clearance: Clearance, project: str | None) -> None:
         self.store = store
         ids = count(5_000)
         self.memories = Memory(
             Scope(
                 store,
-                Caller(clearance=clearance),
+                Caller(clearance=clearance, project=project),
                 Environment(lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}")),
                 agent_id="chat",
             )
@@ -195,6 +200,7 @@ WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "purge_fact": lambda memories, each: memories.purge_fact(FACTS[IDS.index(each)]),
     "purge": lambda memories, each: memories.purge(each),
     "purge_expired": lambda memories, _: memories.purge_expired(),
+    "move": lambda memories, each: memories.move("garden", session_id=f"s{int(each[-1], 16) % 2}"),
     "summarize_session": lambda memories, _: memories.summarize_session("what", session_id="s0"),
 }
 
@@ -206,11 +212,11 @@ async def answer(operation: Callable[[Memory, str], Awaitable[Any]], world: Worl
         return f"{type(error).__name__}: {error}"
 
 
-async def compared(specs: Sequence[Spec], clearance: Clearance, home: Path | None) -> None:
-    whole, seen = (World(opened(home, name), clearance) for name in ("whole", "seen"))
+async def compared(specs: Sequence[Spec], clearance: Clearance, project: str | None, home: Path | None) -> None:
+    whole, seen = (World(opened(home, name), clearance, project) for name in ("whole", "seen"))
     async with whole.store, seen.store:
         await filled(whole, specs)
-        view = View(clearance, NOW, frozenset(SENSITIVITIES))
+        view = View(clearance, NOW, frozenset(SENSITIVITIES), project=project)
         rows = (await whole.store.find(OWNER, Filter(statuses=STATUSES), limit=MOST)).rows
         shown = {row.id for row in rows if may_see(row, view)}
         hidden = [each for each in IDS[: len(specs)] if each not in shown]
@@ -243,19 +249,21 @@ def opened(home: Path | None, name: str) -> ObservationStore:
     return ObservationFileStore(home / name, cache=str(home / f"{name} cache"))
 
 
-@pytest.mark.parametrize("clearance", CALLERS)
+@pytest.mark.parametrize(("clearance", "project"), CALLERS)
 @settings(max_examples=examples(64), deadline=None)
 @given(specs=SPECS)
-def test_hidden_rows_make_no_difference(clearance: Clearance, specs: list[Spec]) -> None:
-    asyncio.run(compared(specs, clearance, None))
+def test_hidden_rows_make_no_difference(clearance: Clearance, project: str | None, specs: list[Spec]) -> None:
+    asyncio.run(compared(specs, clearance, project, None))
 
 
-@pytest.mark.parametrize("clearance", CALLERS)
+@pytest.mark.parametrize(("clearance", "project"), CALLERS)
 @settings(max_examples=examples(8), deadline=None)
 @given(specs=SPECS)
-def test_hidden_rows_make_no_difference_on_the_disk(clearance: Clearance, specs: list[Spec]) -> None:
+def test_hidden_rows_make_no_difference_on_the_disk(
+    clearance: Clearance, project: str | None, specs: list[Spec]
+) -> None:
     with TemporaryDirectory() as home:
-        asyncio.run(compared(specs, clearance, Path(home)))
+        asyncio.run(compared(specs, clearance, project, Path(home)))
 
 
 def test_every_operation_on_memory_is_compared_here() -> None:

@@ -528,7 +528,7 @@ READING = {
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
-    "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
+    "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session", "move",
     "reindex", "embed_memories", "note_use", "purge_fact",
     "profile_set", "profile_accept", "profile_reject", "profile_pin", "profile_forget", "profile_learn", "upsert",
     "sum_up",

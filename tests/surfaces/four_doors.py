@@ -191,6 +191,11 @@ class Door(ABC):
     async def rename(self, session_id: str, title: str) -> None:
         await self.run("rename_session", session_id=session_id, title=title)
 
+    async def projects(self, **wanted: str) -> list[tuple[str, int, int]]:
+        """Names, sessions and memories."""
+        found = _rows(await self.run("list_projects", **wanted))
+        return [(each["name"], each["sessions"], each["memories"]) for each in found]
+
     async def delete_session(self, session_id: str) -> None:
         await self.run("delete_session", session_id=session_id)
 
@@ -319,7 +324,7 @@ class Http(Door):
         for called in [each for each in sent if f"{{{each}}}" in path]:
             value = sent.pop(called)
             path = path.replace(f"{{{called}}}", value[0] if isinstance(value, list) else value)
-        has_body = method in {"POST", "PATCH"} and bool(sent)
+        has_body = method in {"POST", "PATCH", "PUT"} and bool(sent)
         return await self._ask(method, path, json=sent if has_body else None, params=None if has_body else sent)
 
     async def state_of_me(self, key: str, value: str) -> None:

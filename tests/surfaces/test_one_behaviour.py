@@ -37,6 +37,9 @@ async def test_the_same_scenario_gives_the_same_answers(
     expected = told["library"]
     assert expected["search"] == ["tea", "cat"]
     assert expected["history"] == [("tea", "superseded"), ("coffee", "active")]
+    assert expected["projects"] == [("boat", 1, 2), ("House", 0, 1)]
+    assert expected["merged"] == [("boat", 1, 3)]
+    assert expected["erased"] == ([], [], sorted(expected["deleted"]))
     scores = {name: answers.pop("scores") for name, answers in told.items()}
     for name in NAMES:
         assert told[name] == expected, name
@@ -122,7 +125,32 @@ async def _scenario(way_in: Door, session: str) -> Answers:
     told["renamed"] = await way_in.sessions()
     await way_in.delete_session(copy)
     told["deleted"] = await way_in.sessions()
-    return told
+    return told | await _of_projects(way_in, session)
+
+
+async def _of_projects(way_in: Door, session: str) -> Answers:
+    """Memories and sessions of projects are listed, moved, exported and erased."""
+    _, lamp, _ = await way_in.remember("The lamp is in the cellar", project="House")
+    found = [each for each, _ in await way_in.search("lamp cellar", project="house")]
+    told: Answers = {"in a project": found == [lamp]}
+    await way_in.run("move_session", session_id=session, project="boat")
+    told["projects"] = await way_in.projects()
+    told["of a project"] = len(_data(await way_in.run("list_sessions", project="Boat")))
+    told["of none"] = len(_data(await way_in.run("list_sessions", project="-")))
+    await way_in.run("rename_project", project="house", new="boat")
+    told["merged"] = await way_in.projects()
+    exported = await way_in.run("export_project", project="boat")
+    told["exported"] = {name: len(exported[name]) for name in ("memories", "facts", "sessions")}
+    await way_in.run("move_session", session_id=session, project="-")
+    told["left"] = await way_in.projects()
+    await way_in.run("erase_project", project="boat")
+    told["erased"] = (await way_in.projects(), await way_in.search("lamp cellar"), sorted(await way_in.sessions()))
+    missing = await _refused(way_in, lambda door: door.run("rename_project", project="boat", new="car"))
+    return told | {"no such project": missing.message}
+
+
+def _data(answer: Any) -> list[Any]:
+    return list(answer if isinstance(answer, list) else answer["data"])
 
 
 async def _of_the_profile(way_in: Door) -> Answers:

@@ -247,7 +247,7 @@ async def extract(run: VerbRun) -> None:
 
 async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
     setup = run.setup
-    guard = Guard(default_visibility(setup.identity.clearance), "public", "public", run.args.namespace or "")
+    guard = Guard(default_visibility(setup.identity.clearance), "public", "public", run.args.namespace or "", "")
     origin = Origin(setup.agent, guard)
     steps = await plan(extracted.facts, run.memories, calls, origin, setup.config.extraction)
     return await apply(steps, run.memories, origin)

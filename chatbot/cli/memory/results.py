@@ -21,13 +21,15 @@ from chatbot.cli.output import age, printable, say, say_json, say_table, short_i
 from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
+from chatbot.memory.projects import Project, ProjectContent
 from chatbot.memory.reading import Hit
 from chatbot.memory.scope import utc_now
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries, SessionComparison
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, project_words
+from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
 
@@ -40,6 +42,7 @@ _NOTHING = {
     "list_facts": "No facts yet",
     "list_sessions": "no sessions match",
     "search_sessions": "no session matches",
+    "list_projects": "No projects yet: begin a session in one with --project NAME",
 }
 _BECAME = {
     "added": "added {}",
@@ -51,6 +54,7 @@ _BECAME = {
 _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
     "fork_session": lambda record: f"{record.id} goes on from {record.parent}",
     "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
+    "move_session": lambda record: f"{record.id} is in {project_words(record.project)}",
     "mark_session": lambda record: f"{record.id} is {record.sensitivity}",
     "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",
 }
@@ -65,7 +69,7 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
         warn_redacted(result.redacted)
     if result is None:
         show_changed(run, operation.gives, list(given.values()))
-    elif run.args.json:
+    elif run.args.json or isinstance(result, dict):
         say_json(as_json(result))
     elif isinstance(result, ListPage):
         _say_part(operation, result, is_first="cursor" not in given)
@@ -101,7 +105,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(each) for each in item]
         case Hit():
             return item.index()
-        case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
+        case Observation() | Triple() | Person() | Project() | SessionRecord() | SessionHit():
             return item.as_json()
         case Entries():
             return item.session.as_json() | {"entries": entries_json(item)}
@@ -153,6 +157,7 @@ def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
         Triple: say_facts,
         SessionRecord: say_sessions,
         SessionHit: say_found,
+        Project: _say_projects,
     }
     return tables.get(type(item), _say_each)
 
@@ -162,7 +167,7 @@ def _say_each(rows: Sequence[Any]) -> None:
         say(printable(str(as_json(row))))
 
 
-def _line(operation: Operation, item: Any) -> str:
+def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for each type
     match item:
         case AddResult():
             return _BECAME[item.outcome].format(item.id)
@@ -173,6 +178,8 @@ def _line(operation: Operation, item: Any) -> str:
             return printable(f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})")
         case SessionRecord():
             return printable(_SESSION_LINES[operation.name](item))
+        case ProjectContent():
+            return f"moved {how_many(item.sessions, 'session')} and {how_many(item.memories, 'memory')}"
         case Alias():
             return printable(f"{item.name} is also known as {item.alias} (fact {item.id})")
         case _:
@@ -191,6 +198,16 @@ def _say_people(found: Sequence[Person]) -> None:
 
 def _names(person: Person) -> str:
     return person.name + (f" ({', '.join(person.aliases)})" if person.aliases else "")
+
+
+def _say_projects(found: Sequence[Project]) -> None:
+    say_table(
+        ("project", "sessions", "memories", "used"),
+        [
+            [each.name, str(each.sessions), str(each.memories), age(each.used_at) if each.used_at else "–"]
+            for each in found
+        ],
+    )
 
 
 def _say_tasks(found: Sequence[Task]) -> None:

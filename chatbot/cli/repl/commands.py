@@ -13,8 +13,10 @@ from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
+from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry
 
 _LISTED = 20
@@ -70,8 +72,9 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         self._screen.say("Enter sends, Alt-Enter starts a new line, Ctrl-C stops a reply, Ctrl-D quits.", "dim")
 
     async def do_new(self, _: str) -> None:
-        """Start a new session."""
-        await self._enter(await self._runtime.new_session(), "a new session")
+        """Start a new session, in the same project."""
+        project = self.session.record.project if self.session else None
+        await self._enter(await self._runtime.new_session(project=project), "a new session")
 
     async def do_resume(self, which: str) -> None:
         """Resume another session: /resume ID, title, or number in /sessions."""
@@ -117,6 +120,17 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         """Rename this session: /rename TITLE."""
         await self._session().rename(title)
         self._screen.say(f"renamed to {self._session().record.title!r}", "dim")
+
+    async def do_project(self, name: str) -> None:
+        """Show the project of this session, or move the session to one: /project [NAME].
+
+        What is remembered of the session moves along. /project - takes it out of its project.
+        """
+        session = self._session()
+        moved = await session.move(name) if name else 0
+        self.chat.use(self.chat.model, self._runtime.tools(session, self.chat.model))
+        told = f", with {how_many(moved, 'memory')}" if moved else ""
+        self._screen.say(f"this session is in {project_words(session.record.project)}{told}", "dim")
 
     async def do_undo(self, _: str) -> None:
         """Remove the last exchange permanently.
@@ -281,7 +295,8 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
         screen.say(warning, "yellow")
     if session is None:
         return
-    screen.say(" · ".join(part for part in (how, session.record.title, session.id) if part), "dim")
+    record = session.record
+    screen.say(" · ".join(part for part in (how, record.title, record.project, record.id) if part), "dim")
     if shown and session.supports(TranscriptStore):
         screen.show_entries(await session.transcript_read_last(shown))
 

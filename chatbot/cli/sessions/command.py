@@ -1,4 +1,4 @@
-"""`chatbot sessions`: its verbs, and what they print."""
+"""`chatbot sessions` and `chatbot projects`: their verbs, and what they print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from chatbot.cli.bind import OF_SESSIONS
+from chatbot.cli.bind import OF_OPERATIONS, OF_SESSIONS
 from chatbot.cli.exits import Exit
 from chatbot.cli.memory.command import VerbRun, run_operation
 from chatbot.cli.output import SESSION_HEAD, age, printable, progress, say, say_marked, say_table, session_rows
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 async def run(args: argparse.Namespace) -> Exit:
     """Do one of them. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    own = OF_SESSIONS.get(args.action)
-    has_memories = own.memories if own else OPERATIONS[args.operation].memories
+    name = getattr(args, "operation", "")
+    own = OF_OPERATIONS.get(name) if name else OF_SESSIONS[args.action]
+    has_memories = own.memories if own else OPERATIONS[name].memories
     async with setup.open_memory(observations=_store(setup) if has_memories else None) as memory:
         if own:
             await own(VerbRun(args, setup, memory))
         else:
             with progress("reading sessions", waits=True) as told:
-                await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[args.operation])
+                await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[name])
     return Exit.OK
 
 

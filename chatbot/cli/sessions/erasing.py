@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 
+from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
 from chatbot.cli.sessions.grammar import chosen, filter_of
@@ -50,6 +52,21 @@ async def prune(run: VerbRun) -> None:
     if not args.dry_run:
         await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory)
     _tell("deleted", expired, args)
+
+
+async def erase_project(run: VerbRun) -> None:
+    """Delete all of a project permanently, once confirmed."""
+    args, name = run.args, run.args.project
+    going = await operations.erase_project(run.context, name, dry_run=True)
+    told = f"{how_many(going.sessions, 'session')} and {how_many(going.memories, 'memory')} of {name}"
+    if not (args.yes or args.dry_run):
+        check_can_ask(f"deleting {told}")
+        if not is_sure(f"delete {told} permanently?"):
+            raise InvalidValue("nothing was deleted")
+    if not args.dry_run:
+        going = await operations.erase_project(run.context, name)
+    done = "would be deleted permanently" if args.dry_run else "deleted permanently"
+    run.tell({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {told}")
 
 
 async def _erase(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> None:

@@ -29,6 +29,13 @@ def add_sessions(sessions: argparse.ArgumentParser) -> None:
     _add_erasing(grammar)
 
 
+def add_projects(projects: argparse.ArgumentParser) -> None:
+    """Fill in `chatbot projects`."""
+    projects.set_defaults(namespace=None, all_namespaces=False, ask=[])
+    parsers = add_operations(Verbs(projects, "projects", dest="action", required=True), "projects")
+    add_bulk(parsers["erase_project"])
+
+
 def add_import(parser: argparse.ArgumentParser) -> None:
     """Add the options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")

@@ -126,9 +126,9 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
             writer.add(exported)
             if told:
                 told(done, len(records))
-        if args.memories and args.with_archived:
+        if args.memories and (args.with_archived or args.project):
             with suppress(UnsupportedOperation):
-                writer.add_memories(await export_loose(memory))
+                writer.add_memories(await export_loose(memory, args.project))
         writer.close()
     return path
 

@@ -66,7 +66,7 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     if ask.session is None and not (remembers and can_be_kept):
         return ReplyPlace()
     if ask.session is None and ask.history:
-        session = await _session_of(ask.history, access)
+        session = await _session_of(ask.history, access.placed)
         if session is not None:
             return ReplyPlace(session, ask.before, is_whole=True)
     before = ask.before if ask.session is None else None

@@ -39,17 +39,19 @@ _WORK_SHARE = 10
 
 Number = Annotated[int, Query(ge=0, le=100_000_000)]
 Time = Annotated[str, Query(max_length=100)]
+Name = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
-async def begin(request: Request, access: AccessHere) -> Response:
-    """A conversation that begins with the first message."""
+async def begin(request: Request, access: AccessHere, project: Name | None = None) -> Response:
+    """A conversation that begins with the first message, in a project."""
     return sheet(
         request,
         "chat.html",
         access,
         here="chat",
         session=None,
+        new_in=access.placed.caller.project if project is None else project,
         part=talk.TalkSpan(),
         welcome=await welcome(access),
         choices=Choices(),

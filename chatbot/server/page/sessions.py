@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated
@@ -11,6 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.memory import SessionRecord
+from chatbot.memory.projects import projects_in
 from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
 from chatbot.server.identity_access import IdentityAccess
@@ -45,11 +46,15 @@ async def show(
     before: Annotated[str, Query(max_length=200)] = "",
     told: Annotated[str, Query(max_length=100)] = "",
     *,
+    project: Annotated[str, Query(max_length=1_000)] = "",
     archived: bool = False,
 ) -> Response:
     """List sessions by day, the one used last first; archived ones on request. A search finds both kinds."""
     done = "The session is deleted." if told == "deleted" else ""
     following = ""
+    projects = [each.name for each in await projects_in(access.memory)]
+    if project:
+        access = replace(access, caller=access.caller.in_project(project))
     if q.strip():
         found = await _about(access, q)
     else:
@@ -68,6 +73,8 @@ async def show(
         following=following,
         archived=archived,
         told=done,
+        project=project,
+        projects=projects,
     )
 
 

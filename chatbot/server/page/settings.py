@@ -23,6 +23,7 @@ from chatbot.config import Config
 from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas
 from chatbot.memory import SessionHandle
+from chatbot.memory.projects import projects_in
 from chatbot.memory.scope import CHOICES
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
@@ -66,7 +67,12 @@ async def choices_of(session: SessionHandle) -> Choices:
 
 
 async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> None:
-    """Keep what a form chose. Only the owner chooses a model. Raises `ModelError` for one that cannot be used."""
+    """Keep what a form chose, and move the session to the project that it names.
+
+    Only the owner chooses a model. Raises `ModelError` for one that cannot be used.
+    """
+    if (project := fields.get("project")) is not None and project != session.record.project:
+        await session.move(project)
     before = await choices_of(session)
     after = _chosen(access, fields, before) if "chosen" in fields else before
     if after == before or not session.supports(KeyValueStore):
@@ -119,6 +125,8 @@ class Menus:
 
     models: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
     personas: Mapping[str, Persona] = field(default_factory=dict)
+    projects: Sequence[str] = ()
+    """Names of projects that the caller may enter."""
 
     def persona_name(self, text: str) -> str:
         """Return the name of a persona by its text; empty for one without a name."""
@@ -127,16 +135,17 @@ class Menus:
 
 async def menus_for(access: IdentityAccess) -> Menus:
     """Return what the caller may choose."""
-    return await asyncio.to_thread(_menus, access) if access.caller.is_owner else Menus()
+    projects = [each.name for each in await projects_in(access.memory)]
+    return await asyncio.to_thread(_menus, access, projects) if access.caller.is_owner else Menus(projects=projects)
 
 
-def _menus(access: IdentityAccess) -> Menus:
+def _menus(access: IdentityAccess, projects: Sequence[str]) -> Menus:
     config = access.runtime.config
     aliases = [(name, f"{name} · {model}") for name, model in config.aliases.items()]
     groups = [("Aliases", aliases)] if aliases else []
     by_provider = groupby(usable_models(config), key=lambda each: each[0].provider)
     groups += [(name, [(model.name, _described(model)) for model, _ in each]) for name, each in by_provider]
-    return Menus(groups, _personas(access))
+    return Menus(groups, _personas(access), projects)
 
 
 def _described(model: CatalogModel) -> str:

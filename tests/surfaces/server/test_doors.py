@@ -47,6 +47,11 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("PUT", "/v1/sessions/{session_id}/pin"): {},
     ("PUT", "/v1/sessions/{session_id}/sensitivity"): {"sensitivity": "private"},
+    ("PUT", "/v1/sessions/{session_id}/project"): {"project": "house"},
+    ("GET", "/v1/projects"): None,
+    ("GET", "/v1/projects/{project}"): None,
+    ("PATCH", "/v1/projects/{project}"): {"name": "home"},
+    ("DELETE", "/v1/projects/{project}"): None,
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
@@ -201,6 +206,12 @@ def _unique(body: Json) -> Json:
     return body | ({"title": f"{body['title']} {uuid.uuid4()}"} if "title" in body else {})
 
 
+def _new_project(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    kept = {"title": f"plugh {ids['project']}", "project": ids["project"]}
+    client.post("/v1/memories", json=kept).raise_for_status()
+    return ids["project"]
+
+
 _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "session_id": _new_session,
     "memory_id": _new("/v1/memories", {"title": "The secret word is plugh"}),
@@ -208,6 +219,7 @@ _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "task_id": _new("/v1/tasks", {"title": "to do"}),
     "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
     "key": _new_key,
+    "project": _new_project,
     "response": _new("/v1/responses", {"model": "ada", "input": "my secret word is plugh", "store": True}),
 }
 """How to make something of Ada's of each kind."""
@@ -223,6 +235,7 @@ def nowhere(name: str) -> dict[str, str]:
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
         "key": f"key {uuid.uuid4()}",
+        "project": f"project {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
     }
@@ -295,7 +308,7 @@ def test_only_these_paths_are_open() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_with_the_right_token_every_route_answers(request: pytest.FixtureRequest, route: tuple[str, str]) -> None:
     world: World = request.getfixturevalue("world_with_encoder" if "embeddings" in route[1] else "world")
-    ids = world.ids(_named(route)) if route in NAMING else world.shared
+    ids = world.ids(_named(route)) if route in NAMING or "{project}" in route[1] else world.shared
     assert world.ask(route, ids, world.tokens["ada"]).is_success
 
 

@@ -51,6 +51,11 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("POST", "/v1/sessions/{session_id}/fork"): ("write", "curate"),
     ("PUT", "/v1/sessions/{session_id}/pin"): ("write", "curate"),
     ("PUT", "/v1/sessions/{session_id}/sensitivity"): ("write", "curate"),
+    ("PUT", "/v1/sessions/{session_id}/project"): ("write", "curate"),
+    ("GET", "/v1/projects"): ("read", "read"),
+    ("GET", "/v1/projects/{project}"): ("read", "read"),
+    ("PATCH", "/v1/projects/{project}"): ("write", "curate"),
+    ("DELETE", "/v1/projects/{project}"): ("erase", "erase"),
     ("GET", "/v1/sessions/{session_id}/messages"): ("read", "read"),
     ("POST", "/v1/sessions/{session_id}/messages"): ("write", "curate"),
     ("DELETE", "/v1/sessions/{session_id}/messages"): ("chat", "curate"),
@@ -200,6 +205,8 @@ BODIES: dict[Route, Json] = {
     ("PUT", "/v1/sessions/{session_id}/sensitivity"): {"sensitivity": "private"},
     ("POST", "/i/{identity}/c/{session_id}/mark"): {"sensitivity": "private"},
     ("POST", "/i/{identity}/memory/{memory_id}/mark"): {"sensitivity": "private"},
+    ("PUT", "/v1/sessions/{session_id}/project"): {"project": "house"},
+    ("PATCH", "/v1/projects/{project}"): {"name": "home"},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
     ("POST", "/v1/memories"): {"title": "something else"},
@@ -270,6 +277,9 @@ class World:
                 ids["id"] = client.post("/v1/memories", json={"title": f"The word is {uuid.uuid4()}"}).json()["id"]
             if path.endswith("/memory/restore"):
                 client.delete(f"/v1/memories/{ids['id']}")
+            if "{project}" in path:
+                ids["project"] = f"project {uuid.uuid4()}"
+                client.post("/v1/memories", json={"title": ids["project"], "project": ids["project"]})
             if "{key}" in path:
                 ids["key"] = f"key {uuid.uuid4()}"
                 client.put(f"/v1/profile/{ids['key']}", json={"value": "Berlin"}).raise_for_status()

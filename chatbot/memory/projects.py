@@ -1,0 +1,129 @@
+"""Projects: scopes that keep sessions and memories apart, and what can be done with all of one.
+
+A session belongs to a project or to none. What is remembered of it is of its project, and it recalls the memories of
+that project and those of none. A project exists as long as something belongs to it; its name is compared without case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from chatbot.errors import SessionNotFound
+from chatbot.memory.session_catalog import SessionFilter
+from chatbot.memory.system import MemorySystem
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue, UnsupportedOperation
+from chatbot.stores.fields import fold, one_line
+from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.query import EVERY, FactFilter, Filter
+from chatbot.stores.records import SessionRecord, format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project that holds something the caller may see."""
+
+    name: str
+    memories: int
+    """Active memories, and facts."""
+    sessions: int
+    used_at: datetime | None
+    """Time of the last use of one of its sessions."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values."""
+        return asdict(self) | {"used_at": format_time(self.used_at) if self.used_at else None}
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectContent:
+    """Numbers of memories and sessions of a project that were moved or deleted."""
+
+    memories: int
+    sessions: int
+
+
+async def projects_in(memory: MemorySystem) -> list[Project]:
+    """Return the projects that hold something, by name."""
+    sessions = await memory.list_sessions(wanted=lambda record: bool(record.project))
+    memories: Counter[str] = Counter()
+    names = {fold(record.project): record.project for record in reversed(sessions)}
+    with suppress(UnsupportedOperation):  # the agent remembers nothing
+        scope = memory.memory().scope
+        view = scope.view(SENSITIVITIES)
+        facts = [fact.project for fact in await scope.store.facts(view, FactFilter(), limit=EVERY) if fact.project]
+        rows = {each.value: each.count for each in await scope.store.facets(view, "project", limit=EVERY)}
+        for name, count in (*rows.items(), *Counter(facts).items()):
+            memories[fold(name)] += count
+            names.setdefault(fold(name), name)
+    used = {name: [record.used_at for record in sessions if fold(record.project) == name] for name in names}
+    return [
+        Project(names[name], memories[name], len(used[name]), max(used[name], default=None)) for name in sorted(names)
+    ]
+
+
+async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectContent:
+    """Move everything of a project to another one, whether or not that exists; an empty one is none.
+
+    After a kill midway it can be done again. Raises `InvalidValue` for a project that holds nothing.
+    """
+    new = memory.caller.narrowed(project=new).project or ""
+    moved = 0
+    records = await sessions_of(memory, name)
+    for record in records:
+        moved += await (await memory.load_session(record.id, any_agent=True)).move(new)
+    with suppress(UnsupportedOperation):  # the agent remembers nothing
+        moved += await memory.memory().move(new, project=name)
+    return _something(name, ProjectContent(moved, len(records)))
+
+
+async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = False) -> ProjectContent:
+    """Delete everything of a project permanently: its sessions with their files, its memories and facts.
+
+    As far as the caller may see it; with `dry_run` it is only counted. An import does not bring back what was deleted.
+    Raises `InvalidValue` for a project that holds nothing.
+    """
+    memory.caller.check("erase")
+    records = await sessions_of(memory, name)
+    rows, facts = await _remembered(memory, name)
+    erased = {each.id for each in (*rows, *facts)}
+    if not dry_run:
+        for record in records:
+            with suppress(SessionNotFound):  # another process was faster
+                erased.update((await memory.delete_session(record.id)).erased)
+        rows, facts = await _remembered(memory, name)
+        if ids := [each.id for each in (*rows, *facts)]:
+            erased.update(await memory.memory().purge(*ids))
+    return _something(name, ProjectContent(len(erased), len(records)))
+
+
+async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
+    """Return the sessions of a project that are open to the caller; it takes no right."""
+    if not one_line(name, "the project"):
+        raise InvalidValue("name the project")
+    own, wanted = memory.caller, SessionFilter(project=name)
+    records = await memory.sessions_anywhere()
+    return [
+        each for each in records if each.is_open_to(own.clearance, own.namespace, own.project) and wanted.fits(each)
+    ]
+
+
+async def _remembered(memory: MemorySystem, name: str) -> tuple[list[Observation], list[Triple]]:
+    """Return the rows, of any status, and the facts of a project; none where the agent keeps none."""
+    try:
+        scope = memory.memory().scope
+    except UnsupportedOperation:
+        return [], []
+    view = scope.acting(SENSITIVITIES)
+    rows = await scope.rows(Filter(project=name, statuses=STATUSES), view=view)
+    return rows, await scope.store.facts(view, FactFilter(project=name), limit=EVERY)
+
+
+def _something(name: str, moved: ProjectContent) -> ProjectContent:
+    if not (moved.memories or moved.sessions):
+        raise InvalidValue(f"nothing belongs to the project {name!r:.80}: see `chatbot projects list`")
+    return moved
