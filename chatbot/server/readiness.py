@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import DENIED, EVERYWHERE, OF_STORAGE, Problem, ProblemError
 from chatbot.stores.errors import StoreAway
-from chatbot.telemetry.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from chatbot.telemetry.telemetry import Telemetry  # needs the extra
 
 
 class Health(BaseModel):

@@ -26,12 +26,12 @@ from datetime import timedelta
 from pathlib import Path
 import chatbot
 
-path = Path(chatbot.__file__).parent / "memory" / "record.py"
+path = Path(chatbot.__file__).parent / "memory" / "scope.py"
 spec = importlib.util.spec_from_file_location("chatbot.memory.scope", path)
-record = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(record)
-now = record.utc_now
-record.utc_now = lambda: now() + timedelta(days=float(os.environ["DAYS_LATER"]))
+scope = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(scope)
+now = scope.utc_now
+scope.utc_now = lambda: now() + timedelta(days=float(os.environ["DAYS_LATER"]))
 from chatbot.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
