@@ -311,7 +311,7 @@ def test_a_reply_is_copied_and_saved(start: Start) -> None:
 
 @pytest.mark.nightly
 def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(start: Start) -> None:
-    chat = start()
+    chat = start("--config", "config.toml")
     chat.say("/setup")
     chat.see(r"look for keys in the environment.*\[y/N\]")
     chat.type("n\r")
