@@ -342,6 +342,9 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     left = old or (_seen(event.forgets, view, known) if event.forgets else None)
     if left is not None and is_within(row.project, view.project or ""):  # unless its writer named another
         row = replace(row, project=left.project)
+    if not row.project:  # what is derived from the memories of a project is not seen outside of it
+        sources = filter(None, map(known.observation, row.derived_from))
+        row = replace(row, project=next((source.project for source in sources if source.project), ""))
     row = _inheriting(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:

@@ -66,6 +66,16 @@ async def test_what_replaces_a_memory_is_in_its_project(memory: MemorySystem) ->
     assert (await memory.memory().row((await memory.memory().remember("x", supersedes=own.id)).id)).project == "house"
 
 
+async def test_what_is_derived_from_a_project_is_not_seen_outside_of_it(memory: MemorySystem) -> None:
+    house, none = await _session(memory, "house"), await _session(memory, "-")
+    sources = [
+        (await session.memory.remember(said)).id for session, said in ((none, "Sam likes chess"), (house, BOILER))
+    ]
+    made = await memory.memory().remember("Sam plays chess beside the boiler", derived_from=sources)
+    assert [row.project for row in await house.memory.get([made.id])] == ["house"]
+    assert await none.memory.get([made.id]) == []
+
+
 async def test_the_last_session_is_that_of_the_project(memory: MemorySystem) -> None:
     house, none = await _session(memory, "house"), await _session(memory, "-")
     there = memory.cleared_for(project="HOUSE")
