@@ -49,7 +49,7 @@ class StandingAnswer:
     """The model that sums it up; empty for none."""
     rows: Sequence[Observation]
     sentence: str = ""
-    """What the model made of these very rows."""
+    """Sentence that the model made of these rows."""
 
     @property
     def made_of(self) -> list[str]:

@@ -366,7 +366,7 @@ class StandingAnswer(Shape):
     rows: tuple[MemoryRecord, ...]
     """The memories that answer it, newest first."""
     sentence: str
-    """What a model made of these memories; empty where none is asked, or has not been since they changed."""
+    """Sentence that a model made of these memories; empty without a model, and until it is asked after they changed."""
 
 
 class Profile(Shape):

@@ -77,7 +77,7 @@ _AT_ONCE = 500
 _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
 _WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
-"""What is raised for a file that is not what it should be."""
+"""Errors of a damaged or forged file."""
 _MOST_MENTIONS = 100_000
 """Most mentions that one file counts: each becomes an event."""
 _MOST_SAVED = 50
@@ -86,7 +86,7 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 BILL = "usage"
 _OWN_LINES = ("tombstones", "hook_failures")
 _OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
-"""What a backup holds beside what travels."""
+"""Parts of a backup that a sync leaves out."""
 
 Progress = Callable[[int, int], None]
 

@@ -97,7 +97,7 @@ class SyncState:
 
 @dataclass(frozen=True, slots=True)
 class SessionContent:
-    """What a session says, its values but for its choices, those, its receipts, and the names of its files."""
+    """Entries, values, choices, receipts and file names of a session."""
 
     said: Said
     values: dict[str, list[Any]]

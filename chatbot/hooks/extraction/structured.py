@@ -233,7 +233,7 @@ class Extraction(Hook):
         names = {each.model for each in context.config.questions if each.model}
         self._standing = {name: ExtractionModel(context, name) for name in names}
         self._tried: dict[str, list[str]] = {}
-        """What was made of each answer last: a failure is tried again when the answer has changed."""
+        """Last result for each answer: a failure is tried again when the answer has changed."""
 
     async def handle(self, event: TurnEnd) -> None:
         """Extract facts and remember them, and sum up the standing answers; receipts have the outcomes."""

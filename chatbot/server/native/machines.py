@@ -30,7 +30,7 @@ _Name = Annotated[str, Field(max_length=100)]
 
 
 class SyncRequest(RequestBody):
-    """What another machine has that is new; without files it asks for what is new here."""
+    """New files of another machine; without files it asks for those that are new here."""
 
     identity: _Id = ""
     """Which identity it is, if it is one already; else it becomes this one."""
@@ -54,7 +54,7 @@ class SyncAside(Shape):
 
 
 class SyncAnswer(Shape):
-    """What is new here for another machine."""
+    """Files that are new here for another machine."""
 
     identity: str
     """Which identity it is."""

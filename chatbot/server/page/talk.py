@@ -67,14 +67,14 @@ class Exchange:
 
     @property
     def remembered(self) -> str:
-        """What of the exchange is remembered: of a mere question, its reply."""
+        """The part of the exchange that is remembered: of a mere question, its reply."""
         if not (self.receipt or {}).get("remembered"):
             return ""
         return "remembered the reply" if only_asks(self.question or "") else "remembered this"
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the turn reported to the user, beside what its entries say."""
+        """Reports of the turn to the user, beside its entries."""
         said = {each.text for each in self.answers}
         return [each for each in (self.receipt or {}).get("notices", ()) if each not in said]
 
