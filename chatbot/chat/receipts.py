@@ -179,6 +179,15 @@ def memory_line(memory: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
+def nothing_considered(memory: Mapping[str, Any]) -> str:
+    """Return why no memory was considered."""
+    if not memory:
+        return "memory was not searched"
+    if not memory.get("judged", {}).get("needs_memory", True):
+        return f"memory was not searched: the message was judged to need none ({memory['judged']['score']:+.2f})"
+    return "no memory matches"
+
+
 def _first_shown(prompt: PromptBundle, entries: Sequence[TranscriptEntry]) -> datetime | None:
     """Return when the first message in the prompt was said; None where nothing of the window was left out."""
     if not prompt.left_out:

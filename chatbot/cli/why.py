@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from chatbot.chat.ledger import cost_text
+from chatbot.chat.ledger import bill_of, calls_in, cost_text
 from chatbot.chat.prompt import PromptBundle
-from chatbot.chat.receipts import ending, memory_line, outcomes, with_calls
+from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain, printable, say, say_json, say_marked, say_table
@@ -81,7 +81,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     if rows := await _rows(session, memory):
         say_table(("score", *_PARTS.values(), "outcome", "memory"), rows)
     else:
-        say(_nothing(memory))
+        say(nothing_considered(memory))
     if line := memory_line(memory):
         rule = memory.get("withheld", {}).get("rule", "")
         say_marked(f"in the prompt: {line}{f' ({rule})' if 'withheld' in line else ''}")
@@ -95,9 +95,9 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_read_of(each)}")
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
-    calls = receipt.get("calls", [])
-    cost = sum(call.get("cost_usd") or 0 for call in calls)
-    say(f"{how_many(len(calls), 'model call')} · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
+    bill = bill_of(calls_in([receipt]))
+    cost = cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost)
+    say(f"{how_many(bill.calls, 'model call')} · {cost} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
 
@@ -126,15 +126,6 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
         )
         rows.append((*figures, outcome, " ".join(printable(told).split())))
     return rows
-
-
-def _nothing(memory: Mapping[str, Any]) -> str:
-    """Return why no memory was considered."""
-    if not memory:
-        return "memory was not searched"
-    if not memory.get("judged", {}).get("needs_memory", True):
-        return f"memory was not searched: the message was judged to need none ({memory['judged']['score']:+.2f})"
-    return "no memory matches"
 
 
 async def run_prompt(args: argparse.Namespace) -> Exit:

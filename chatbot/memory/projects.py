@@ -6,7 +6,7 @@ that project and those of none. A project exists as long as something belongs to
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -51,7 +51,10 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
     """Return the projects that hold something, by name."""
     sessions = await memory.list_sessions(wanted=lambda record: bool(record.project))
     memories: Counter[str] = Counter()
-    names = {fold(record.project): record.project for record in reversed(sessions)}
+    names, used = {}, defaultdict[str, list[datetime]](list)
+    for record in reversed(sessions):
+        names[fold(record.project)] = record.project
+        used[fold(record.project)].append(record.used_at)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
         view = scope.view(SENSITIVITIES)
@@ -60,7 +63,6 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
         for name, count in (*rows.items(), *Counter(facts).items()):
             memories[fold(name)] += count
             names.setdefault(fold(name), name)
-    used = {name: [record.used_at for record in sessions if fold(record.project) == name] for name in names}
     return [
         Project(names[name], memories[name], len(used[name]), max(used[name], default=None)) for name in sorted(names)
     ]

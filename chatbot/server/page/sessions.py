@@ -9,6 +9,8 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
 
 from chatbot.memory import SessionRecord
 from chatbot.memory.projects import projects_in
@@ -110,6 +112,13 @@ def _marked(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
 
 def _place(before: str) -> tuple[datetime, str] | None:
     return place_of(before) if before else None
+
+
+@router.get("/projects")
+async def projects(access: AccessHere) -> Response:
+    """Render the projects that the caller may enter, as choices of a field."""
+    names = (each.name for each in await projects_in(access.memory))
+    return HTMLResponse(Markup("").join(Markup('<option value="{}">').format(name) for name in names))
 
 
 @router.get("/c/{session_id}/export")

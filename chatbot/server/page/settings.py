@@ -20,10 +20,9 @@ from tomlkit.exceptions import TOMLKitError
 
 from chatbot.chat import ClientRequest
 from chatbot.config import Config
-from chatbot.errors import ChatbotError
+from chatbot.errors import ChatbotError, ConfigError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas
 from chatbot.memory import SessionHandle
-from chatbot.memory.projects import projects_in
 from chatbot.memory.scope import CHOICES
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
@@ -35,7 +34,7 @@ from chatbot.server.native.machines import download
 from chatbot.server.page.login import came_safely
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
 from chatbot.stores.base import KeyValueStore
-from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
+from chatbot.stores.errors import AccessDenied, ConflictingChange, DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.files import locked, make_folder, opened
 from chatbot.stores.records import parse_time
 from chatbot.transfer.backups import restore, verified
@@ -125,8 +124,6 @@ class Menus:
 
     models: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
     personas: Mapping[str, Persona] = field(default_factory=dict)
-    projects: Sequence[str] = ()
-    """Names of projects that the caller may enter."""
 
     def persona_name(self, text: str) -> str:
         """Return the name of a persona by its text; empty for one without a name."""
@@ -135,17 +132,16 @@ class Menus:
 
 async def menus_for(access: IdentityAccess) -> Menus:
     """Return what the caller may choose."""
-    projects = [each.name for each in await projects_in(access.memory)]
-    return await asyncio.to_thread(_menus, access, projects) if access.caller.is_owner else Menus(projects=projects)
+    return await asyncio.to_thread(_menus, access) if access.caller.is_owner else Menus()
 
 
-def _menus(access: IdentityAccess, projects: Sequence[str]) -> Menus:
+def _menus(access: IdentityAccess) -> Menus:
     config = access.runtime.config
     aliases = [(name, f"{name} · {model}") for name, model in config.aliases.items()]
     groups = [("Aliases", aliases)] if aliases else []
     by_provider = groupby(usable_models(config), key=lambda each: each[0].provider)
     groups += [(name, [(model.name, _described(model)) for model, _ in each]) for name, each in by_provider]
-    return Menus(groups, _personas(access), projects)
+    return Menus(groups, _personas(access))
 
 
 def _described(model: CatalogModel) -> str:
@@ -298,9 +294,14 @@ async def restore_backup(request: Request, access: AccessHere, identities: Ident
     with await asyncio.to_thread(tempfile.TemporaryFile) as file:
         async for chunk in request.stream():
             await asyncio.to_thread(file.write, chunk)
-        found = await asyncio.to_thread(verified, file, "the file")
-        setup = await asyncio.to_thread(Setup.with_identity, options, name or found.name, found.settings)
-        done = await restore(file, "the file", setup.home)
+        try:
+            found = await asyncio.to_thread(verified, file, "the file")
+            setup = await asyncio.to_thread(Setup.with_identity, options, name or found.name, found.settings)
+            done = await restore(file, "the file", setup.home)
+        except (DamagedFile, LaterFormat) as error:
+            raise InvalidValue(str(error)) from error
+        except ConfigError as error:
+            raise ConflictingChange(str(error)) from error
     answer = {"identity": setup.identity.name, "address": f"/i/{setup.identity.name}/", **asdict(done)}
     return JSONResponse(answer)
 

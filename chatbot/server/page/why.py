@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.activity import Activity, Day
 from chatbot.chat.ledger import Bill, bill_of, calls_in, cost_text, merged
-from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, outcomes, with_calls
+from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.errors import SessionNotFound
 from chatbot.memory.scope import utc_now
 from chatbot.operations import cursor_of
@@ -60,6 +60,7 @@ async def show(
         memory=receipt.get("memory") or {},
         considered=await _considered(access, receipt.get("memory") or {}),
         ending=ending(receipt),
+        nothing=nothing_considered(receipt.get("memory") or {}),
         held=memory_line(receipt.get("memory") or {}),
         tokens={name: n for name, n in receipt.get("tokens", {}).items() if name != "reply_reserve"},
         reserve=receipt.get("tokens", {}).get("reply_reserve", 0),

@@ -101,6 +101,10 @@ async def test_a_backup_over_http_is_restored_as_another_identity(http: Serve, l
         assert [each["title"] for each in found] == ["Ada keeps bees"]
         assert Path("identities/copy/identity.toml").read_text() == 'persona = "You are ada."\n'
         broken = client.post("/i/ada/settings/restore", params={"name": "other"}, content=kept.content[:-30])
-        assert broken.status_code >= 400
+        assert broken.status_code == 422
         assert "cannot be read" in broken.text
+        client.post("/v1/memories", params={"identity": "copy"}, json={"title": "Ada keeps hens"}).raise_for_status()
+        full = client.post("/i/ada/settings/restore", params={"name": "copy"}, content=kept.content)
+        assert full.status_code == 409
+        assert "nothing was written" in full.text
     assert not Path("identities/other").exists()
