@@ -131,7 +131,7 @@ class TurnMemory:
         clock: Callable[[], datetime],
         transcript: SessionHandle | None = None,
     ) -> None:
-        self._memory = memory
+        self._given = memory
         self._transcript = transcript
         self._settings = settings
         self._clock = clock
@@ -147,6 +147,12 @@ class TurnMemory:
         if session is None or not session.supports(ObservationStore):
             return None
         return cls(session.memory, settings, clock, session)
+
+    @property
+    def _memory(self) -> Memory:
+        """The memory as the session sees it now: it may have been moved to another project, or marked, meanwhile."""
+        session = self._transcript
+        return session.memory if session is not None and session.supports(ObservationStore) else self._given
 
     async def recall(
         self,

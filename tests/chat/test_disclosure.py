@@ -277,10 +277,15 @@ def test_messages_without_withheld_answers_stay_as_they_are() -> None:
 
 async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_providers(memory: MemorySystem) -> None:
     session, tools = await memory.create_session(STORES, "chat"), agent_tools(agent_context(memory, "chat"))
-    await chat_of(session, model_of(ANYTHING)).turn("My alpaca Rufus has a sore hoof.")
+    chat = chat_of(session, model_of(ANYTHING))
+    await chat.turn("My alpaca Rufus has a sore hoof.")
     await session.memory.remember("The vet of the alpacas is Dr Hale.", sensitivity="secret")
     await session.mark("private")
-    await chat_of(session, model_of(ANYTHING)).turn("My alpaca Rufus eats only hay since Monday.")
+    await session.move("farm")
+    await chat.turn("My alpaca Rufus eats only hay since Monday.")
+    rows = await session.memory.every(ask=SENSITIVITIES)
+    assert {(row.sensitivity, row.project) for row in rows} == {("private", "farm"), ("secret", "farm")}
+    await session.move("")
     await session.memory.store_fact("Rufus", "eats", "hay")
     rows = await session.memory.every(ask=SENSITIVITIES)
     assert sorted(row.sensitivity for row in rows) == ["private", "private", "secret"]
