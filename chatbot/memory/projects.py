@@ -51,7 +51,8 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
     """Return the projects that hold something, by name."""
     sessions = await memory.list_sessions(wanted=lambda record: bool(record.project))
     memories: Counter[str] = Counter()
-    names, used = {}, defaultdict[str, list[datetime]](list)
+    names: dict[str, str] = {}
+    used: defaultdict[str, list[datetime]] = defaultdict(list)
     for record in reversed(sessions):
         names[fold(record.project)] = record.project
         used[fold(record.project)].append(record.used_at)

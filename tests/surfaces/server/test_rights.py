@@ -133,6 +133,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("POST", "/i/{identity}/memory/restore"): ("write", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/rename"): ("write", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/delete"): ("erase", "erase"),
+    ("GET", "/i/{identity}/projects"): ("read", "read"),
     ("GET", "/i/{identity}/sessions"): ("read", "read"),
     ("GET", "/i/{identity}/memory"): ("read", "read"),
     ("GET", "/i/{identity}/memory/{memory_id}"): ("read", "read"),
