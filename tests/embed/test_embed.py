@@ -153,11 +153,13 @@ async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: A
     assert milestone.title.startswith("Checkpoint: ")
 
 
-async def test_a_context_keeps_to_its_budget_and_says_what_was_left_out(memory: AgentMemory) -> None:
-    for n in range(8):
-        await memory.remember(f"Anna's beehive number {n}", narrative="honey " * 200)
-    small = await memory.context("Tell me about Anna's beehives", tokens=300, rows=8)
-    large = await memory.context("Tell me about Anna's beehives", tokens=3000, rows=8)
+async def test_a_context_keeps_to_its_budget_and_says_what_was_left_out(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[embedding]\nmodel = ""\n', encoding="utf-8")  # which may be behind
+    async with open_memory(tmp_path) as memory:
+        for n in range(8):
+            await memory.remember(f"Anna's beehive number {n}", narrative="honey " * 200)
+        small = await memory.context("Tell me about Anna's beehives", tokens=300, rows=8)
+        large = await memory.context("Tell me about Anna's beehives", tokens=3000, rows=8)
     assert len(small.memories) < len(large.memories)
     assert {each["why"] for each in small.receipt["left_out"]} >= {"budget"}
 
