@@ -26,6 +26,7 @@ _TAGS = {
     "conversation": "Messages of a session, and chatting.",
     "users": "End users that requests name: list, export and delete.",
     "memory": "Memories, people, tasks and facts.",
+    "machines": "Backup, and sync with other machines.",
     "server": "The server itself.",
 }
 _FOUND_AT = {

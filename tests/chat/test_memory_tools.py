@@ -61,16 +61,16 @@ async def _at(memory: MemorySystem, clearance: Clearance) -> Use:
 
 
 async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_and_project(
-    use: Use, memory: MemorySystem
+    memory: MemorySystem,
 ) -> None:
+    use = _use(await memory.cleared_for(project="moves").create_session(STORES, "chat"), memory)
     first = await use("memory_write", title="Sam moved to Oslo", subject="home", more={"project": "moves"})
     changed = await use("memory_write", title="Sam moved to Bergen", id=first["id"])
     assert (changed["outcome"], changed["id"]) == ("updated", first["id"])
     [row] = await memory.memory("chat").get([first["id"]])
     assert (row.title, row.subject, row.project) == ("Sam moved to Bergen", "home", "moves")
     later = await use("memory_write", title="Sam moved to Turku", supersedes=first["id"])
-    assert _ids((await use("memory_search", query="Sam", project="moves", more={}))["hits"]) == []
-    assert _ids((await use("memory_search", query="Sam"))["hits"]) == [later["id"]]
+    assert _ids((await use("memory_search", query="Sam", project="moves", more={}))["hits"]) == [later["id"]]
     both = await use("memory_write", title="x", id=later["id"], supersedes=first["id"])
     assert "no memory has the id" in both["error"]
     assert "give one of them" in (await use("memory_write", title="x", id=later["id"], supersedes=later["id"]))["error"]

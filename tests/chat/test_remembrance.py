@@ -225,6 +225,7 @@ async def test_a_thousand_turns_later_a_prompt_is_no_longer_than_before(memory: 
 async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_alone(
     memory: MemorySystem, clock: Clock
 ) -> None:
+    memory = memory.cleared_for(project="travel")
     earlier = await memory.create_session(STORES, "chat")
     task = await earlier.memory.add_task(
         "Renew the passport", due="2026-04-01", priority="high", project="travel", note="2 photos"

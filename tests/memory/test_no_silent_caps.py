@@ -151,8 +151,7 @@ async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
             for name, operation in inspect.getmembers(ObservationStore, inspect.iscoroutinefunction)
             if "limit" in inspect.signature(operation).parameters
         }
-        paged = {"find", "changes"}
-        assert limited == {*lists, "facts", "nearest", "later_alike", *paged}
+        assert limited == {*lists, "facts", "nearest", "later_alike", "find"}
 
 
 def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -> None:
@@ -163,7 +162,7 @@ def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -
         if str(inspect.signature(operation).return_annotation).startswith("list[") and not name.startswith("_")
     }
     as_many_as_given = {"get", "remember_all", "purge", "purge_expired", "search_batch", "like", "history"}
-    as_many_as_given |= {"profile_learn"}
+    as_many_as_given |= {"profile_learn", "standing"}
     counted = {*COUNTED, *PROFILE, "every", "timeline", "query_facts"}
     of_files = {"examine"}  # of a store: a flaw for each file, which says how many lines are damaged
     taken_back = {"transcript_read_all", "transcript_drop_last"}

@@ -478,7 +478,7 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -
     chat.say("//help")
     chat.see("(seen.*){5}")
     chat.say("/nosuch thing")
-    chat.see("no command /nosuch.*type //nosuch to send it")
+    chat.see(r"no command /nosuch.*type //nosuch\s+to send it")
     chat.say("/help")
     chat.see("A path, or a block")
     chat.leave()

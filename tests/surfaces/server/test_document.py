@@ -151,7 +151,7 @@ def test_an_operation_tells_of_the_errors_that_it_can_have_and_of_no_others(docu
         expected |= {404} if path == "/v1/models/{name}" else set()
         expected |= (
             {409}
-            if path.split("/")[2] in {"memories", "tasks", "facts", "people", "users", "profile", "events"}
+            if path.split("/")[2] in {"memories", "tasks", "facts", "people", "users", "profile", "backup", "sync"}
             else set()
         )
         expected |= {409, 415} if method != "get" else set()

@@ -67,6 +67,7 @@ FIXED = {
     "sensitivity": "public",
     "by": "{other_id}",
     "source": None,
+    "project": f"{WORD} project",
 }
 """Values of fields that take no free text."""
 PLAIN: Json = {"object": [{WORD: {"deep": [WORD]}}], "number": [1], "boolean": [True]}
@@ -103,9 +104,11 @@ class Client:
         ids = {name: self.ask("POST", f"/v1/{kind}")["id"] for name, kind in BY_ID.items() if f"{{{name}}}" in text}
         if "/profile/{key}" in path and (method, path) != ("PUT", "/v1/profile/{key}"):
             self.ask("PUT", "/v1/profile/{key}")
+        if "{project}" in path:
+            self.ask("POST", "/v1/memories")
         answer = self._client.request(
             method,
-            path.format(**ids, key=f"{WORD} key"),
+            path.format(**ids, key=f"{WORD} key", project=FIXED["project"]),
             json=body and {key: ids.get(str(value)[1:-1], value) for key, value in body.items()},
             params={"user": USER} if path.startswith("/v1/users") else {},
             headers={"Idempotency-Key": str(uuid.uuid4())},
