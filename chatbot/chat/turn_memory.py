@@ -121,6 +121,10 @@ def _withheld(ids: Collection[str]) -> list[dict[str, str]]:
     return [{"id": each, "why": WITHHELD} for each in ids]
 
 
+def _scope_of(session: SessionHandle | None) -> tuple[str, str] | None:
+    return None if session is None else (session.record.project, session.record.sensitivity)
+
+
 class TurnMemory:
     """The memory of one conversation, with its transcript if it has one. `before` is the block of the last turn."""
 
@@ -131,7 +135,8 @@ class TurnMemory:
         clock: Callable[[], datetime],
         transcript: SessionHandle | None = None,
     ) -> None:
-        self._given = memory
+        self._own = memory
+        self._seen_as = _scope_of(transcript)
         self._transcript = transcript
         self._settings = settings
         self._clock = clock
@@ -152,7 +157,9 @@ class TurnMemory:
     def _memory(self) -> Memory:
         """The memory as the session sees it now: it may have been moved to another project, or marked, meanwhile."""
         session = self._transcript
-        return session.memory if session is not None and session.supports(ObservationStore) else self._given
+        if session is not None and _scope_of(session) != self._seen_as and session.supports(ObservationStore):
+            self._own, self._seen_as = session.memory, _scope_of(session)
+        return self._own
 
     async def recall(
         self,

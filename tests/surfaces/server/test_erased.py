@@ -80,12 +80,14 @@ BY_ID = {
     "response": "responses",
 }
 ERASING = {("DELETE", "/v1/users"), ("DELETE", "/v1/users/quota"), ("POST", "/v1/memories/purge")}
+UNTOLD = ("proposals", "embeddings", "/sync")
+"""In paths of routes that keep nothing new of a user: a proposal is a memory, a sync is the owner's."""
 WRITING = [
     route
     for route in ASKED
-    if route[0] != "GET" and route not in ERASING and "proposals" not in route[1] and "embeddings" not in route[1]
+    if route[0] != "GET" and route not in ERASING and not any(each in route[1] for each in UNTOLD)
 ]
-"""Every route that takes something in; a proposal is a memory."""
+"""Every route that takes something in."""
 LOOKING = ("/v1/sessions/search", "/v1/memories/search", "/v1/memories/recall")
 
 
