@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chatbot.memory.profile import Profiles
 from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
@@ -25,9 +25,6 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import KIND, LINE, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
-
-if TYPE_CHECKING:
-    pass
 
 _MADE_OF = "made_of"
 """Metadata of a sentence: the versions of the rows that it was made of."""
