@@ -97,7 +97,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     bill = bill_of(calls_in([receipt]))
     cost = cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost)
-    say(f"{how_many(bill.calls, 'model call')} · {cost} · {receipt.get('seconds', 0)} s")
+    calls = how_many(bill.calls, "model call") if bill.calls else "no billed model call"
+    say(f"{calls} · {cost} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
 
@@ -118,7 +119,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
         row, looked_at = known.get(each), scores.get(each)
-        told = row.headline if row else f"({each[:13]}… is gone or hidden)"
+        told = row.headline if row else f"({each[:13]}… is gone, hidden or in another project)"
         figures = (
             [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
             if looked_at
