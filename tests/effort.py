@@ -16,7 +16,7 @@ os.environ[_TOLD] = "1" if NIGHTLY else "0"
 """Told to the workers of pytest by a name that is no setting of the product, which would refuse one that is unknown."""
 _SHARE = 8
 
-settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE)
+settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=100)
 
 
