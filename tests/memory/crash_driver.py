@@ -180,6 +180,12 @@ class LongInDatabase(Long):
             ack(f"{worker}.{number}")
 
     def entries(self) -> list[TranscriptEntry]:
+        found: list[TranscriptEntry] = []
+        while (now := self._read()) != found:  # the server may still commit what a killed process had sent
+            found = now
+        return found
+
+    def _read(self) -> list[TranscriptEntry]:
         async def read() -> list[TranscriptEntry]:
             store = PostgresSessionStore(self.where)
             found = await store.transcript_read_all(self.session)
