@@ -199,4 +199,4 @@ class Envelope:
                     headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        return await self._app({**scope, "method": "GET", "is_head": True} if is_head else scope, receive, send_marked)
+        return await self._app({**scope, "method": "GET"} if is_head else scope, receive, send_marked)

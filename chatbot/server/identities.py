@@ -112,11 +112,6 @@ class Identities(AsyncResource):
         """Return whether it is one of `names_for`, without listing all."""
         return caller.may_enter(name) and self._serves(name)
 
-    def admits(self, caller: ServerCaller) -> bool:
-        """Return whether the caller of a request that is still open would be let in now."""
-        tokens = self.tokens.all()
-        return any(token.id == caller.token for token in tokens) if caller.token else not tokens
-
     def may_read_metrics(self, caller: ServerCaller) -> bool:
         """Return True for a caller who may see everything of every identity, or has a metrics token."""
         sees_all = caller.clearance == "full" and not caller.namespace and all(map(caller.may_enter, self._served()))

@@ -23,9 +23,9 @@ _HEADERS = {
 }
 
 
-def event(data: Any, name: str | None = None, event_id: str | None = None) -> bytes:
+def event(data: Any, name: str | None = None) -> bytes:
     """Format one event; `data` that is not text becomes JSON."""
-    head = (f"event: {name}\n" if name else "") + (f"id: {event_id}\n" if event_id else "")
+    head = f"event: {name}\n" if name else ""
     return head.encode() + (_lines(data) if isinstance(data, str) else b"data: " + _encoded(data) + b"\n") + b"\n"
 
 
