@@ -129,12 +129,11 @@ class View:
     """True to include rows of unknown sensitivity, at full clearance, and facts that were retracted or whose source is
     not current: for deletion, never in results."""
     expects: frozenset[str] | None = None
-    """Versions of which each row that is changed or replaced must have one, see `version_of`; `*` is any, and
-    None expects nothing."""
+    """Versions that a row to be changed may have, see `version_of`; `*` is any existing one, None checks nothing."""
     looked: float = field(default=0.0, compare=False)
-    """Moment, by the monotonic clock, as of which the caller takes what others have written; 0 for now."""
+    """Monotonic time up to which writes of others must be seen; 0 is now."""
     project: str | None = None
-    """Project whose rows are seen besides those of none; None for all projects."""
+    """Project whose rows are seen, with those of none; None for all projects."""
 
     @property
     def visibilities(self) -> frozenset[str]:
@@ -186,7 +185,7 @@ def is_within(project: str, reach: str | None) -> bool:
 
 
 def project_words(project: str | None) -> str:
-    """Return how a caller's project is told to people."""
+    """Return the project in words, for messages."""
     return f"the project {project!r:.80}" if project else "no project"
 
 

@@ -311,7 +311,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score how much the current rows of each session are about the terms; see `chatbot.stores.text.bm25.about`."""
+        """Score how much the current rows of each session are about the terms; see `bm25.score_sessions`."""
 
     @abstractmethod
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:

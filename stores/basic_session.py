@@ -5,7 +5,7 @@ has one entry a line, so that it reads and diffs well, the oldest first:
 
     {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
 
-Its `cap` is the one when it was written; the setting decides.
+Its `cap` is informative: the setting decides.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class KeyValueFile:
             folder.replace(KEY_VALUES_NAME, render_key_values(self._cap, list(entries.values())[-self._cap :]))
 
     def delete(self, key: str) -> bool:
-        """Remove `key`; whether it was there. Durable on return."""
+        """Remove `key`; return whether it existed. Durable on return."""
         with locked(self._folder) as folder:
             entries = _read_guarded(folder)
             if key not in entries:
@@ -209,7 +209,7 @@ def _read(folder: Folder) -> dict[str, KeyValue]:
 
 
 def parse_key_values(data: bytes) -> list[KeyValue]:
-    """The entries in a file; raises `KeyError`, `TypeError`, `ValueError` or `RecursionError` where it is damaged."""
+    """Return the entries. Raises `KeyError`, `TypeError`, `ValueError` or `RecursionError` for a damaged file."""
     entries = json.loads(data)["entries"]
     if not isinstance(entries, list):
         raise TypeError("the entries should be a list")
@@ -227,7 +227,7 @@ def _reason(error: Exception) -> str:
 
 
 def render_key_values(cap: int, entries: list[KeyValue]) -> bytes:
-    """The entries as a file, the one set longest ago first."""
+    """Return the entries as a file, the one set longest ago first."""
     lines = [
         json.dumps({"key": entry.key, "value": entry.value, "ts": format_time(entry.at)}, ensure_ascii=False)
         for entry in entries

@@ -62,7 +62,7 @@ def check_rate(decay_per_day: object) -> None:
 
 
 def settled(standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float) -> float | None:
-    """The strength after `elapsed` seconds, the last `quiet` of them without a touch, with `new` touches; see above."""
+    """Return the strength after `elapsed` seconds, the last `quiet` without a touch, with `new` touches."""
     if elapsed <= 0 or (new <= 0 and standing <= FLOOR * importance):
         return None
     grown = BOOST * math.log1p(max(0, new))
@@ -72,5 +72,5 @@ def settled(standing: float, importance: float, new: int, *, elapsed: float, qui
 
 
 def _worth(strength: float, floor: float) -> float:
-    """The least change that is written; the last step to a bound is worth it however small."""
+    """Return the least change that is written; a step to the floor or to 1 always is."""
     return 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE

@@ -1,6 +1,6 @@
 """The store that writes nothing: for tests, demos and `--ephemeral`, and the model that other stores are compared with.
 
-Every question is answered by looking at every row: it is written for being right, not for being fast.
+Every question looks at every row: written for correctness, not for speed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from chatbot.stores.query import (
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
 from chatbot.stores.row_history import naming, shown, version
-from chatbot.stores.text.bm25 import FIELDS, about, average_length, quantized, rank
+from chatbot.stores.text.bm25 import FIELDS, average_length, quantized, rank, score_sessions
 from chatbot.stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
 
 
@@ -67,7 +67,7 @@ class InMemoryObservations(ObservationStore):
 
     @classmethod
     def _guarding(cls, operation: Operation) -> Operation:
-        """One thread at a time: no operation waits for anything, so none holds up another for long."""
+        """Run one operation at a time; none waits for anything, so none blocks the others for long."""
         guarded = super()._guarding(operation)
 
         @wraps(operation)
@@ -142,7 +142,8 @@ class InMemoryObservations(ObservationStore):
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]
         held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
-        return about([Counter(session for session, words in held if term in words) for term in dict.fromkeys(terms)])
+        distinct = dict.fromkeys(terms)
+        return score_sessions([Counter(session for session, words in held if term in words) for term in distinct])
 
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
         sessions: defaultdict[str, list[str]] = defaultdict(list)

@@ -5,11 +5,11 @@ erasure. A `Place` is the position of a line; places grow in the order of the li
 log: `is_replaced` reports it to everyone who read the old one, and all places are new.
 
 Text index, vectors and the index of sessions are pieces on a `Shelf` each: arrays with checksums, written whole and
-never changed. Its list names the pieces that count; publishing another list changes what all readers use. A piece that
-no list names is left by a killed process, or about to be published by the holder of `making`. A shelf may be deleted
-at any time.
+never changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is
+not listed was left by a killed process, or will be published by the holder of `making`. A shelf may be deleted at any
+time.
 
-`rewritten`, `erasing` and `uncounted` are what erasure and compaction make of lines; pure.
+`rewritten`, `erasing` and `uncounted` are how erasure and compaction change lines; pure.
 
 All methods block and are safe between threads and processes. Readers need no lock; `locked` is exclusive.
 """
@@ -45,7 +45,7 @@ class Mark:
 
 
 Change = Callable[[bytes, int], bytes | None]
-"""Function from a line, without its end, and the first number of its place, to what is left of it."""
+"""Function from a line (without its end) and the first number of its place to its replacement; None removes it."""
 
 
 class Writing(Protocol):
@@ -98,34 +98,34 @@ class Log(ABC):
     def is_replaced(self) -> bool:
         """Return whether the log is another one than was read, or lost some of its lines."""
 
-    def is_known(self, looked: float) -> bool:  # noqa: ARG002 - for those that a look costs a round trip
-        """Return whether all that was written until that moment of the monotonic clock is known to be read."""
+    def is_known(self, looked: float) -> bool:  # noqa: ARG002 - for engines whose reads take a round trip
+        """Return True if everything written until that monotonic time is known to be read."""
         return False
 
     @abstractmethod
     def start_again(self) -> None:
-        """Forget what was read: the next `read_new` begins at the start of the log that is there then."""
+        """Forget what was read: the next `read_new` begins at the start of the current log."""
 
     @abstractmethod
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """Yield the whole lines after what was read, with their places; each counts as read at the next request."""
+        """Yield the complete new lines with their places; each counts as read when the next one is requested."""
 
     @abstractmethod
     def event_at(self, place: Place) -> Event:
         """Return the event in the line at `place`. Raises a `StoreError` if the line is damaged."""
 
-    def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for those whose lines are far away
+    def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for remote logs
         """Prepare to be asked for the events at these places."""
 
     @abstractmethod
     def locked(self) -> AbstractContextManager[Writing]:
         """Lock the log for writing."""
 
-    def hoping(self) -> AbstractContextManager[Writing]:
-        """Write without waiting for a lock, if that takes time, assuming that no other writer writes meanwhile.
+    def optimistic(self) -> AbstractContextManager[Writing]:
+        """Write without a lock if locking is slow, assuming that no other writer writes meanwhile; not for `rewrite`.
 
-        Raises `WrittenByOthers` in `release` if somebody did, and also for a refusal that may rest on outdated rows:
-        then nothing was written, and the caller starts again with `locked`. Rewrites nothing.
+        Raises `WrittenByOthers` in `release` if one did, and for a refusal that may rest on outdated rows: then nothing
+        was written, and the caller starts again with `locked`.
         """
         return self.locked()
 
@@ -227,7 +227,7 @@ _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)
 
 
 def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
-    """Return the lines that `change` makes of those of `data`, and the new place of each by its old start."""
+    """Apply `change` to each line of `data`; return the new lines, and the new place of each by its old start."""
     lines: list[bytes] = []
     moved: dict[int, Place] = {}
     begin = size = 0
@@ -250,10 +250,10 @@ def erasing(
     facts: Collection[str] = (),
     before: Collection[str] = (),
 ) -> Change:
-    """Leave nothing of `facts`, and of the rows in `gone` only their ids, each in place of the line that added it.
+    """Return a change that removes `facts`, and keeps of the rows in `gone` the ids, where their lines were.
 
     `gone` has the id of each row by the start of that line. A line that cannot be read goes if it names one of them.
-    Rows that these replaced stay replaced, but those that were erased `before` are not named any more.
+    Rows that they replaced stay replaced; rows that were erased `before` are no longer named.
     """
     erased = {*gone.values(), *facts}
     past = erased.union(before)
@@ -264,7 +264,7 @@ def erasing(
         if begin in gone:
             record = record_of(line) if _REPLACING.search(line) else {}
             along = _replaced(record, past)
-            since = parse_time(record["at"]) if along else at  # from then on what it replaced was outdated
+            since = parse_time(record["at"]) if along else at  # the time at which it replaced them
             return encode(replace(purge, at=since, ids=(gone[begin],), **along).as_json()).rstrip(b"\n")
         other = _ADDING.match(line)
         if marks.isdisjoint(other.groups() if other else _ID.findall(line)):
@@ -278,7 +278,7 @@ def erasing(
 
 
 def uncounted(change: Change) -> Change:
-    """Drop the lines that only count as well: uses and strength are written again, in few lines."""
+    """Extend a change to drop lines that only count: uses and strength are written anew, in few lines."""
 
     def without(line: bytes, begin: int) -> bytes | None:
         return None if _is_count(line) else change(line, begin)

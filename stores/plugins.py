@@ -140,9 +140,7 @@ def checked_settings(
         except ValidationError as error:
             raise invalid(f"{table} {key} = {value!r}: {error}") from error
         except TypeError as error:
-            raise broken(
-                f"the setting {key} in {table} has an annotation that no value can be checked by: {error}"
-            ) from error
+            raise broken(f"the setting {key} in {table} has an annotation that cannot be checked: {error}") from error
     return checked
 
 
@@ -165,13 +163,13 @@ _IN_A_DATABASE = {
     "basic_session": "chatbot.stores.postgres.sessions_store:PostgresSessionStore",
     "observations": "chatbot.stores.postgres.observations:PostgresObservations",
 }
-"""The stores that keep in a database what those of the same name keep in files; sessions name them alike."""
+"""The store for a database in place of the one for files; a session names both alike."""
 
 
 def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> type[Store]:
     """Load the store class of that name; `beside` is a folder to search for modules that are not installed.
 
-    If `home` is an address, it is the class for a database. Raises `UnknownStore` or `BrokenStore`.
+    If `home` is an address, return its class for a database. Raises `UnknownStore` or `BrokenStore`.
     """
     is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
     store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)
@@ -185,7 +183,7 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
 
 
 def _promise(store: type[Store], method: str) -> str:
-    """Return what a method has to do, as its contract says."""
+    """Return the signature of a method to write, with its contract."""
     promise = getattr(store, method)
     return f"write `async def {method}({', '.join(inspect.signature(promise).parameters)})`. {inspect.getdoc(promise)}"
 

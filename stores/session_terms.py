@@ -31,8 +31,8 @@ Counts = Mapping[str, int]
 """Number of entries of a session that contain each term."""
 Row = tuple[str, str, Counts]
 """A session, the stamp of its transcript, and the counts of its terms."""
-Looked = Mapping[str, tuple[int, tuple[int, ...]]]
-"""From each session to the version of its transcript, and how many entries hold each of the terms asked for."""
+TermCounts = Mapping[str, tuple[int, tuple[int, ...]]]
+"""By session: the version of its transcript, and the number of entries with each of the terms asked for."""
 
 
 class SessionTerms:
@@ -47,7 +47,7 @@ class SessionTerms:
         """Open the terms of the memory in `home`, cached below `root` or in the user's folder; in memory for None."""
         return cls(None if home is None else Cache(home, root))
 
-    def look(self, terms: Sequence[str]) -> Looked:
+    def look(self, terms: Sequence[str]) -> TermCounts:
         """Return for each known session the version that was read, and how many entries hold each of the terms."""
         if self._cache is None:
             return {
@@ -71,12 +71,12 @@ class SessionTerms:
             self._change(lambda session: session not in new, rows)
 
     def forget(self, sessions: Collection[str]) -> None:
-        """Erase what is known of sessions, so that no byte of it is left."""
+        """Erase the terms of sessions; no byte of them is left."""
         if sessions:
             self._forget(lambda session: session in sessions)
 
     def forget_others(self, sessions: Collection[str]) -> None:
-        """Erase what is known of all sessions but these: they were deleted by hand, or elsewhere."""
+        """Erase the terms of all other sessions: those were deleted by hand, or elsewhere."""
         self._forget(lambda session: session not in sessions)
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
@@ -112,7 +112,7 @@ def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
 
 def _head() -> bytes:
     """Return the first line of the file."""
-    from chatbot.stores.text.analysis import VERSION  # takes 2 ms, which a start is better off without
+    from chatbot.stores.text.analysis import VERSION  # loaded late: it takes 2 ms
 
     return encode({"format": f"sessions 5.{VERSION}"})
 
@@ -124,5 +124,5 @@ def _count(line: bytes, key: bytes, begin: int) -> int:
 
 
 def version_of(stamp: str) -> int:
-    """A number for the stamp of a transcript, never 0."""
+    """Return a number for the stamp of a transcript, never 0."""
     return int.from_bytes(blake2b(stamp.encode(), digest_size=8).digest(), "little") >> 1 or 1

@@ -1,7 +1,7 @@
-"""Projects: scopes that keep sessions and memories apart, and what can be done with all of one.
+"""Projects, which keep sessions and memories apart, and operations on a whole project.
 
-A session belongs to a project or to none. What is remembered of it is of its project, and it recalls the memories of
-that project and those of none. A project exists as long as something belongs to it; its name is compared without case.
+A session belongs to a project or to none, and so do its memories. It recalls memories of its project and of none.
+A project exists as long as something belongs to it; its name is compared without case.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
 
 
 async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectContent:
-    """Move everything of a project to another one, whether or not that exists; an empty one is none.
+    """Move everything of a project to a new or existing one; an empty name takes it out of projects.
 
     After a kill midway it can be done again. Raises `InvalidValue` for a project that holds nothing.
     """
@@ -81,13 +81,13 @@ async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectCo
         moved += await (await memory.load_session(record.id, any_agent=True)).move(new)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         moved += await memory.memory().move(new, project=name)
-    return _something(name, ProjectContent(moved, len(records)))
+    return _checked(name, ProjectContent(moved, len(records)))
 
 
 async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = False) -> ProjectContent:
     """Delete everything of a project permanently: its sessions with their files, its memories and facts.
 
-    As far as the caller may see it; with `dry_run` it is only counted. An import does not bring back what was deleted.
+    Only what the caller may see; `dry_run` only counts it. An import does not bring it back.
     Raises `InvalidValue` for a project that holds nothing.
     """
     memory.caller.check("erase")
@@ -101,11 +101,11 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
         rows, facts = await _remembered(memory, name)
         if ids := [each.id for each in (*rows, *facts)]:
             erased.update(await memory.memory().purge(*ids))
-    return _something(name, ProjectContent(len(erased), len(records)))
+    return _checked(name, ProjectContent(len(erased), len(records)))
 
 
 async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
-    """Return the sessions of a project that are open to the caller; it takes no right."""
+    """Return the sessions of a project that the caller may see; needs no right."""
     if not one_line(name, "the project"):
         raise InvalidValue("name the project")
     own, wanted = memory.caller, SessionFilter(project=name)
@@ -126,7 +126,7 @@ async def _remembered(memory: MemorySystem, name: str) -> tuple[list[Observation
     return rows, await scope.store.facts(view, FactFilter(project=name), limit=EVERY)
 
 
-def _something(name: str, moved: ProjectContent) -> ProjectContent:
+def _checked(name: str, moved: ProjectContent) -> ProjectContent:
     if not (moved.memories or moved.sessions):
         raise InvalidValue(f"nothing belongs to the project {name!r:.80}: see `chatbot projects list`")
     return moved

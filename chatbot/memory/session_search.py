@@ -26,7 +26,7 @@ from chatbot.stores.query import Filter, Progress
 from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time
 from chatbot.stores.session_terms import Row, SessionTerms, version_of
 from chatbot.stores.text.analysis import terms
-from chatbot.stores.text.bm25 import about, rank
+from chatbot.stores.text.bm25 import rank, score_sessions
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,8 @@ async def _candidates(
             progress(begin, len(changed))
         counts |= await _learn(changed[begin : begin + _BATCH], asked, known, unread)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
-    scores = about([{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))])
+    held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
+    scores = score_sessions(held_by)
     return {
         session.id: _Candidate(session, scores[session.id], max(counts.get(session.id, ()), default=0))
         for session in sessions

@@ -1,6 +1,6 @@
 """BM25 over arrays: the scores of `chatbot.stores.text.bm25.rank`, bit for bit, over segments and memory.
 
-Also the questions to a table that NumPy answers over whole columns. Imported with the first search.
+Also filters of a table over whole columns. Imported with the first search, for NumPy.
 
 The postings of all terms of a question are concatenated, by term and then by field, so that the sum over them has the
 order of the reference. N, df and the average lengths are those of the rows that the caller may see; a hidden row has no
@@ -75,7 +75,7 @@ class Totals:
         )
 
     def update(self, visible: Visible, overlay: Overlay, log: Sequence[int]) -> None:
-        """Take in the rows that were put, or appended to the flags, since the last time."""
+        """Count the rows that were put, or added to the flags, since the last time."""
         rows = {*log[self._changes :]}
         self._changes = len(log)
         if len(visible.flags) != self._horizon:
@@ -86,7 +86,7 @@ class Totals:
 
     @property
     def norms(self) -> Ints:
-        """For `field << 8 | byte of the length`: what is added to the frequency below the line."""
+        """By `field << 8 | byte of the length`: the addend of the frequency in the denominator."""
         if self._norms is None:
             averages = np.array([length / self.count if length else 1.0 for length in self.lengths])[:, None]
             self._norms = (K1 * ((1 - _BS) + _BS * LENGTH_OF[None] / averages)).reshape(-1)
@@ -134,12 +134,12 @@ def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
 
 @dataclass(slots=True)
 class _Postings:
-    """Postings of a question's terms, one behind the other by term and field, of one segment or of the overlay."""
+    """Postings of a question's terms in a segment or in the overlay, ordered by term and field."""
 
     first: int
     """The row of document 0."""
     postings: Ints
-    """As in a segment; in those of the overlay, the row takes the place of the document."""
+    """As in a segment; those of the overlay have the row as document."""
     counts: Ints
     owners: Ints
     """Of each posting, `number of its term << 4 | number of its field`."""
@@ -178,7 +178,7 @@ def ranked(
 
 
 def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Ints]:
-    """For each of the distinct terms the visible rows that hold it, in whatever field, each once and in no order."""
+    """Return for each distinct term the visible rows that hold it in any field, each once, in no order."""
     parts = _found(terms, totals, overlay, visible, distinct=True)
     rows = [part.rows + part.first for part in parts]
     owners = [part.owners >> 4 for part in parts]
@@ -247,7 +247,7 @@ def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, dis
 
 
 def _scores(part: _Postings, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
-    """Rows, and what each scores, in the very arithmetic of `chatbot.stores.text.bm25.contribution`."""
+    """Return rows and their scores, with the exact arithmetic of `bm25.contribution`."""
     fields = part.owners & 15
     worth = part.counts * (K1 + 1)
     worth /= part.counts + norms.take(fields << 8 | (part.postings >> 8 & 255))
@@ -298,7 +298,7 @@ def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
 
 
 def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
-    """Score sessions as `chatbot.stores.text.bm25.about` does, from the rows that hold each of the terms."""
+    """Score sessions as `chatbot.stores.text.bm25.score_sessions` does, from the rows that hold each of the terms."""
     names = table.sessions
     sessions = np.array(table.session_of, "i8")
     counts = [np.bincount(sessions[rows], minlength=len(names)) for rows in held]

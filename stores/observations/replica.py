@@ -1,7 +1,7 @@
 """The rows of an identity in this process: the log read into a table, with the search and the vectors of its rows.
 
-Everything blocks and is safe between threads. `reading` begins with what other processes have added, so that a write
-is seen by each read that begins after it returned.
+Everything blocks and is safe between threads. `reading` first reads what other processes have added: a read that begins
+after a write has returned sees it.
 
 A snapshot of the table is one file of arrays, so that opening a long journal only reads its last lines. It records
 which journal it was made of, and up to where. One that does not match the journal, or that is damaged, is removed, and
@@ -120,7 +120,7 @@ _SHARED_AFTER = 512
 _SHARED_SHARE = 8
 """A shared snapshot is written again after so many new lines, if they are at least this share of the lines in it."""
 _COUNTED_IN_A_LINE = 10
-"""A line that counts this many rows is about as long as a line for each of them would be."""
+"""A line that counts rows is longer by one line for every so many of them."""
 
 
 class Replica:
@@ -151,10 +151,7 @@ class Replica:
             yield self.catch_up(looked)
 
     def catch_up(self, looked: float = 0.0) -> bool:
-        """Read the lines that were added, unless the caller takes what was known at that moment: then return True.
-
-        Needs the lock.
-        """
+        """Read new lines; return True, and read none, if those written until `looked` are known. Needs the lock."""
         if looked and self._is_open and not self._is_closed and self.log.is_known(looked):
             return True
         if self._is_closed:
@@ -321,7 +318,7 @@ class Replica:
         self._snapshot_lines = 0
 
     def _is_snapshot_due(self) -> bool:
-        """Return whether a server that starts would have to read many lines after the snapshot that it finds."""
+        """Return whether a starting server would have to read many lines after the snapshot."""
         known = self._snapshot_lines
         return self.snapshots.is_shared and self.table.lines - known >= max(_SHARED_AFTER, known // _SHARED_SHARE)
 

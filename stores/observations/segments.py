@@ -1,6 +1,6 @@
 """Segments: the postings of up to 16,384 neighbouring rows in one file of flat arrays, which never changes.
 
-A manifest lists the segments that count, in the order of their rows; what it does not list is removed.
+A manifest lists the valid segments in the order of their rows; others are removed.
 
 Document `d` of a segment is row `start + d`. Terms are in the order of their bytes; each has one entry for every field
 that holds it, and each entry one run of postings:
@@ -38,9 +38,9 @@ from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
 FORMAT = f"4.{VERSION}"
-"""Of the files and of the terms in them: an index of another is built again."""
+"""Version of the files and of the analysis: an index of another version is rebuilt."""
 MAX_ROWS = 1 << 14
-"""More would fit, but a segment is written again as a whole, and that takes the interpreter for longer."""
+"""More would fit, but a segment is rewritten whole, which would block the interpreter for longer."""
 UNKNOWN = -1
 """The text version of a row whose text the segment does not hold."""
 KEY_BYTES = 8
@@ -55,7 +55,7 @@ LENGTH_OF = np.array(LENGTHS, "f8")
 
 
 class DamagedSegment(DamagedArrays):
-    """A segment does not hold what was written into it."""
+    """The content of a segment was changed."""
 
     def __init__(self, entry: SegmentEntry, error: Exception) -> None:
         super().__init__(str(error))
@@ -77,14 +77,14 @@ class SegmentEntry:
 
     @classmethod
     def parse(cls, value: Any) -> SegmentEntry:
-        """The entry in a manifest; raises `ValueError` for anything that could not have been written by us."""
+        """Return the entry in a manifest. Raises `ValueError` for an invalid one."""
         match value:
             case {"name": str(name), "start": int(start), "end": int(end), "known": int(known), "digest": str(digest)}:
                 entry = cls(name, start, end, known, _totals(value.get("totals")), digest)
             case _:
                 raise ValueError(f"not a segment: {value!r}")
         if not _NAME.fullmatch(name) or not 0 <= start < end <= start + (1 << 16):
-            raise ValueError(f"an impossible segment: {value!r}")
+            raise ValueError(f"an invalid segment: {value!r}")
         return entry
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class SegmentDraft:
         return packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
 
     def save(self, shelf: Shelf, hands: Hands) -> Segment:
-        """Put the segment on the shelf; it need not survive a power cut: what is damaged is built again."""
+        """Put the segment on the shelf, not durably: a damaged one is built again."""
         texts = self.arrays["texts"]
         known = int(np.count_nonzero(texts != UNKNOWN))
         data, digest = self.packed()
@@ -202,7 +202,7 @@ class Segment:
         self._known.update(zip(new, found, strict=True))
 
     def many(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The postings from `begin` to `end` of more than 126 occurrences: their places, and how many."""
+        """Yield the postings from `begin` to `end` with over 126 occurrences: their places, and how many."""
         packed_ = self.whole("many", "<u8")
         first, last = np.searchsorted(packed_ >> np.uint64(16), [begin, end]).tolist()
         for each in packed_[first:last].tolist():
@@ -306,7 +306,7 @@ class Manifest:
     entries: tuple[SegmentEntry, ...] = ()
 
     def replaced(self, entries: Iterable[SegmentEntry], *, erased: bool = False) -> Manifest:
-        """The next manifest."""
+        """Return the next manifest, with these entries."""
         ordered = tuple(sorted(entries, key=lambda entry: entry.start))
         return Manifest(self.generation + 1, self.erasures + erased, ordered)
 

@@ -447,15 +447,15 @@ class Table:
         """The rows that were made from that one."""
         return list(self.labels.of(label_of("derived_from", observation_id)))
 
-    def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
-        """Return the events that restore how often each row was used and how strong it is, without the rows `besides`.
+    def counting(self, without: AbstractSet[int] = frozenset()) -> list[Event]:
+        """Return events that restore the uses and strength of all rows `without` these.
 
         Rows with the same count and time share one event, and so do rows of the same consolidation.
         """
         strong: defaultdict[int, dict[str, Any]] = defaultdict(dict)
         counted: defaultdict[tuple[int, tuple[tuple[str, Any], ...]], list[str]] = defaultdict(list)
         for number in self.numbers.values():
-            if number in besides:
+            if number in without:
                 continue
             fields: dict[str, Any] = {}
             if self.use_count[number]:

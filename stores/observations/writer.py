@@ -47,10 +47,10 @@ class Writer:
     def commit(self, requests: Sequence[Request]) -> bool:
         """Decide and write; durable on return. Returns whether `compact` is due.
 
-        No reader waits for our disk: lines are visible to all readers once written, and reported once durable.
+        Readers do not wait for the disk: they see lines once written; the caller is answered once they are durable.
         """
         try:
-            return self._commit(requests, self._log.hoping())
+            return self._commit(requests, self._log.optimistic())
         except WrittenByOthers:
             return self._commit(requests, self._log.locked())
 
@@ -67,7 +67,7 @@ class Writer:
         return is_due
 
     def compact(self) -> None:
-        """Replace all lines that count uses of a row by one. History is kept. A failure is logged."""
+        """Replace the lines that count uses by a few. History is kept. A failure is logged."""
         try:
             with self._alone() as writing:
                 if self._is_compaction_due():
@@ -87,7 +87,7 @@ class Writer:
             replica.vectors().erase(numbers)
             begun = {table.starts[number]: table.ids[number] for number in numbers}
             change = erasing(begun, view.now, who=who, why=why, facts=facts, before=table.ids.erased)
-            self._rewrite(writing, change, besides=numbers)
+            self._rewrite(writing, change, without=numbers)
             replica.erase(numbers)
             table.erase_triples(facts)
             replica.search.erase(numbers)  # again: a process that read the rows before may have indexed them meanwhile
@@ -160,10 +160,10 @@ class Writer:
         return table.use_lines >= _COMPACTED_FROM and table.use_lines * 2 > table.lines
 
     def _rewrite(
-        self, writing: Writing, change: Change = lambda line, _: line, besides: AbstractSet[int] = frozenset()
+        self, writing: Writing, change: Change = lambda line, _: line, without: AbstractSet[int] = frozenset()
     ) -> None:
         """Rewrite the log, with few lines in place of all that count uses and strength of rows."""
-        counts = self._replica.table.counting(besides)
+        counts = self._replica.table.counting(without)
         self._replica.note_rewritten(writing.rewrite(uncounted(change), counts), len(counts))
 
     @contextmanager

@@ -153,7 +153,7 @@ class FileLines(Lines):
 
 
 class _FilePen:
-    """The lock of the folder. See `Pen`."""
+    """A pen that holds the lock of the folder."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder
@@ -282,7 +282,7 @@ class FileBlobs(Blobs):
 
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise UnsafePath(f"{name!r} cannot name anything that is kept: use lower-case letters, digits, '.', '_', '-'")
+        raise UnsafePath(f"{name!r} is not a valid name: use lower-case letters, digits, '.', '_', '-'")
     return name
 
 

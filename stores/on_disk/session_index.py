@@ -1,16 +1,13 @@
 """The index of sessions: `sessions.json` for people, and a journal that keeps it cheap to change. Blocking.
 
-Each line carries a checksum, so that a damaged one is never taken for another session, or for none.
+Each line has a checksum, so that damage is noticed. Both files are caches of the session folders, so writes are not
+synced. Each change adds a line to `sessions.journal.jsonl`; once that is as large as `sessions.json` it is folded in: a
+change costs the same however many sessions there are. Sessions are in the order of their last use, so the newest are
+read from the end of the files.
 
-Both are caches of the session folders, so writes are not synced. Each change adds one line to
-`sessions.journal.jsonl`; when the journal has grown as large as `sessions.json` it is folded in, so that a change costs
-the same however many sessions there are.
-Sessions are in the order of their last use, so the newest are read from the end of the files.
-
-The last line carries what the folder of sessions looked like when we last changed it. If it looks otherwise, then
-someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index is
-stale, and the folders are read instead until the next change builds it anew. So looking takes no lock and writes
-nothing, and an index that cannot be written fails nothing else: it is stale as well.
+The last line records the state of the sessions folder at our last change. If the folder differs, a session was copied,
+restored or removed by hand, or a process was killed in between: the index is stale, and the folders are read until the
+next change rebuilds it. So reading takes no lock and writes nothing, and a failed write only makes the index stale.
 """
 
 from __future__ import annotations
@@ -90,7 +87,7 @@ class SessionIndex:
             self._rebuild(folder)
 
     def distrust(self) -> None:
-        """Make the index stale, whatever it says, until `note_put` or `note_deleted` follows. Needs no space."""
+        """Make the index stale until `note_put` or `note_deleted` follows. Needs no disk space."""
         now = time.time_ns()
         os.utime(self._sessions, ns=(now, now))
 
@@ -99,7 +96,7 @@ class SessionIndex:
         self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folders()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
-        """Write down that a session was used, its folder being there. Needs the lock on `home`."""
+        """Write down that a session was used; a stale index stays stale. Needs the lock on `home`."""
         self._write(folder, {"op": "put", "session": record.as_json(), "folders": _marker(folder)})
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
@@ -116,8 +113,7 @@ class SessionIndex:
     def fold(self, folder: Folder, *, durable: bool = False) -> None:
         """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`.
 
-        If `durable`, its former content does not come back after a power cut either: an index that cannot be written is
-        removed then, and built again when there is room.
+        If `durable`, former content does not return after a power cut: an index that cannot be written is then removed.
         """
         try:
             records = list(_records_backwards(folder))
@@ -132,7 +128,7 @@ class SessionIndex:
     def _glance(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
     ) -> list[SessionRecord] | None:
-        """Read from a sound index that is unchanged meanwhile; None if it takes the lock to know."""
+        """Read the index; None if it is stale or damaged, or was changed meanwhile."""
         try:
             with opened(self._home) as folder:
                 before = folder.stamp(NAME), folder.stamp(JOURNAL_NAME)
@@ -181,7 +177,7 @@ class SessionIndex:
         return records
 
     def _fail(self, folder: Folder, error: OSError, *, durable: bool) -> None:
-        """Do without an index that could not be written; where nothing older may be left, without the old one too."""
+        """Log that the index could not be written; if `durable`, delete the old one too."""
         logger.warning("%s could not be written and will be built again: %s", self._home / NAME, error)
         if durable:
             folder.remove(JOURNAL_NAME)
@@ -312,9 +308,9 @@ def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
 
 
 def _marker(folder: Folder) -> str | None:
-    """Return the state of the folder of sessions at our last change, as far as the index knows."""
+    """Return the recorded state of the sessions folder; None if it is unknown."""
     if folder.stamp(NAME) is None:
-        return None  # a journal adds to an index, it is none
+        return None  # a journal alone is no index
     for line in json_lines.read_backwards(folder, JOURNAL_NAME):
         return line.get("folders")
     marker = _head(folder).get("folders")

@@ -125,7 +125,7 @@ class FolderSessions(Sessions):
                 draft = folder.draft(SESSION_NAME, _render(record))
                 with locked(self._home) as home:  # held without waiting for the disk
                     self.index.freshen(home)
-                    self.index.distrust()  # until the new record is noted: a kill in between must not go unnoticed
+                    self.index.distrust()  # until the new record is in the index, in case of a kill in between
                     folder.rename(draft, SESSION_NAME, durable=False)
                     self.index.note_put(home, record)
                     self._has_written = True
@@ -271,7 +271,7 @@ def _backdate(draft: Path, moment: datetime) -> None:
 
 
 def _erase(path: Path) -> None:
-    """Delete a folder, in which others may still be deleting, or be about to notice that they cannot lock it."""
+    """Delete a folder in which other processes may still be at work."""
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         shutil.rmtree(path)

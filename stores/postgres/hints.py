@@ -1,8 +1,7 @@
 """Hints between the servers of a database: NOTIFY, heard on one connection of a process. The truth is in the tables.
 
-Hints are sent apart from the work, a few together, in transactions that wait for no disk: NOTIFY takes a lock that all
-databases of a server share, and no writer should hold it. No hint gets through a pooler such as PgBouncer: then waits
-poll as often as without hints.
+Hints are sent in batches, in transactions of their own that do not sync: NOTIFY takes a lock that all databases of a
+server share, and no writer should hold it. Hints do not pass a pooler such as PgBouncer: then waits poll.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOGETHER_S = 0.02
-"""Hints within that time are sent together."""
+"""Hints are collected for so long and sent together."""
 _IDLE_S = 5.0
 _AGAIN_S = 2.0
-"""Between two attempts to listen."""
+"""Pause between attempts to listen."""
 
 
 class PostgresHint(Hint):
@@ -47,14 +46,14 @@ class PostgresHint(Hint):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def wait(self, poll_s: float, longest_s: float) -> None:
-        """Override `Hint`. Returns at once where a hint came since the last wait."""
+        """Return at once if a hint came since the last wait."""
         self._loop = asyncio.get_running_loop()
         with suppress(TimeoutError):
             async with asyncio.timeout(longest_s if self._hints.is_listening else poll_s):
                 await self._event.wait()
         self._event.clear()
 
-    def come(self) -> None:
+    def wake(self) -> None:
         """End the wait, from any thread."""
         if self._loop is None:
             self._event.set()
@@ -90,7 +89,7 @@ class Hints:
         return hint
 
     def announce(self, identity: str, topic: str) -> None:
-        """Hint soon to all processes that something was written."""
+        """Send a hint to all processes soon: something was written."""
         with self._changed:
             if self._ending.is_set():
                 return
@@ -119,10 +118,10 @@ class Hints:
                 try:
                     self._database.rows(identity, statements.NOTIFY, durable=False, keys=keys)
                 except (StoreError, psycopg.Error) as error:  # the latter where it was closed meanwhile
-                    logger.debug("other servers get no hint, and will look by themselves: %s", error)
+                    logger.debug("no hint was sent: other servers will poll: %s", error)
 
     def _next(self) -> set[tuple[str, str]]:
-        """Return the hints to send, after a moment in which others may join; none if there are none for a while."""
+        """Wait for hints, and for more to send with them; return none after `_IDLE_S` without any."""
         with self._changed:
             self._changed.wait_for(lambda: self._unsent or self._ending.is_set(), _IDLE_S)
         self._ending.wait(_TOGETHER_S)
@@ -134,12 +133,12 @@ class Hints:
 
     def _listen(self, ended: int) -> None:
         try:
-            while not self._ending.is_set() and self._heard(ended):
+            while not self._ending.is_set() and self._listen_once(ended):
                 self._ending.wait(_AGAIN_S)
         finally:
             os.close(ended)
 
-    def _heard(self, ended: int) -> bool:
+    def _listen_once(self, ended: int) -> bool:
         """Listen until the connection ends; return whether to try again."""
         url = self._database.url
         try:
@@ -147,12 +146,12 @@ class Hints:
                 if not is_direct(connection):
                     return False
                 connection.execute(statements.WITHOUT_IDENTITY["listen"])
-                self._listens(now=True)
+                self._set_listening(now=True)
                 self._wait(connection, ended)
         except psycopg.Error as error:
-            logger.info("no hints of other servers are heard for a while, so they are looked for: %s", error)
+            logger.info("no hints are received, so this server polls: %s", error)
         finally:
-            self._listens(now=False)
+            self._set_listening(now=False)
         return True
 
     def _wait(self, connection: PatientConnection, ended: int) -> None:
@@ -164,23 +163,23 @@ class Hints:
             keys = set()
             while notice := connection.pgconn.notifies():
                 keys.add(notice.extra.decode())
-            self._come(keys)
+            self._wake(keys)
 
-    def _come(self, keys: set[str]) -> None:
+    def _wake(self, keys: set[str]) -> None:
         with self._changed:
             waiting = [each for each in self._waiting if each.keys & keys]
         for each in waiting:
-            each.come()
+            each.wake()
 
-    def _listens(self, *, now: bool) -> None:
+    def _set_listening(self, *, now: bool) -> None:
         """Note whether this process listens, and wake everyone who may have missed a hint."""
         with self._changed:
             self.is_listening = now
             waiting = list(self._waiting)
         for each in waiting:
-            each.come()
+            each.wake()
 
 
 def _key(identity: str, topic: str) -> str:
-    """Return what names both in a hint, which other roles of the database could hear."""
+    """Return a hash of both: other roles of the database could listen."""
     return blake2b(f"{identity}\n{topic}".encode(), digest_size=12).hexdigest()

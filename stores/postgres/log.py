@@ -174,7 +174,7 @@ class PostgresLog(Log):
                 self._writing = None
 
     @contextmanager
-    def hoping(self) -> Iterator[Writing]:
+    def optimistic(self) -> Iterator[Writing]:
         """Append in one round trip, without a lock, where nobody else has written for a minute."""
         with self._mine():
             if self._generation in {0, _LOST} or time.monotonic() - self._others_at < _ALONE_S:

@@ -378,7 +378,7 @@ def _text(record: Mapping[str, Any]) -> str:
 
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise UnsafePath(f"{name!r} cannot name anything that is kept: use lower-case letters, digits, '.', '_', '-'")
+        raise UnsafePath(f"{name!r} is not a valid name: use lower-case letters, digits, '.', '_', '-'")
     return name
 
 

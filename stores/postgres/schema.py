@@ -1,7 +1,6 @@
 """The tables: one SQL file, run whole or not at all. Blocking.
 
-Only `create` makes tables, with a role that owns them. Everyone else checks the version, and refuses tables of another
-one.
+Only `create` makes tables, with a role that owns them. Others check the version, and refuse another one.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ _BOUNDS = """
 SET LOCAL lock_timeout = '30s';
 SET LOCAL client_connection_check_interval = '2s'
 """
-"""Longest wait for others. Once its process was killed, the work ends soon, not with its step."""
+"""Bounds the wait for locks, and ends a statement soon after its process was killed."""
 
 
 def create(url: str, *, role: str = "") -> bool:
     """Create the tables, whole or not at all; return False if they exist.
 
-    `role` is given the right to use them. Two at once create everything once. Raises a `StoreError`, also for tables of
-    another version.
+    `role` may use them. Safe to call concurrently. Raises a `StoreError`, also for tables of another version.
     """
     where = without_password(url)
     try:

@@ -29,19 +29,19 @@ K1 = 0.9
 BS: tuple[float, ...] = (0.75, 0.75, 0.75, 0.75, 0.75, 0.4, 0.75, 0.75)
 """Length normalisation by field: weaker for messages of people than for replies of a bot."""
 MAX_FREQUENCY = 65_535
-"""A term that is repeated more often counts as often as this."""
+"""Most occurrences of a term that count."""
 
 LENGTHS: tuple[int, ...] = tuple(round((1.033**code - 1) * 27) for code in range(256))
 """Length for each byte: exact up to ten, then in steps of about 3 %."""
 
 
 def length_to_byte(length: int) -> int:
-    """Return the byte for a field of `length` terms; its length is never shorter, up to the longest."""
+    """Return the byte for a field of `length` terms, rounded up to the next of `LENGTHS`."""
     return min(bisect_left(LENGTHS, length), 255)
 
 
 def inverse_frequency(visible: int, matching: int) -> float:
-    """The weight of a term that `matching` of `visible` documents have in a field."""
+    """Return the weight of a term that `matching` of `visible` documents have."""
     return log(visible / (matching + 1)) + 1
 
 
@@ -59,7 +59,7 @@ def frequencies(terms: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def about(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
+def score_sessions(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
     """Score each session for the terms of a query, as if it were one document.
 
     `counts` has, for each distinct term in order, the number of rows of each session with it. BM25 without lengths; N
@@ -82,14 +82,14 @@ def average_length(lengths: Sequence[float], rows: int) -> float:
 
 
 def quantized(document: Document) -> tuple[int, ...]:
-    """Return the length of each field as it is kept."""
+    """Return the quantised length of each field."""
     return tuple(LENGTHS[length_to_byte(len(document.get(field, ())))] for field in FIELDS)
 
 
 def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, float]:
-    """The scores of those of the (visible) documents that have any of the terms, in no particular order.
+    """Score the (visible) documents that have any of the terms, in no particular order.
 
-    By brute force: the reference that tests compare a faster engine with.
+    Brute force: tests compare faster engines with it.
     """
     lengths = {
         field: {row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()}

@@ -11,10 +11,10 @@ from chatbot.stores.text.bm25 import (
     FIELDS,
     LENGTHS,
     MAX_FREQUENCY,
-    about,
     frequencies,
     length_to_byte,
     rank,
+    score_sessions,
 )
 
 
@@ -69,6 +69,6 @@ def test_a_long_message_of_a_person_loses_less_than_a_long_reply() -> None:
 
 
 def test_a_session_is_about_what_many_of_its_rows_hold() -> None:
-    scores = about([{"a": 3, "b": 1}, {"a": 1}])
+    scores = score_sessions([{"a": 3, "b": 1}, {"a": 1}])
     assert scores["a"] > scores["b"] > 0
-    assert about([]) == about([{}, {}]) == {}
+    assert score_sessions([]) == score_sessions([{}, {}]) == {}
