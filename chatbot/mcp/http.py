@@ -10,7 +10,8 @@ from typing import Any
 import uvicorn
 from mcp.server import Server
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
 from chatbot.server.access_tokens import Tokens
@@ -64,12 +65,25 @@ def _guarded(
         max_request_body_size=most_bytes,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors see to it
     )
+    app = _NoListening(app)
     app = Bodies(app, most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
     if is_watched:
         from chatbot.telemetry.telemetry import Joining  # needs the extra
 
         app = Joining(app)
     return Doors(app, settings=settings, tokens=tokens, rates=rates, identity=identity)
+
+
+class _NoListening:
+    """Answers 405 to a client that would only listen, as the protocol allows: nothing is ever sent that way."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == PATH:
+            return await Response(status_code=405, headers={"allow": "POST"})(scope, receive, send)
+        return await self._app(scope, receive, send)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -175,6 +175,7 @@ def _host_name(host: str) -> str | None:
     """Return the name in a Host header without the port; None if it is invalid."""
     try:
         parts = urlsplit(f"//{host}")
+        parts.port  # noqa: B018 - raises if it is no number
     except ValueError:
         return None
     is_plain = not ("@" in host or parts.path or parts.query or parts.fragment)

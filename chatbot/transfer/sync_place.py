@@ -28,6 +28,7 @@ NAME, KEY = "chatbot-sync.json", "key.age"
 SECRETS = "sync.key"
 """The document with the keys of places that are encrypted."""
 _LARGEST_FILE = 256 << 20
+_LARGEST_ANSWER = 1 << 30
 _PATIENCE_S = 300.0
 _DATA = "data:application/gzip;base64,"
 
@@ -240,7 +241,10 @@ class ServerPlace:
         request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
-                return json.loads(answer.read())
+                said = answer.read(_LARGEST_ANSWER + 1)
+                if len(said) > _LARGEST_ANSWER:
+                    raise StoreFailed(f"{self.key} answers with more than {_LARGEST_ANSWER >> 20} MiB at once")
+                return json.loads(said)
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError) as error:

@@ -576,6 +576,8 @@ async def test_a_revoked_token_and_one_that_asks_too_often_are_turned_away() -> 
 
         assert [await status(slow) for _ in range(4)] == [200, 200, 200, 429]
         assert await status(bearer(lost)) == 200
+        listening_only = {"accept": "text/event-stream"} | bearer(lost)
+        assert (await web.get(url, headers=listening_only)).status_code == 405  # it would outlive the token
         tokens = Tokens.of(Path("identities/.server"))
         tokens.revoke(tokens.all()[-1].id)
         assert await status(bearer(lost)) == 401

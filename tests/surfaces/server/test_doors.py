@@ -384,6 +384,8 @@ HOSTS = [
     "",
     "a@localhost",
     ":b@localhost",
+    "localhost:evil",
+    "localhost:99999",
     "[::1",
     "10.0.0.1",
 ]
