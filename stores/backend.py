@@ -6,7 +6,7 @@ right to do something alone, such as a turn) and `Blobs` (files named by their c
 `Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own. An engine implements
 no more than these.
 
-The nouns above (bill, tokens, receipts …) are written once, over these, for all engines; none of them knows a path.
+Bill, tokens, receipts and the like are implemented over these, once for all engines; none of them knows a path.
 All methods block: async callers hop into a thread once for each operation.
 """
 
@@ -29,15 +29,15 @@ from chatbot.stores.records import SessionRecord, SessionRef
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing that was looked at: it is well, or a note on it, or bad."""
+    """Result of one check: "ok", a note, or a fault."""
 
     subject: str
     state: Literal["ok", "note", "bad"]
     message: str
     command: str = ""
-    """The command of a shell that mends it, or that shows it."""
+    """Shell command that repairs or shows it."""
     mend: Callable[[], str] | None = None
-    """Mends it, and says what was done; what is damaged is set aside first, whole. Blocking."""
+    """Repairs it, and returns what was done; damaged data is set aside first, whole. Blocking."""
     is_later: bool = False
     """True if it was written by a later release."""
 
@@ -61,7 +61,7 @@ class Reading:
     starts_over: bool
     """True if the records are from the beginning: the first reading, or the lines before were rewritten."""
     may_go_on: bool = True
-    """False if there are certainly no more."""
+    """False if there are no more."""
 
 
 class Pen(Protocol):
@@ -73,8 +73,8 @@ class Pen(Protocol):
     def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
         """Replace each record by what `change` makes of it; None leaves it out. Durable on return.
 
-        Only records that hold one of the texts in `holding` are given to `change`, where any are named. An engine whose
-        level of erasure is "bytes" keeps no byte of what is left out.
+        If `holding` names texts, only records that hold one of them are given to `change`. An engine whose level of
+        erasure is "bytes" keeps no byte of what is left out.
         """
 
 
@@ -93,7 +93,7 @@ class Lines(ABC):
     def since(self, mark: Mark | None) -> Reading:
         """Return the records after the mark; from the beginning if it is None or of lines that were rewritten since.
 
-        May return only some of them: there are no more if the answer is empty, or says so.
+        May return only the first: ask again until the answer is empty or `may_go_on` is false.
         """
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -145,7 +145,7 @@ class Lease(ABC):
         """Take it without waiting; False if it is held elsewhere."""
 
     def take_with(self, reads: Sequence[object]) -> bool:  # noqa: ARG002 - for those that can
-        """Take it and make the reads of `Store.turn_begun`, at once where each takes a round trip."""
+        """Take it and make the reads of `Store.turn_reads`, in one step if each takes a round trip."""
         return self.take()
 
     @abstractmethod
@@ -241,12 +241,12 @@ class Place(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Depth of an examination, and readers of what a backend does not understand."""
+    """Depth of an examination, and checks of what a backend does not understand."""
 
     new_record: Callable[[str, datetime, datetime], SessionRecord]
-    """From an id and the times of a session's making and last use to a record, where nothing else knows the session."""
+    """Makes the record of an unknown session from its id and its times of creation and last use."""
     subjects: Mapping[str, tuple[str, Callable[[bytes], object]]] = field(default_factory=dict)
-    """Lines of the identity by name: what to call them, and what raises a `ValueError` for one that is wrong."""
+    """By name of lines: their noun, and a check that raises `ValueError` for a wrong one."""
     verify: bool = False
     """True to compare checksums too."""
 
@@ -302,7 +302,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Change the record of a session, as it is by now, and return it. Durable on return."""
+        """Apply `change` to the present record of a session and return the result. Durable on return."""
 
     @abstractmethod
     def note_used(self, session_id: str, now: datetime) -> None:
@@ -317,7 +317,7 @@ class Sessions(ABC):
         self.get(session_id)
 
     def reorder(self) -> None:
-        """Bring sessions that came in with a past of their own into the order of their last use."""
+        """Bring imported sessions into the order of their last use."""
         return
 
     def drop_former(self) -> None:
@@ -342,12 +342,12 @@ class Backend(Place):
 
     sessions: Sessions
     saves_trips: ClassVar[bool] = False
-    """True where each write takes a round trip, so that those that end a turn are better made together."""
+    """True if each write takes a round trip, so that `write_together` saves time."""
 
-    def turn_ended(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
-        """Make these writes, in their order; return the failure of each, if it failed.
+    def write_together(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
+        """Make these writes in order; return the failure of each, or None. One that fails does not stop the others.
 
-        As one transaction, where that saves round trips: then one that fails is left out, and the others are made.
+        In one transaction if that saves round trips.
         """
         failed: list[StoreError | None] = []
         for write in writes:

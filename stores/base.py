@@ -1,7 +1,7 @@
 """Contracts that a store plug-in inherits, with their promises.
 
 A store object is opened once for an identity and shared by all sessions of it, so each operation names its session.
-A plug-in inherits the contracts that it can keep; a session that uses it then offers just those operations. The
+A plug-in inherits the contracts that it implements; a session that uses it offers those operations. The
 keyword-only arguments of its constructor are its settings: `[memory.<name>]` in the configuration fills them, checked
 against their annotations.
 
@@ -46,13 +46,10 @@ if TYPE_CHECKING:
 
 
 class Store(Closable):
-    """The root of every plug-in. `home` is the identity's memory folder, or its address in a database.
+    """The root of every plug-in. It writes only in `home`, the identity's memory folder or its address in a database.
 
-    A store may write nowhere else but in it.
-
-    After `aclose` every operation raises `ClosedResource`. What a plug-in raises that is no `StoreError` reaches
-    callers as `BrokenStore`, or as `StoreFailed` where the operating system refused. This class does both, for every
-    subclass.
+    After `aclose` every operation raises `ClosedResource`. An error of a plug-in that is not a `StoreError` reaches
+    callers as `BrokenStore`, an `OSError` as `StoreFailed`. This class does both for every subclass.
     """
 
     keeps_files: ClassVar[bool] = True
@@ -62,9 +59,9 @@ class Store(Closable):
         self.home = home
 
     configured_as: str = ""
-    """The name of the store in the configuration, under which its operations are spans."""
+    """Name of the store in the configuration and in spans."""
     observer: Observer | None = None
-    """Observer that is given a span of each operation, set by the opener of the store."""
+    """Receives a span for each operation; set by the opener of the store."""
 
     @classmethod
     def _guarding(cls, operation: Operation) -> Operation:
@@ -82,11 +79,10 @@ class Store(Closable):
 
         return guarded
 
-    def turn_begun(self, session: SessionRef, looked: float) -> Sequence[object]:  # noqa: ARG002 - for those that can
-        """Return the reads that a turn makes in any case, which its engine makes along with the turn's lease.
+    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[object]:  # noqa: ARG002 - for those that can
+        """Return the reads of every turn, which the engine makes with the turn's lease; none if reads are cheap.
 
-        Their meaning is the engine's: none where a read costs little. Who asks with that `looked` is given what they
-        found.
+        Only the engine understands them. Operations with that `looked` may be answered from their results.
         """
         return ()
 
@@ -98,7 +94,7 @@ class Store(Closable):
         return []
 
     async def aclose(self) -> None:
-        """Finish what is under way and let go of everything. May be called twice."""
+        """Finish pending work and close everything. May be called twice."""
 
 
 class SessionStore(Store):
@@ -137,7 +133,7 @@ class TranscriptStore(SessionStore):
         """Add `entries` at the end, in order and next to each other. Durable on return."""
 
     def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:  # noqa: ARG002
-        """Return `transcript_append` as a function that blocks, for `Backend.turn_ended`; None where there is none."""
+        """Return `transcript_append` as a function that blocks, for `Backend.write_together`; None if there is none."""
         return None
 
     @abstractmethod
@@ -176,9 +172,8 @@ class ObservationStore(Store):
     any limit, count or use. Rows come back as they are at `view.now`. Equal scores and times are ordered by when the
     rows were added, the later one first.
 
-    A store makes a row with `max_observations` and `ttl_days` in mind: past the cap (and a tenth), the rows that
-    matter least are archived, protected types last; a row whose type is not protected expires after that many days.
-    0 sets no limit.
+    Once there are a tenth more than `max_observations`, the rows that matter least are archived, protected types last.
+    Rows of unprotected types expire after `ttl_days`. 0 sets no limit.
     """
 
     def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0) -> None:
@@ -189,17 +184,17 @@ class ObservationStore(Store):
         self.ttl_days = ttl_days
 
         self.progress: Progress | None = None
-        """Called with the progress when a cache has to be built again before a question can be answered."""
+        """Called with the progress while a cache is rebuilt before a search."""
 
     @abstractmethod
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that `events.decide` allows, in order; return their outcomes. Durable on return.
+        """Make the changes that `row_events.decide` allows, in order; return their outcomes. Durable on return.
 
         A `use` may be durable only when the next change is.
         """
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:  # noqa: ARG002
-        """Return `commit` as a function that blocks, for `Backend.turn_ended`; None where there is none."""
+        """Return `commit` as a function that blocks, for `Backend.write_together`; None if there is none."""
         return None
 
     @abstractmethod
@@ -287,13 +282,13 @@ class ObservationStore(Store):
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:  # noqa: ARG002
         """Keep the vectors of rows, each with the row whose text was embedded; return how many were kept.
 
-        One whose text has changed meanwhile, or that was erased, is left out. It is only a cache: what is lost is
-        missing again. Raises `OtherEmbedder` for vectors of another model or dimension than the stored ones.
+        Vectors of rows that were changed or erased meanwhile are left out. They are only a cache.
+        Raises `OtherEmbedder` for vectors of another model or dimension than the stored ones.
         """
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     async def forget_vectors(self) -> None:
-        """Throw all vectors away, so that another model can make them."""
+        """Delete all vectors, so that another model can make them."""
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     async def vector_stats(self, view: View) -> VectorStats:  # noqa: ARG002
@@ -305,7 +300,7 @@ class ObservationStore(Store):
         """Return how many of the current rows hold each of the terms, without terms that no row holds."""
 
     async def corpus(self, view: View) -> Corpus:
-        """Return the size of what the caller sees; an average length of 0 means that the store does not know it."""
+        """Return the size of what the caller sees; an average length of 0 means unknown."""
         stats = await self.stats(view)
         return Corpus(sum(stats.by_type.values()), 0.0)
 
@@ -391,7 +386,7 @@ CONTRACTS: dict[type[Store], str] = {
 
 
 def contracts_of(store: type[Store]) -> list[str]:
-    """The contracts that a plug-in keeps, in words for people."""
+    """Return the contracts of a plug-in, in words."""
     return [words for contract, words in CONTRACTS.items() if issubclass(store, contract)]
 
 

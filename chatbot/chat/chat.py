@@ -157,7 +157,7 @@ class Chat:
         if not files:
             _check_message(text)
         # Nothing is read before our turn has come, or we could miss what the one before has written.
-        begun = self._order if self.session is None else self.session.turn_begun()
+        begun = self._order if self.session is None else self.session.taking_turn()
         async with self._settled() if client.again else begun:
             if self.session is not None:
                 await self._conversation.publisher.begin(self.session)
@@ -288,7 +288,7 @@ class Chat:
             gate = Memorability(gate=0)  # it was judged when the message came
             words = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
-                ended = await session.turn_ended(events=memory.ended(PromptMemory(), words.id, said)[0])
+                ended = await session.write_together(events=memory.ended(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
                     raise error
                 kept = await memory.completed(words.id, ended.outcomes[-1])

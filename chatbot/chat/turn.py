@@ -635,7 +635,7 @@ class Turn:
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:
-            ended = await self._session.turn_ended(bills=bills, **parts)
+            ended = await self._session.write_together(bills=bills, **parts)
         except StoreError as error:
             ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
         if "bill" in ended.failed:

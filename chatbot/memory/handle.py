@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 WORKING_MEMORY = "working_memory"
 SUMMARY_KEYS = ("episode_summary", "episode_told")
-"""The keys of summaries of a transcript; they are made anew where they are missing."""
+"""Keys of summaries of a transcript; missing ones are made again."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
 _LOOKED_FOR_S = 1.0
-"""How old a turn's look at what others have written may be: a turn may take minutes."""
+"""Age up to which a turn uses the reads it began with; a turn may take minutes."""
 
 Contract = TypeVar("Contract", bound=Store)
 
 
 _Write = tuple[str, Callable[[], object] | None, Callable[[], Awaitable[object]]]
-"""A part of what ends a turn: its name, the write as a function that blocks, if there is one, and as a coroutine."""
+"""A write: the name of its part, a blocking function if there is one, and a coroutine."""
 
 
 @dataclass(slots=True)
 class WriteResult:
-    """Result of `SessionHandle.turn_ended`: failures by the name of the part, and the outcomes of the events."""
+    """Result of `SessionHandle.write_together`: failures by the name of the part, and the outcomes of the events."""
 
     failed: dict[str, StoreError] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -53,7 +53,7 @@ class WriteResult:
 class SessionHandle:
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
-    An operation that none of the session's stores keeps raises `UnsupportedOperation`.
+    An operation that none of its stores offers raises `UnsupportedOperation`.
     """
 
     __slots__ = ("_catalog", "_clock", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
@@ -71,7 +71,7 @@ class SessionHandle:
     ) -> None:
         self._known = [record]  # shared with `restricted` handles
         self.caller = replace(caller, clearance=least_clearance(caller.clearance, record.clearance))
-        """Its holder, with the lower of their clearance and the session's own."""
+        """The holder, with the lower of their clearance and the session's."""
         self._environment = environment
         self._ref = ref
         self._stores = stores
@@ -79,7 +79,7 @@ class SessionHandle:
         self._clock = environment.clock
         self._looked = 0.0
         self.turn_order = turn_order
-        """Held for the length of a turn: turns of one session take their order, in all processes."""
+        """Held during a turn: turns of one session run one after another, across processes."""
 
     def __repr__(self) -> str:
         return f"<SessionHandle {self.id} agent={self.agent_id} stores={','.join(self._stores)}>"
@@ -105,9 +105,9 @@ class SessionHandle:
 
     @property
     def memory(self) -> Memory:
-        """Everything that can be done with what is remembered, as the session sees it, and written of the session.
+        """The memory as this session sees it; rows are written for the session.
 
-        Raises `UnsupportedOperation` where none of the session's stores keeps observations.
+        Raises `UnsupportedOperation` if none of its stores keeps observations.
         """
         return Memory(self._scope())
 
@@ -127,30 +127,27 @@ class SessionHandle:
         )
 
     def check(self, right: Right) -> None:
-        """Raise `MissingRight` where the holder may not do that with this session."""
+        """Raise `MissingRight` if the holder lacks the right for this session."""
         self.caller.check(right, self.record)
 
     def for_turns(self) -> SessionHandle:
-        """The handle for taking turns: a turn recalls, keeps what is said, and can be taken back.
-
-        Raises `MissingRight` where the holder may not chat in this session.
-        """
+        """Return the handle for turns, which read, write and erase. Raises `MissingRight` without the right `chat`."""
         self.check("chat")
         return self if self.caller.rights >= _TURN_RIGHTS else self._with(self.caller.rights | _TURN_RIGHTS)
 
     def for_tools(self) -> SessionHandle:
-        """The handle for tool calls of a model, which may do no more than its user."""
+        """Return the handle for a model's tool calls, which may do no more than its user."""
         return self._with(self.caller.rights & TOOL_RIGHTS)
 
     def confined(self, memory: MemorySystem) -> MemorySystem:
-        """The memory system as the holder of this session may use it."""
+        """Return the memory system as the holder of this session may use it."""
         own = self.caller
         where = {"namespace": own.namespace, "project": self.record.project}
         return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, **where)
 
     @asynccontextmanager
-    async def turn_begun(self) -> AsyncIterator[None]:
-        """Hold the session for a turn. Where a read costs much, it reads within a second as of its beginning."""
+    async def taking_turn(self) -> AsyncIterator[None]:
+        """Hold the session for a turn. Costly reads within its first second are answered as of its beginning."""
         await self.turn_order.take(self._reads)
         try:
             yield
@@ -160,16 +157,16 @@ class SessionHandle:
 
     def _reads(self) -> list[object]:
         looked = time.monotonic()
-        reads = [each for store in self._stores.values() for each in store.turn_begun(self._ref, looked)]
+        reads = [each for store in self._stores.values() for each in store.turn_reads(self._ref, looked)]
         self._looked = looked if reads else 0.0
         return reads
 
     @property
     def saves_trips(self) -> bool:
-        """Return whether writes are better made together, by `turn_ended`."""
+        """Return whether `write_together` saves round trips."""
         return self._catalog.backend.saves_trips
 
-    async def turn_ended(
+    async def write_together(
         self,
         *,
         entries: Sequence[TranscriptEntry] = (),
@@ -177,9 +174,9 @@ class SessionHandle:
         events: Sequence[Event] = (),
         receipt: dict[str, Any] | None = None,
     ) -> WriteResult:
-        """Write what ends a turn, or a part of it, and return what could not be written; with a receipt it is over.
+        """Write several parts, in one transaction if that saves round trips; a receipt ends the turn.
 
-        All of it is one transaction where that saves round trips. Durable on return.
+        Durable on return. The result has the failures.
         """
         self._catalog.check_open()
         self.check("write")
@@ -197,7 +194,7 @@ class SessionHandle:
         at_once = [now for _, now, _ in writes if now is not None]
         if self.saves_trips and len(at_once) == len(writes):
             over = [] if receipt is None else [self.turn_order.let_go]
-            failed = await asyncio.to_thread(self._catalog.backend.turn_ended, [*at_once, *over])
+            failed = await asyncio.to_thread(self._catalog.backend.write_together, [*at_once, *over])
         else:
             failed = [await _failure_of(write()) for _, _, write in writes]
         ended.failed = {name: error for (name, *_), error in zip(writes, failed, strict=False) if error is not None}
@@ -229,7 +226,7 @@ class SessionHandle:
         await self._keeper(KeyValueStore).kv_set(self._ref, KeyValue(key, value, self._clock()))
 
     async def kv_delete(self, key: str) -> bool:
-        """Remove `key`; whether it was there. Durable on return."""
+        """Remove `key`; return whether it existed. Durable on return."""
         self.check("write")
         return await self._keeper(KeyValueStore).kv_delete(self._ref, key)
 
@@ -271,9 +268,9 @@ class SessionHandle:
         return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
 
     async def summarize_episode(self) -> str:
-        """The transcript in at most 24 lines, chosen by rule: decisions, open items, what is rare. Writes nothing.
+        """Return the transcript in at most 24 lines, chosen by rule: decisions, open items, rare words. Writes nothing.
 
-        Empty where nothing was said, or the session keeps no key-value entries.
+        Empty without entries, or without a key-value store.
         """
         self.check("read")
         from chatbot.memory.episode import summarize_episode
@@ -281,7 +278,7 @@ class SessionHandle:
         return await summarize_episode(self, datetime.max.replace(tzinfo=UTC), save=False)
 
     async def transcript_stamp(self) -> str:
-        """Return a value that differs whenever the transcript has changed; empty if only reading would show it."""
+        """Return a value that changes with the transcript; empty if the store has none."""
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
 
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
@@ -292,7 +289,7 @@ class SessionHandle:
     async def transcript_clear(self) -> int:
         """Erase all entries permanently, archived ones too, with their summaries; return how many there were.
 
-        Nothing is archived by it, and what is remembered of the session stays: see `purge`. Durable on return.
+        Memories of the session stay: see `purge`. Durable on return.
         """
         self.check("write")
         cleared = await self._keeper(TranscriptStore).transcript_clear(self._ref)
@@ -308,7 +305,7 @@ class SessionHandle:
         self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
 
     async def entitle(self, title: str, *, instead_of: str = "") -> None:
-        """Give the session a title, unless it has another one by now than `instead_of`. Durable on return."""
+        """Give the session a title if it still has the title `instead_of`. Durable on return."""
         self.check("write")
         now = self._clock()
         self.record = await self._catalog.change(
@@ -316,7 +313,7 @@ class SessionHandle:
         )
 
     async def pin(self, *, undo: bool = False) -> None:
-        """Pin the session, so that lists for people show it first; or undo that. Durable on return."""
+        """Pin the session, so that lists for people show it first, or unpin it. Durable on return."""
         self.check("write")
         now = self._clock()
         self.record = await self._catalog.change(
@@ -324,10 +321,9 @@ class SessionHandle:
         )
 
     async def mark(self, sensitivity: Sensitivity) -> None:
-        """Give the session a sensitivity, and what is remembered of it that has the former one. Durable on return.
+        """Set the sensitivity of the session, and of its memories that have the former one. Durable on return.
 
-        What is remembered from now on is at least as sensitive. Raises `MissingRight` where that would be less, and
-        the holder may not declassify.
+        New memories are at least as sensitive. Raises `MissingRight` for a lower one without the right `declassify`.
         """
         self.check("write")
         former = self.record.sensitivity
@@ -339,9 +335,9 @@ class SessionHandle:
         self.record = await self._catalog.change(self.id, lambda record: replace(record, sensitivity=sensitivity))
 
     async def move(self, project: str) -> int:
-        """Put the session into a project, with what is remembered of it; empty: into none. How many memories moved.
+        """Move the session and its memories to a project, or to none if empty; return how many memories moved.
 
-        Durable on return. After a kill midway it can be done again.
+        Durable on return. Can be repeated after a kill midway.
         """
         self.check("write")
         where = self.caller.narrowed(project=project).project or ""
@@ -353,7 +349,7 @@ class SessionHandle:
         return await Memory(everywhere).move(where, session_id=self.id)
 
     async def note_history(self, opening: str, history: str) -> None:
-        """Keep by which digests a client that sends all of the conversation finds the session again. Durable."""
+        """Keep the digests of a conversation by which a client that sends all of it finds the session. Durable."""
         self.check("chat")
         self.record = await self._catalog.change(
             self.id, lambda record: replace(record, opening=record.opening or opening, history=history)
@@ -365,7 +361,7 @@ class SessionHandle:
         await self._catalog.append_receipt(self._ref, receipt)
 
     async def take_back_turn(self, at: datetime) -> None:
-        """The turn whose entry has that time was taken back: receipts and titles lose what was said. Durable."""
+        """Delete what was said in the turn that began `at` from receipts and title. Durable on return."""
         self.check("write")
         await self._catalog.take_back(self._ref, at)
         self.record = await self._catalog.get(self.id)
@@ -385,9 +381,9 @@ class SessionHandle:
         return [record for record in await self._catalog.receipts_since(self._ref, moment) if "kind" not in record]
 
     async def remembered_since(self, moment: datetime) -> dict[str, str]:
-        """The time of each turn from `moment` on that was remembered, by the id that it was remembered under.
+        """Return the times of remembered turns from `moment` on, by the id of their row.
 
-        Of a fork also those of before it was made, as long as the session is there that they were said in.
+        For a fork also those of the sessions that it was made from, unless they were deleted.
         """
         receipts = await self.receipts_since(moment)
         for ancestor, _ in await self._ancestors():
@@ -423,7 +419,7 @@ class SessionHandle:
         return await self._attachments()
 
     async def drop_unnamed_attachments(self) -> int:
-        """Erase attachments that no message names any more; returns how many. Durable on return."""
+        """Erase attachments that no message names any more; return how many. Durable on return."""
         self.check("write")
         if not (names := await self._attachments()):
             return 0
@@ -437,9 +433,9 @@ class SessionHandle:
         return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
 
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
-        """Write everything that the session's stores keep into a session that is being made.
+        """Write everything that the session's stores keep into a new session.
 
-        Of the transcript only the first `entries`, where that is given. Raises `InvalidValue` where it has fewer.
+        Of the transcript only the first `entries`, if given. Raises `InvalidValue` if it has fewer.
         """
         if self.supports(KeyValueStore):
             store = self._keeper(KeyValueStore)
@@ -459,7 +455,7 @@ class SessionHandle:
         receipts: Sequence[dict[str, Any]] = (),
         attachments: Iterable[tuple[bytes, str]] = (),
     ) -> None:
-        """Write what a session holds that was held elsewhere. Raises `UnsupportedOperation` without a transcript."""
+        """Write the content of a session from elsewhere. Raises `UnsupportedOperation` without a transcript."""
         self.check("write")
         await self.attach(attachments)
         if entries:
@@ -471,7 +467,7 @@ class SessionHandle:
             await self._catalog.append_receipt(self._ref, receipt)
 
     def _copy_attachments(self, other: SessionRef, said: Sequence[str]) -> None:
-        """Copy those that are named in what was said."""
+        """Copy the attachments that `said` names."""
         ours, theirs = self._catalog.blobs(self._ref), self._catalog.blobs(other)
         for name in ours.sizes():
             if any(name in content for content in said) and (data := ours.read(name)) is not None:
@@ -495,7 +491,7 @@ class SessionHandle:
         return list(line.items())
 
     def _as_of(self) -> float:
-        """Return the moment as of which a turn takes what others have written; 0 for now."""
+        """Return the time of the turn's first reads while they may be used; else 0."""
         return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
 
     def _keeper(self, contract: type[Contract]) -> Contract:

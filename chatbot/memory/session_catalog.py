@@ -1,6 +1,6 @@
 """Sessions and their receipts, for async callers, over any backend: each operation one hop into a thread.
 
-`TurnOrder` makes turns of one session take their order, in all processes.
+`TurnOrder` runs the turns of a session one after another, across processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
-"""The roles that count as messages; calls of tools and errors are none."""
+"""Roles that count as messages; tool calls and errors do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +68,13 @@ class SessionFilter:
         return self.min_messages > 0 or self.is_empty is not None
 
     @property
-    def is_open(self) -> bool:
-        """Return whether it lets every session through; bulk changes are refused for such a filter."""
+    def fits_all(self) -> bool:
+        """Return whether every session fits; bulk changes are refused for such a filter."""
         return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)
 
 
 FAILURES = "hook_failures"
-"""The lines with failures of hooks: such a message may quote what was said."""
+"""Lines with the failures of hooks; a message may quote the conversation."""
 _NOBODYS = "00000000-0000-7000-8000-000000000000"
 
 Wanted = Callable[[SessionRecord], bool]
@@ -85,7 +85,7 @@ class SessionCatalog(Closable):
     """Catalog of an identity's sessions, and what their turns did. A session that is gone is `SessionNotFound`."""
 
     used_last: str | None = None
-    """The session that was last noted as used here; it need not be noted again at once."""
+    """Session whose use was noted last; it is not noted again for a while."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -94,11 +94,11 @@ class SessionCatalog(Closable):
 
     @asynccontextmanager
     async def making(self, record: SessionRecord) -> AsyncIterator[SessionRef]:
-        """Make a session: it comes into being, whole and durable, when the block ends without an error."""
+        """Make a session: it is published, durable, when the block ends without an error."""
         self.check_open()
         try:
             yield await asyncio.to_thread(self._sessions.begin, record)
-            await asyncio.to_thread(self._publish, record)
+            await asyncio.to_thread(self._sessions.publish, record)
         except BaseException:
             await asyncio.to_thread(self._sessions.abandon, record.id)
             raise
@@ -112,7 +112,7 @@ class SessionCatalog(Closable):
             return await asyncio.to_thread(self._sessions.get, session_id)
 
     async def get_another(self, *, is_there: bool) -> None:
-        """Take the steps of `get` for some other session, which exists or not, without a result."""
+        """Take as long as `get` of an existing or a missing session, so that time tells nothing."""
         if self._another is None:
             self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
         try:
@@ -121,13 +121,13 @@ class SessionCatalog(Closable):
             self._another = None if is_there else self._another
 
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
-        """Return the wanted sessions, the one used last first; where `behind` names one, those that come after it."""
+        """Return the wanted sessions, the one used last first; only those after the session `behind`, if named."""
         return await asyncio.to_thread(self._sessions.find, wanted, limit, behind=behind)
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:
-        """Change the record of a session, as it is by now, and return it. Raises like `get`."""
+        """Apply `change` to the present record of a session and return the result. Raises like `get`."""
         with _translated():
-            return await asyncio.to_thread(self._change, session_id, change)
+            return await asyncio.to_thread(self._sessions.change, session_id, change)
 
     async def note_used(self, session_id: str, now: datetime) -> None:
         """Remember that a session was used; cheap, and lost without harm."""
@@ -141,7 +141,7 @@ class SessionCatalog(Closable):
             await asyncio.to_thread(self._delete, record)
 
     async def reorder(self) -> None:
-        """Bring sessions that came in with a past of their own into the order of their last use."""
+        """Bring imported sessions into the order of their last use."""
         await asyncio.to_thread(self._sessions.reorder)
 
     async def append_receipt(self, session: SessionRef, receipt: Receipt) -> None:
@@ -161,20 +161,20 @@ class SessionCatalog(Closable):
         return await asyncio.to_thread(lambda: list(takewhile(since(moment), self._receipts(session).newest_first())))
 
     async def take_back(self, session: SessionRef, at: datetime) -> None:
-        """Note that the turn that began then was taken back: its receipt keeps what it cost, not what was said.
+        """Delete what was said from the receipt of the turn that began `at`, and the title it gave; its cost stays.
 
-        A title that this turn has given goes too. Durable on return.
+        Durable on return.
         """
         await asyncio.to_thread(self._take_back, session, at)
 
     async def remembering(self, ids: Collection[str]) -> list[str]:
-        """Return the sessions in which something was said that is remembered under one of these ids."""
+        """Return the sessions with a turn that was remembered under one of these ids."""
         return await asyncio.to_thread(self._remembering, ids)
 
     async def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
-        """Erase what receipts and titles of the sessions quote of the turns that were remembered under these ids.
+        """Erase texts of the turns remembered under these ids from receipts and titles of the sessions.
 
-        A session that is gone is no error. Durable on return.
+        A deleted session is no error. Durable on return.
         """
         await asyncio.to_thread(self._erase_quotes, sessions, ids)
 
@@ -193,24 +193,18 @@ class SessionCatalog(Closable):
         return self.backend.place_of(session).blobs(ATTACHMENTS)
 
     def ref(self, session_id: str) -> SessionRef:
-        """Return the reference that stores are given of the session."""
+        """Return the reference of a session for stores."""
         with _translated():
             return self._sessions.ref(session_id)
 
     def turn_lease(self, session: SessionRef) -> Lease:
-        """Return the right to take a turn in the session, among all processes."""
+        """Return the lease of a session's turns."""
         return self.backend.place_of(session).lease("turn")
 
     async def aclose(self) -> None:
         """Tidy up the catalog's files."""
         await asyncio.to_thread(self._sessions.tidy)
         await asyncio.to_thread(self.backend.close)
-
-    def _publish(self, record: SessionRecord) -> None:
-        self._sessions.publish(record)
-
-    def _change(self, session_id: str, change: Change) -> SessionRecord:
-        return self._sessions.change(session_id, change)
 
     def _delete(self, record: SessionRecord) -> None:
         self._sessions.delete(record.id)
@@ -260,13 +254,13 @@ class SessionCatalog(Closable):
         for session in sessions:
             with suppress(MissingFolder, DamagedFile):
                 if self._sessions.get(session.id).title in titles:
-                    self._change(session.id, lambda record: record.renamed("") if record.title in titles else record)
+                    self._sessions.change(session.id, lambda each: each.renamed("") if each.title in titles else each)
         self._sessions.drop_former()
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn what a catalog of sessions raises into the errors that callers know."""
+    """Translate the errors of the engine."""
     try:
         yield
     except MissingFolder as error:
@@ -281,13 +275,13 @@ Receipt = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QuotedTexts:
-    """Texts that the receipts of some turns quote: what was said in them, and their titles of the session."""
+    """Texts of some turns: what was said in them, and the titles that they gave the session."""
 
     said: frozenset[str]
     titles: frozenset[str]
 
     def taken_from(self, receipt: Receipt) -> Receipt:
-        """A receipt, of these turns or of others that looked back at them, without these texts."""
+        """Return a receipt without these texts; receipts of later turns may quote them too."""
         if receipt.get("title") in self.titles:
             receipt = {**receipt, "title": ""}
         asked = _asked(receipt)
@@ -309,7 +303,7 @@ def is_of(receipt: Receipt, at: datetime) -> bool:
 
 
 def withdrawn(receipt: Receipt) -> Receipt:
-    """A receipt without what the user said, attached and allowed."""
+    """Return a receipt without what the user said, attached and allowed."""
     receipt = {name: value for name, value in receipt.items() if name != "attachments"}
     if any("arguments" in tool for tool in receipt.get("tools") or ()):
         tools = [{name: value for name, value in tool.items() if name != "arguments"} for tool in receipt["tools"]]
@@ -319,7 +313,7 @@ def withdrawn(receipt: Receipt) -> Receipt:
 
 
 def since(moment: datetime) -> Callable[[Receipt], bool]:
-    """Return a test for receipts of that moment or later: times in UTC sort as text."""
+    """Return a test for receipts from `moment` on; times in UTC sort as text."""
     earliest = format_time(moment)
     return lambda receipt: str(receipt.get("at", "")) >= earliest
 
@@ -337,25 +331,25 @@ _PATIENCE_S = 600.0
 
 
 class TurnOrder:
-    """Held for the length of a turn. Where no lease can be had, as in a folder that is only read, the order is ours."""
+    """Order of the turns of a session, held during each; in a read-only folder, within this process only."""
 
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
         self.here = LoopsLock()
-        """The order within this process alone: for looking, which writes nothing."""
+        """The order within this process alone, for dry runs: a lease would be a write."""
         self.answering = ""
-        """Row of the message that the turn under way answers."""
+        """Id of the row of the message that is being answered."""
         self._lease = lease
         self._patience_s = patience_s
 
     def locked(self) -> bool:
-        """Return whether this process holds it or waits for it."""
+        """Return whether this process holds the order or waits for it."""
         return self.here.locked()
 
     async def __aenter__(self) -> None:
         await self.take()
 
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
-        """Take the order, and make the reads of `Store.turn_begun` along with it."""
+        """Take the order, and make the reads of `Store.turn_reads` along with it."""
         await self.here.acquire()
         try:
             await self._take(reads)
@@ -387,7 +381,7 @@ class TurnOrder:
         attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))
         try:
             return await asyncio.shield(attempt)
-        except asyncio.CancelledError:  # what the thread takes yet would never be given back
+        except asyncio.CancelledError:  # nobody would release what the thread still takes
             await asyncio.wait([attempt])
             await _to_its_end(self.let_go)
             raise
@@ -396,7 +390,7 @@ class TurnOrder:
         try:
             return self._lease.take_with(reads)
         except ReadOnlyFolder as error:  # a write will report it
-            logger.debug("turns of this session take their order within this process only: %s", error)
+            logger.debug("turns of this session are ordered within this process only: %s", error)
             return True
 
     def let_go(self) -> None:
@@ -404,7 +398,7 @@ class TurnOrder:
         try:
             self._lease.release()
         except StoreError as error:  # it is not renewed any more
-            logger.warning("the turn of this session is over, and its lease lapses by itself: %s", error)
+            logger.warning("the lease of a finished turn was not released and will expire: %s", error)
 
 
 async def _to_its_end(work: Callable[[], None]) -> None:

@@ -174,8 +174,8 @@ class PostgresBackend(PostgresPlace, Backend):
         """Return the rows of the session as a place."""
         return PostgresPlace(self._address, self.database, session.id)
 
-    def turn_ended(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
-        """Override `Backend`: in one transaction."""
+    def write_together(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
+        """Make the writes in one transaction."""
         return self.database.together(self.identity, writes)
 
     def is_there(self) -> bool:

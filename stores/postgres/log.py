@@ -116,7 +116,7 @@ class PostgresLog(Log):
             unsure.wait()
         return self._generation not in {0, _LOST} and self._known_at >= looked
 
-    def turn_begun(self, looked: float) -> Look:
+    def turn_read(self, looked: float) -> Look:
         """Return the read by which a turn finds whether others have written since."""
 
         def keep(rows: list[Row]) -> None:

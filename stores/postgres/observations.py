@@ -40,9 +40,9 @@ class PostgresObservations(LoggedObservations):
         self._shelves: dict[str, PostgresShelf] = {}
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
-    def turn_begun(self, session: SessionRef, looked: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
+    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
         """Override `Store`: whether others have written to the log since."""
-        return [self._log.turn_begun(looked)]
+        return [self._log.turn_read(looked)]
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
         """Override `ObservationStore`."""

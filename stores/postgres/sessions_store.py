@@ -58,7 +58,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._most_read = _READ_AHEAD
         self._turns: dict[str, _Seen] = {}
 
-    def turn_begun(self, session: SessionRef, looked: float) -> Sequence[Look]:
+    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[Look]:
         """Override `Store`: as many entries as turns have asked for so far, and the key-values."""
         seen, limit = _Seen(looked), self._most_read
 

@@ -366,7 +366,7 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
     telling_nothing = {
-        "turn_begun",
+        "turn_reads",
         "committing",
         "check_open",
         "reindex",

@@ -119,7 +119,7 @@ async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
         mine = await one.create_session(("basic_session", "observations"), "chat")
         theirs = other.memory("chat")
         await mine.memory.remember("a hive in the garden")
-        async with mine.turn_begun():
+        async with mine.taking_turn():
             assert len(await mine.memory.search("hive")) == 1
             await theirs.remember("a hive in the yard")
             assert len(await mine.memory.search("hive")) == 1
@@ -212,7 +212,7 @@ async def test_what_a_turn_has_read_is_for_its_own_reads_alone(tmp_path: Path) -
     session = backend.sessions.begin(begun)
     backend.sessions.publish(begun)
     lease, looked = backend.place_of(session).lease("turn"), time.monotonic()
-    assert lease.take_with(store.turn_begun(session, looked))
+    assert lease.take_with(store.turn_reads(session, looked))
     entry = TranscriptEntry("user", "I keep bees", begun.created_at)
     await store.transcript_append(session, [entry])
     await PostgresSessionStore(address(tmp_path)).transcript_append(session, [entry])

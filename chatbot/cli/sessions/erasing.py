@@ -41,7 +41,7 @@ async def prune(run: VerbRun) -> None:
     """Delete expired sessions; or, with a filter, those that match."""
     memory, args = run.system, run.args
     wanted = filter_of(args)
-    if not wanted.is_open or args.limit:
+    if not wanted.fits_all or args.limit:
         await _erase(memory, await memory.choose_sessions(wanted), args)
         return
     if args.keep_memory is not None:

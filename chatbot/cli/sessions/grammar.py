@@ -186,11 +186,11 @@ async def chosen(memory: MemorySystem, args: argparse.Namespace) -> list[Session
 
     wanted = filter_of(args)
     if args.sessions:
-        if not wanted.is_open:
+        if not wanted.fits_all:
             raise InvalidValue("sessions and a filter are both given: use one")
         found = [await memory.find_session(text) for text in args.sessions]
         return list({record.id: record for record in found}.values())
-    if wanted.is_open and wanted.is_archived is False and not args.limit:
+    if wanted.fits_all and wanted.is_archived is False and not args.limit:
         raise InvalidValue(
             "name sessions, or use a filter such as --before 90d or --title TEXT; --all selects every one"
         )
