@@ -26,6 +26,7 @@ a project: a caller in a project sees its rows and those of none, one in no proj
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -180,8 +181,20 @@ def may_write(row: GuardedRow, view: View) -> bool:
 
 
 def is_within(project: str, reach: str | None) -> bool:
-    """Return True if a caller in the project `reach` sees rows of `project`; case does not count."""
-    return not project or reach is None or project.casefold() == reach.casefold()
+    """Return True if a caller in the project `reach` sees rows of `project`."""
+    return not project or reach is None or is_same_project(project, reach)
+
+
+def fold(name: str) -> str:
+    """The form in which names, tags and subjects are compared: no case, no width, single spaces."""
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", name)
+    return " ".join(name.casefold().split())
+
+
+def is_same_project(one: str, other: str) -> bool:
+    """Return True for names that differ in case, width or spaces at most."""
+    return one == other or fold(one) == fold(other)
 
 
 def project_words(project: str | None) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime
@@ -236,13 +235,6 @@ def how_many(count: int, one: str, several: str = "") -> str:
     ends_in_y = one.endswith("y") and not one.endswith(("ay", "ey", "oy", "uy"))
     several = several or (f"{one[:-1]}ies" if ends_in_y else f"{one}s")
     return f"{count:,} {one if count == 1 else several}"
-
-
-def fold(name: str) -> str:
-    """The form in which names, tags and subjects are compared: no case, no width, single spaces."""
-    if not name.isascii():
-        name = unicodedata.normalize("NFKC", name)
-    return " ".join(name.casefold().split())
 
 
 def is_observation_id(text: str) -> bool:

@@ -15,7 +15,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, get_args
 
-from chatbot.stores.access import OWNER, Clearance, Guard, Sensitivity, Visibility
+from chatbot.stores.access import OWNER, Clearance, Guard, Sensitivity, Visibility, fold
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import (
     MERGED,
@@ -38,7 +38,6 @@ from chatbot.stores.fields import (
     Texts,
     checker,
     declared,
-    fold,
     having,
     read,
     writer,

@@ -19,10 +19,10 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from chatbot.stores.access import VISIBILITIES, Visibility
+from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, did_you_mean
-from chatbot.stores.fields import Form, Label, checker, declared, fold, labelled
+from chatbot.stores.fields import Form, Label, checker, declared, labelled
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Observation, Status, Triple, Type
 from chatbot.stores.records import check_time
 from chatbot.stores.row_events import Event

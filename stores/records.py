@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from chatbot.stores.access import CLEARANCES, OWNER, SENSITIVITIES, Clearance, Sensitivity, is_cleared
+from chatbot.stores.access import CLEARANCES, OWNER, SENSITIVITIES, Clearance, Sensitivity, is_cleared, is_same_project
 from chatbot.stores.errors import InvalidValue, LaterFormat
 
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -200,7 +200,7 @@ class SessionRecord:
         """
         return (
             namespace == self.namespace
-            and (project is None or project.casefold() == self.project.casefold())
+            and (project is None or is_same_project(project, self.project))
             and is_cleared(clearance, self.clearance)
         )
 

@@ -18,8 +18,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from chatbot.stores.access import Guard
-from chatbot.stores.fields import MERGED, MOST_COUNTED, fold, having
+from chatbot.stores.access import Guard, fold
+from chatbot.stores.fields import MERGED, MOST_COUNTED, having
 from chatbot.stores.observation import FIELDS, PROTECTED_TYPES, Observation, estimate_tokens
 from chatbot.stores.text.analysis import terms
 

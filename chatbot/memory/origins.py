@@ -13,8 +13,8 @@ from datetime import datetime
 from hashlib import blake2b
 
 from chatbot.stores import backend
+from chatbot.stores.access import fold
 from chatbot.stores.backend import Place
-from chatbot.stores.fields import fold
 from chatbot.stores.observation import IMPORTED, Observation, Triple
 from chatbot.stores.records import format_time
 

@@ -21,9 +21,9 @@ from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
 from chatbot.memory.writing import DEFAULT_TYPE, MemoryWrites
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.redaction import redact_all
-from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
+from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility, fold
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
-from chatbot.stores.fields import fold, one_line
+from chatbot.stores.fields import one_line
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_limit
 from chatbot.stores.records import format_time

@@ -34,9 +34,9 @@ from chatbot.memory.profile_lines import (
 )
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
-from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation
-from chatbot.stores.fields import fold, one_line
+from chatbot.stores.fields import one_line
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time

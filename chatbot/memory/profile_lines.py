@@ -13,9 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chatbot.memory.scope import Scope
-from chatbot.stores.access import VISIBILITIES, Sensitivity
+from chatbot.stores.access import VISIBILITIES, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.fields import fold
 from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time

@@ -15,9 +15,9 @@ from typing import Any
 from chatbot.errors import SessionNotFound
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.system import MemorySystem
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
-from chatbot.stores.fields import fold, one_line
+from chatbot.stores.fields import one_line
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import SessionRecord, format_time

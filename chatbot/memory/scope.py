@@ -37,6 +37,7 @@ from chatbot.stores.access import (
     Sensitivity,
     View,
     check_may,
+    is_same_project,
     least_clearance,
     project_words,
 )
@@ -214,7 +215,7 @@ class Caller:
         if not (space == self.namespace or is_inside or self.may_cross):
             raise AccessDenied(f"a caller in the namespace {self.namespace!r} may not enter {space!r:.80}")
         where = Caller(project=project).project
-        if where is not None and self.project is not None and where.casefold() != self.project.casefold():
+        if where is not None and self.project is not None and not is_same_project(where, self.project):
             raise AccessDenied(f"a caller in {project_words(self.project)} may not enter {project_words(where)}")
         if principal is None:
             principal = self.principal if space == self.namespace or user_of(space) is None else space

@@ -18,13 +18,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from chatbot.stores.access import View, may_see
+from chatbot.stores.access import View, fold, may_see
 from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.errors import UnknownObservation, UnsafePath
-from chatbot.stores.fields import fold, how_many
+from chatbot.stores.fields import how_many
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of

@@ -40,9 +40,10 @@ async def _found(session: SessionHandle) -> set[str]:
 
 async def test_a_session_recalls_its_project_and_none_and_keeps_what_is_said_there(memory: MemorySystem) -> None:
     house, boat, none = [await _session(memory, name) for name in ("House", "boat", "-")]
+    same = await _session(memory, "ＨＯＵＳＥ")  # of another width and case
     await house.memory.remember(BOILER)
     await none.memory.remember("Sam likes chess")
-    assert await _found(house) == {BOILER, "Sam likes chess"}
+    assert await _found(house) == await _found(same) == {BOILER, "Sam likes chess"}
     assert await _found(boat) == await _found(none) == {"Sam likes chess"}
     assert (await boat.memory.remember(BOILER)).outcome == "added"  # it would not be found there otherwise
     assert (await house.memory.remember(BOILER)).outcome == "exact_dup"

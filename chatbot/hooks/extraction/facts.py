@@ -30,9 +30,9 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import Message
 from chatbot.orders import visible
 from chatbot.redaction import redact
-from chatbot.stores.access import View, Visibility
+from chatbot.stores.access import View, Visibility, fold
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.fields import fold, one_line
+from chatbot.stores.fields import one_line
 from chatbot.stores.observation import Observation, Type
 from chatbot.stores.text.analysis import terms
 

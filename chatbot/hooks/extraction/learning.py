@@ -30,8 +30,7 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
-from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility
-from chatbot.stores.fields import fold
+from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility, fold
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.text.analysis import terms
