@@ -77,7 +77,7 @@ class OwnBudget:
 
 @dataclass(frozen=True, slots=True)
 class _Hold:
-    """A place on a bill for one call, reserved where a limit holds there."""
+    """One payer's account for a call, with a reservation if it has a limit."""
 
     ledger: Ledger
     account: str
@@ -88,8 +88,8 @@ class Calls:
     """The model calls of one piece of work, such as a turn; `made` are those on the bill so far.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
-    that the calls are billed to; `payers` are those whose quotas hold as well; `report` is told where a line of the
-    bill could not be written. `unbilled` takes such lines for the caller to write with what comes next.
+    that the calls are billed to; `payers` are those whose quotas hold as well; `report` is called if a line of the
+    bill cannot be written. `unbilled` collects the lines instead, for the caller to write with its next entries.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Calls:
         self._unbilled = unbilled
         self._withheld: list[str] = []
         self._observer = present_observer()
-        """Observer where the work began: a stream may be read elsewhere."""
+        """The caller's observer: a stream may be read in another context."""
 
     async def room(self, reply_tokens: int | None = None) -> int:
         """Return how many tokens a prompt may take beside the longest reply."""
@@ -255,7 +255,7 @@ class Calls:
         return text
 
     async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Hold]]:
-        """Return how long the reply may be, and where what the call costs then is held."""
+        """Return how long the reply may be, and the accounts on which its cost is held."""
         room = await self.model.context_window() - prompt_tokens
         if room < 1:
             raise ContextTooLong(
@@ -273,7 +273,7 @@ class Calls:
         return most, held
 
     async def _hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
-        """Hold at all who pay what `decide` returns for their limits; at nobody where one cannot.
+        """Hold on every payer's account what `decide` returns for its limits; on none if one fails.
 
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
         """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.attachments import readable
 from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, replies_of, reply_lines
+from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, last_exchange, replies_of, reply_lines
 from chatbot.chat.events import Alone, Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from chatbot.attachments.read import Attachment, Upload
 
 COMPACTED = "compacted"
-"""The key under which a session keeps where its window begins since it was compacted."""
-_ENTRIES_AT_A_TIME = 50
+"""Key of the time at which the window of a compacted session begins."""
 _LEAST_TO_COMPACT = 2
 
 
@@ -157,8 +156,8 @@ class Chat:
         if not files:
             _check_message(text)
         # Nothing is read before our turn has come, or we could miss what the one before has written.
-        begun = self._order if self.session is None else self.session.taking_turn()
-        async with self._settled() if client.again else begun:
+        held = self._order if self.session is None else self.session.taking_turn()
+        async with self._settled() if client.again else held:
             if self.session is not None:
                 await self._conversation.publisher.begin(self.session)
             await self._begin_window()
@@ -199,7 +198,7 @@ class Chat:
             return []
         with observed(self._observer):
             async with self._settled():
-                entries = await self._last_exchange(session)
+                entries = await last_exchange(session)
                 if entries:  # memory first and the transcript last: then a failure in between can be tried again
                     await self._forget_reply(session, entries)
                     await session.take_back_turn(entries[0].at)
@@ -210,7 +209,7 @@ class Chat:
 
     @asynccontextmanager
     async def _settled(self) -> AsyncIterator[None]:
-        """Hold the order of turns, with nothing of earlier ones left to be done."""
+        """Hold the order of turns, once all work of earlier ones is done."""
         session, publisher = self.session, self._conversation.publisher
         while True:
             if session is not None:
@@ -220,16 +219,6 @@ class Chat:
                     yield
                     return
 
-    async def _last_exchange(self, session: SessionHandle) -> list[TranscriptEntry]:
-        """Return the entries from the last message on; empty where there is none."""
-        n = _ENTRIES_AT_A_TIME
-        while True:
-            entries = await session.transcript_read_last(n)
-            asked = [at for at, entry in enumerate(entries) if entry.role == USER]
-            if asked or len(entries) < n:
-                return list(entries[asked[-1] :]) if asked else []
-            n *= 2
-
     async def _forget_reply(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
         """Erase everything that memory and summaries took from the last exchange."""
         if self._conversation.memory is not None:
@@ -238,10 +227,10 @@ class Chat:
             await take_back_episode(session, entries[0].at)
 
     async def _set_aside(self) -> None:
-        """Keep the reply to the last message beside the next one. Raises `InvalidValue` where there is no message."""
+        """Set the reply to the last message aside for another one. Raises `InvalidValue` if there is no message."""
         session = self.session
         supported = session is not None and session.supports(TranscriptStore)
-        entries = await self._last_exchange(session) if session is not None and supported else []
+        entries = await last_exchange(session) if session is not None and supported else []
         if session is None or not entries:
             raise InvalidValue("no message to answer again")
         replies, current = replies_of(entries[1:])
@@ -258,7 +247,7 @@ class Chat:
         )
 
     async def choose_reply(self, at: datetime, number: int) -> None:
-        """Have models be shown another reply to the last message, which was sent `at` that time.
+        """Show models another reply to the last message, which was sent `at` that time.
 
         The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` where there is no
         such reply to the last message.
@@ -268,7 +257,7 @@ class Chat:
             raise UnsupportedOperation("no transcript is kept")
         with observed(self._observer):
             async with self._settled():
-                entries = await self._last_exchange(session)
+                entries = await last_exchange(session)
                 replies, current = replies_of(entries[1:])
                 if not entries or entries[0].at != at or number not in replies:
                     raise InvalidValue(f"the last message has no reply {number}")
@@ -288,7 +277,7 @@ class Chat:
             gate = Memorability(gate=0)  # it was judged when the message came
             words = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
-                ended = await session.write_together(events=memory.ended(PromptMemory(), words.id, said)[0])
+                ended = await session.write_together(events=memory.end_events(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
                     raise error
                 kept = await memory.completed(words.id, ended.outcomes[-1])
@@ -299,8 +288,8 @@ class Chat:
         """Return the user's last message; None where the transcript holds none."""
         if self.session is None or not self.session.supports(TranscriptStore):
             return None
-        entries = await self.session.transcript_read_last(_ENTRIES_AT_A_TIME)
-        return next((entry.content for entry in reversed(entries) if entry.role == USER), None)
+        entries = await last_exchange(self.session)
+        return entries[0].content if entries else None
 
     async def compact(self) -> Compaction | None:
         """Begin the window with the last exchange and summarise all before it; None where there is nothing before.
@@ -327,7 +316,7 @@ class Chat:
         return Compaction(asked[-1], await summarize_episode(session, window.since))
 
     def use(self, model: Model, tools: Toolbox) -> None:
-        """Go on with another model, and the tools that it is offered. Not while a turn runs."""
+        """Change the model and the tools it is offered. Not while a turn runs."""
         self._conversation.model, self._conversation.tools = model, tools
 
     async def _begin_window(self) -> None:

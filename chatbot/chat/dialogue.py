@@ -18,6 +18,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
+from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import content
 from chatbot.messages import Message, ToolCall, asks, sentences
 from chatbot.redaction import redact
@@ -31,6 +32,7 @@ USER = "user"
 STOPPED = "stopped before the reply was complete"
 """The `error` entry of a reply that the user stopped."""
 
+_ENTRIES_AT_FIRST = 32
 _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
 
 _ASIDE = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
@@ -61,6 +63,17 @@ def messages_of(said: Sequence[Line]) -> list[Message]:
         elif role == TOOL and messages:
             messages.extend(_read_result(text))
     return _paired(messages)
+
+
+async def last_exchange(session: SessionHandle) -> list[TranscriptEntry]:
+    """Return the entries from the user's last one on; empty if there is none."""
+    n = _ENTRIES_AT_FIRST
+    while True:
+        entries = await session.transcript_read_last(n)
+        asked = max((at for at, entry in enumerate(entries) if entry.role == USER), default=None)
+        if asked is not None or len(entries) < n:
+            return [] if asked is None else entries[asked:]
+        n *= 4
 
 
 def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:

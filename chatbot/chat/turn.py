@@ -28,6 +28,7 @@ from chatbot.chat.dialogue import (
     USER,
     Line,
     Window,
+    last_exchange,
     messages_of,
     replies_of,
     says_little,
@@ -86,13 +87,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TOOLS_SHARE = 2
-"""Tools that take more than this part of the model's window are not offered."""
-_OWN_ENTRIES = 32
-"""Entries to read first in search of where a turn began."""
+"""Tools are offered up to one part in so many of the model's window."""
 _LONGEST_ARGUMENTS = 500
-"""Characters of the arguments of a call that the user was asked about, as a receipt holds them."""
+"""Most characters of a confirmed call's arguments in a receipt."""
 _MEMORY_SHARE = 6
-"""The memory block takes at most this part of the model's window."""
+"""The memory block takes at most one part in so many of the model's window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +175,15 @@ class Turn:
         self._said_before: str | None = None
         """The bot's last reply before this turn; None where it is not known."""
         self._has_gap = False
-        """Whether an entry could not be saved: those after it would answer something that is not there."""
+        """True once an entry could not be saved: later ones would follow something missing."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
         self._unremembered: StoreError | None = None
-        """Why the user's words could not be remembered before the model was asked."""
+        """Why the user's words could not be remembered so far."""
         self._window_read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
         self._recalled = PromptMemory()
-        self._before = PromptMemory()
+        self._earlier = PromptMemory()
         """The block of the message before, which stays in the prompt for one more turn."""
         self._steps = 0
         self._is_kept = False
@@ -193,7 +192,7 @@ class Turn:
         self._has_resumed = False
         self._cut: set[str] = set()
         self._removed: set[str] = set()
-        """Kinds of secrets that were left out of memory, and reported."""
+        """Kinds of secrets that were left out of memory and reported."""
         self._attached = Attachments(self._session, self._notice)
         self._keeps_transcript = self._session is not None and self._session.supports(TranscriptStore)
 
@@ -209,7 +208,7 @@ class Turn:
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
-        await self._write_down()
+        await self._write_question()
         try:
             await self._remember_words()
             await self._recall()
@@ -223,8 +222,8 @@ class Turn:
         await asyncio.shield(self._close())
         return self._receipt
 
-    async def _write_down(self) -> None:
-        """Write what was said into the transcript, with links to attachments; or the answers of a client's tools."""
+    async def _write_question(self) -> None:
+        """Write the message with links to attachments, or the answers of a client's tools, into the transcript."""
         if self._client.answers:
             await self._resume()
             return
@@ -240,7 +239,7 @@ class Turn:
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
         self._receipt.resumed_at = self._clock()
-        entries = await self._read_since_asked()
+        entries = await self._last_exchange()
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
@@ -257,21 +256,12 @@ class Turn:
 
     async def _begin_again(self) -> None:
         """Answer the last message, which is in the transcript with its earlier replies."""
-        entries = await self._read_since_asked()
+        entries = await self._last_exchange()
         self._entry, self._written, self._receipt.at = entries[0].content, len(entries), entries[0].at
         self._receipt.resumed_at, self._receipt.reply_number = self._clock(), replies_of(entries[1:])[1]
 
-    async def _read_since_asked(self) -> list[TranscriptEntry]:
-        """Return the entries from the user's last one on."""
-        if self._session is None or not self._keeps_transcript:
-            return []
-        n = _OWN_ENTRIES
-        while True:
-            entries = await self._session.transcript_read_last(n)
-            asked = max((at for at, entry in enumerate(entries) if entry.role == USER), default=None)
-            if asked is not None or len(entries) < n:
-                return [] if asked is None else entries[asked:]
-            n *= 4
+    async def _last_exchange(self) -> list[TranscriptEntry]:
+        return await last_exchange(self._session) if self._session is not None and self._keeps_transcript else []
 
     async def prompt(self) -> PromptBundle:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
@@ -353,8 +343,8 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
-            told = {"name": result.call.name, "error": result.is_error, **_asked_about(result), **self._judged(result)}
-            self._receipt.tools.append(told)
+            told = {"name": result.call.name, "error": result.is_error}
+            self._receipt.tools.append(told | _confirmation(result) | self._instruction_in(result))
             self._emit(ToolFinished(result))
             if result.refusal:  # the model was told, and may not pass it on
                 self._notice(result.refusal)
@@ -364,8 +354,8 @@ class Turn:
                 await self._publisher.publish(event)
         self._results += results
 
-    def _judged(self, result: ToolResult) -> dict[str, str]:
-        """Note in the receipt that an answer holds a form of an instruction. It is kept, as data."""
+    def _instruction_in(self, result: ToolResult) -> dict[str, str]:
+        """Return the note that an answer reads like an instruction, and report it. The answer is kept, as data."""
         from chatbot.orders import form_in  # its patterns take long to compile, and the first prompt needs none
 
         form = form_in([result.content])
@@ -391,18 +381,18 @@ class Turn:
             extras=self._extras,
         )
         self._receipt.note_prompt(prompt, entries)
-        self._receipt.note_memory(prompt, entries, self._recalled, self._before)
+        self._receipt.note_memory(prompt, entries, self._recalled, self._earlier)
         self._notice_cuts(prompt)
         return prompt
 
     async def _said(self) -> tuple[list[TranscriptEntry], list[Line]]:
-        """Return the window, read anew once something was written, and its lines with those that could not be."""
+        """Return the window, read again after a write, and its lines with those that could not be saved."""
         if self._window_read is None:
             self._window_read = await self._read_window()
         return self._window_read, [*((each.role, each.content) for each in self._window_read), *self._unsaved]
 
     def _notice_cuts(self, prompt: PromptBundle) -> None:
-        """Report what the model is shown in part, once a turn for each."""
+        """Report each text that the model is shown in part, once a turn."""
         for cut in prompt.cut:
             if cut.what not in self._cut:
                 self._cut.add(cut.what)
@@ -484,9 +474,9 @@ class Turn:
             return None
 
     async def _ranked(self, question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
-        """Rank what is recalled by the reranker; as it is, where that fails, which is reported.
+        """Rank hits by the reranker; a failure is reported and changes nothing.
 
-        Only public memories are sent; others stay behind those.
+        Only public memories are sent to it; others come after them.
         """
         sent = [each for each in hits if each.observation is not None and each.observation.sensitivity == "public"]
         if self._reranker is None or len(sent) < 2:
@@ -508,16 +498,16 @@ class Turn:
         except StoreError as error:
             self._notice(f"what came before cannot be summed up: {error}")
         if self._memory and self._client.recalls:
-            self._before = disclosed(self._memory.before, self._model.disclosure)
-        earlier = self._before.text if self._before.shown else ""
+            self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
+        earlier = self._earlier.text if self._earlier.shown else ""
         return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        is_kept = self._receipt.remembered is not None  # before the client ran its tools
+        is_kept = self._receipt.remembered is not None  # the client has run its tools since
         if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
             return
-        await self._said()
+        await self._said()  # finds the bot's last reply
         try:
             kept = await self._memory.keep_words(
                 self._receipt.at, self._text, memorability=self._gate(), before=self._said_before
@@ -536,7 +526,7 @@ class Turn:
         row = self._receipt.remembered if is_answered else None
         events, removed = list[Event](), tuple[str, ...]()
         if self._memory is not None:
-            events, removed = self._memory.ended(self._recalled, row, self._receipt.reply)
+            events, removed = self._memory.end_events(self._recalled, row, self._receipt.reply)
         ended = await self._write(*self._reply, events=events)
         self._notice_secrets(removed)
         if self._memory is not None and row is not None and ended.outcomes:
@@ -560,7 +550,7 @@ class Turn:
         self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
     async def _keep_exchange(self, event: TurnEnd, *, is_kept: bool) -> KeptExchange | None:
-        """Remember the exchange, if its words are not; None where it is not worth it, or fails, which is reported."""
+        """Remember the exchange unless its words are; None if it is not worth it, or fails, which is reported."""
         if is_kept:
             return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
         if self._memory is None or not self._client.keeps:
@@ -607,16 +597,16 @@ class Turn:
             return []
 
     async def _write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
-        """Add entries to the transcript, or keep them for this turn alone where that is not possible.
+        """Add entries to the transcript, or keep them for this turn alone if that fails.
 
-        Along with them go the bills of calls so far, and changes of memory.
+        Bills of calls so far and `events` of memory are written with them.
         """
         self._window_read = None
         if self._session is None or not self._keeps_transcript or self._has_gap:
             self._unsaved.extend(said)
             said = ()
         entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
-        ended = await self._written_down(entries=entries, events=events)
+        ended = await self._write_parts(entries=entries, events=events)
         if (error := ended.failed.get("entries")) is not None:
             self._has_gap = True
             self._unsaved.extend(said)
@@ -629,7 +619,7 @@ class Turn:
             logger.warning("uses were not counted: %s", error)
         return ended
 
-    async def _written_down(self, **parts: Any) -> WriteResult:
+    async def _write_parts(self, **parts: Any) -> WriteResult:
         """Write these parts and the bills of calls so far."""
         bills, self._unbilled[:] = [*self._unbilled], []
         if self._session is None or not (bills or any(parts.values())):
@@ -643,7 +633,7 @@ class Turn:
         return ended
 
     async def _fail(self, error: BaseException) -> None:
-        """End a turn that failed or was stopped; one that is kept already only was to get a title."""
+        """End a turn that failed or was stopped; one that is kept already lacks no more than a title."""
         if isinstance(error, asyncio.CancelledError) and not self._is_kept:
             self._receipt.finish = "cancelled"
         elif not self._is_kept:
@@ -662,7 +652,7 @@ class Turn:
         if self._session is None:
             return
         await self._title_by_rule()
-        ended = await self._written_down(receipt=self._receipt.as_json())
+        ended = await self._write_parts(receipt=self._receipt.as_json())
         if (error := ended.failed.get("receipt")) is not None:
             self._notice(f"the receipt of this turn could not be saved: {error}")
 
@@ -708,7 +698,7 @@ class Turn:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
-        """Report what does not work, without paths; guests are not told why, but the log is."""
+        """Report a problem, without paths; a guest is not told the reason, which is logged."""
         if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
@@ -717,7 +707,7 @@ class Turn:
         self._emit(Notice(text))
 
 
-def _asked_about(result: ToolResult) -> dict[str, str]:
+def _confirmation(result: ToolResult) -> dict[str, str]:
     """Return the arguments that the user was asked to allow, and the answer."""
     if result.asked is None:
         return {}

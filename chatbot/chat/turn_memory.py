@@ -19,7 +19,7 @@ from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.memory.writing import AddResult, Draft
-from chatbot.memory.writing import keep as kept_rows
+from chatbot.memory.writing import keep as keep_rows
 from chatbot.messages import FENCE, without_blocks
 from chatbot.models.failures import Disclosure
 from chatbot.models.model import estimate_text
@@ -36,7 +36,7 @@ from chatbot.stores.span import observed, span
 AUTO = "auto"
 """The source of rows that hooks captured."""
 WITHHELD = "withheld"
-"""The reason for a row that the model's provider may not be sent."""
+"""Reason for leaving out a row that the provider may not be sent."""
 _MOST_SHOWN = 200
 RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
@@ -44,18 +44,18 @@ _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
 _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
-"""Picks at most so many of a session's hits for a prompt of now."""
+"""Picks at most that many of a session's hits for a prompt at that time."""
 Rank = Callable[[str, Sequence[Hit]], Awaitable[Sequence[Hit]]]
-"""Ranks hits by a question again."""
+"""Ranks hits again by a question."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
-"""Rows that answer best, whose lines of the profile come along."""
+"""Number of best rows whose lines of the profile are added."""
 _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
 _ENOUGH = 0.6
-"""Share of the best evidence that a row of a prompt must have: there are as many rows as the evidence carries."""
+"""Share of the best row's evidence that a row needs to be in a prompt."""
 _SURE = 0.4
 """Score from which on the head `needs_memory` is sure."""
 _CONSIDERED = 30
@@ -95,9 +95,9 @@ class PromptMemory:
 
 
 def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
-    """Withhold a block that holds what the provider may not be sent; the record lists what was in it.
+    """Withhold a block with a row that the provider may not be sent; the record lists its rows.
 
-    It goes whole: it may be a plug-in's, and a row that it does not name is not known to be public.
+    The whole block goes: a plug-in may have made it, and a row that it does not name may not be public.
     """
     rows, record = {row.id: row for row in recalled.rows}, dict(recalled.record)
     held = list(record.get("withheld", {}).get("rows", ()))
@@ -126,7 +126,7 @@ def _scope_of(session: SessionHandle | None) -> tuple[str, str] | None:
 
 
 class TurnMemory:
-    """The memory of one conversation, with its transcript if it has one. `before` is the block of the last turn."""
+    """The memory of one conversation, with its transcript if it has one. `earlier` is the block of the last turn."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class TurnMemory:
         self._transcript = transcript
         self._settings = settings
         self._clock = clock
-        self.before = PromptMemory()
+        self.earlier = PromptMemory()
         self._judgement: tuple[str, Judgement | None] = ("", None)
         """Text that was judged last, with what it is."""
 
@@ -188,7 +188,7 @@ class TurnMemory:
         judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
         in_window = await self._shown(since)
-        exclude = {*in_window, *await self._own_summaries(), *self.before.whole}
+        exclude = {*in_window, *await self._own_summaries(), *self.earlier.whole}
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
         limit = max(places, candidates) if rank else places
@@ -284,11 +284,11 @@ class TurnMemory:
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
     async def _profile(self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]) -> list[Line]:
-        """The lines of the profile that concern the moment; what the last turn was given is not told again."""
-        before = set(self.before.block.profile if self.before.block else ())
+        """Return the lines of the profile for this message; of those in the last block only pinned ones."""
+        earlier = set(self.earlier.block.profile if self.earlier.block else ())
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
-        return [line for line in lines if line.pinned or line.id not in before]
+        return [line for line in lines if line.pinned or line.id not in earlier]
 
     async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
         """Return the rows that answer pinned questions, each with its question; none that the model reads anyway."""
@@ -298,7 +298,7 @@ class TurnMemory:
 
     async def note_use(self, recalled: PromptMemory) -> None:
         """Count a use of each row that the model was shown, and leave them out of the next block."""
-        self.before = recalled
+        self.earlier = recalled
         await self._memory.note_use(recalled.injected)
 
     async def keep_words(
@@ -306,15 +306,15 @@ class TurnMemory:
     ) -> AddResult | None:
         """Remember what the user says, before it is answered; the reply completes that row.
 
-        None where only the reply can make it worth keeping. What is said again after it was left without a reply is
-        the same row. `before` is as in `keep`.
+        None if only the reply can make it worth keeping. Words repeated after a turn without a reply are the same row.
+        `before` is as in `keep`.
         """
         draft = await self._draft(asked_at, text, None, memorability=memorability, before=before)
         if draft is None:
             return None
         scope = self._memory.scope
         with observed(scope.caller.observer), span("memory", operation="keep_words"):
-            [kept] = await kept_rows(scope, [draft])  # it is embedded once it is whole
+            [kept] = await keep_rows(scope, [draft])  # it is embedded once it is whole
         if kept.outcome == "exact_dup":
             rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
             return kept if any(row.session_id == scope.session_id for row in rows) else None
@@ -332,7 +332,7 @@ class TurnMemory:
     ) -> AddResult | None:
         """Remember an exchange word for word; None where it is not worth keeping.
 
-        `before` is what the bot said just before it; None has it read.
+        `before` is the bot's reply just before it; None reads it from the transcript.
         """
         known = [row.text() for row in recalled.rows]
         draft = await self._draft(asked_at, text, reply, memorability=memorability, before=before, known=known)
@@ -340,12 +340,12 @@ class TurnMemory:
             return None
         return (await self._memory.remember_all([draft]))[0]
 
-    def ended(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
-        """Return the changes that a turn ends with: uses of what the model was shown, and the reply to the row's words.
+    def end_events(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
+        """Return the changes at the end of a turn: uses of the rows shown, and the reply for the row of its words.
 
-        Beside them, the kinds of secrets that the reply is kept without. What was shown is left out of the next block.
+        Also return the kinds of secrets removed from the reply. Rows that were shown are left out of the next block.
         """
-        self.before = recalled
+        self.earlier = recalled
         scope, events, removed = self._memory.scope, list[Event](), tuple[str, ...]()
         if recalled.injected:
             events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
@@ -355,7 +355,7 @@ class TurnMemory:
         return events, removed
 
     async def completed(self, row: str, outcome: Outcome) -> str | None:
-        """Return the row of an exchange whose reply was added so; None where it was forgotten meanwhile."""
+        """Return the id of the row that the reply completed; None if it was forgotten meanwhile."""
         scope = self._memory.scope
         if outcome.error is not None:
             return None
@@ -399,7 +399,7 @@ class TurnMemory:
         """
         memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
         session_id, own = memory.scope.session_id, memory.caller.principal
-        self.before = PromptMemory()
+        self.earlier = PromptMemory()
         if session_id is None:
             return
         rows = await memory.every(session_id=session_id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
@@ -442,11 +442,11 @@ class TurnMemory:
 
     async def _drop_outdated(self) -> None:
         """Drop the last block once a row of it was changed, forgotten or hidden."""
-        given = {row.id: row.hash for row in self.before.rows if row.status == "active"}
+        given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
         if given:
             rows = await self._memory.get(list(given), count_use=False, ask=OWN)
             if {row.id: row.hash for row in rows} != given:
-                self.before = PromptMemory()
+                self.earlier = PromptMemory()
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""
@@ -467,7 +467,7 @@ class TurnMemory:
         return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 
     async def _own_summaries(self) -> Collection[str]:
-        """Return the ids of summaries of this very session: its window, and the summary before that, say more."""
+        """Return the ids of summaries of this session: its window and its summary say more."""
         session_id = self._memory.scope.session_id
         if session_id is None:
             return ()
@@ -523,7 +523,7 @@ def _is_in(shown: str, row: Observation | None) -> bool:
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:
-    """Return the bot's reply that is last of the entries before that moment; empty for another entry, None for none."""
+    """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
     said = [each for each in entries if each.at < asked_at]
     return None if not said else said[-1].content if said[-1].role == "assistant" else ""
 
