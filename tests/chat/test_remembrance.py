@@ -135,16 +135,6 @@ async def test_pleasantries_are_not_kept(memory: MemorySystem, clock: Clock) -> 
     assert receipt.remembered is None
 
 
-async def test_a_turn_that_is_taken_back_is_forgotten(memory: MemorySystem, clock: Clock) -> None:
-    session = await memory.create_session(STORES, "chat")
-    chat = talking(session, ScriptedModel(["Noted."]), clock)
-    await chat.turn("My locker has the number 4711 on it.")
-    await chat.turn("My bicycle is a red Gazelle from 1982.")
-    await chat.take_back()
-    kept = (await session.memory.list_observations()).rows
-    assert [row.user_text for row in kept] == ["My locker has the number 4711 on it."]
-
-
 async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySystem, clock: Clock) -> None:
     await told_in_one_asked_in_another(memory, clock)
     session = await memory.create_session(STORES, "chat")
@@ -200,14 +190,6 @@ async def test_nothing_is_recalled_or_kept_where_that_is_switched_off(memory: Me
     assert "Castor" not in sent(model)
     assert receipt.memory == {}
     assert receipt.remembered is None
-
-
-async def test_a_memory_that_fails_leaves_a_plain_chat_that_says_so(memory: MemorySystem, clock: Clock) -> None:
-    session = await memory.create_session(STORES, "chat")
-    (memory.home or Path()).joinpath("observations.jsonl").mkdir()
-    receipt = await talking(session, ScriptedModel(["Fine."]), clock).turn("How is the weather in Lisbon today?")
-    assert receipt.reply == "Fine."
-    assert any("memory" in notice for notice in receipt.notices)
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ import pytest
 from chatbot.chat import Bill, Chat, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
-from chatbot.errors import BudgetExceeded, ContextTooLong, ProviderFailed, RateLimited, ToolError
+from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
@@ -475,14 +475,6 @@ async def test_taking_back_removes_the_last_exchange_whole(session: SessionHandl
     assert await _transcript(session) == [("user", "first"), ("assistant", "one")]
     await chat.take_back()
     assert await chat.take_back() == []
-
-
-async def test_a_prompt_that_cannot_fit_is_an_error_that_says_how_long_it_is(
-    session: SessionHandle, memory_home: Path
-) -> None:
-    chat = _chat(ScriptedModel(["no"], window=100), session, memory_home, max_output_tokens=30)
-    with pytest.raises(ContextTooLong, match="window of 100 tokens"):
-        await chat.turn("word " * 500)
 
 
 async def test_the_oldest_exchanges_leave_first_when_the_window_is_full(

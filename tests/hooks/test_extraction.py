@@ -10,10 +10,9 @@ import pytest
 
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings
-from chatbot.errors import BudgetExceeded, ModelTimeout, ProviderFailed, RateLimited
+from chatbot.errors import BudgetExceeded, ModelTimeout
 from chatbot.hooks.extraction.facts import ExtractedFact, FactList, extract
 from chatbot.hooks.extraction.learning import TurnText, learn_from
-from chatbot.hooks.extraction.structured import PURPOSES
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.models import Price, ScriptedModel
@@ -136,22 +135,6 @@ async def test_a_long_text_is_cut_to_the_window(openai_url: str, memory_home: Pa
     assert len(found.facts) == 2
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "error"),
-    [("slows-down-for-an-hour", RateLimited), ("fails", ProviderFailed), ("drops-at-once", ProviderFailed)],
-)
-async def test_a_failure_keeps_nothing(
-    behaviour: str, error: type[Exception], openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
-    async with model_at(openai_url, behaviour) as model:
-        with pytest.raises(error):
-            await learn_from(
-                (await kept_exchange(session))[0], session, calls_of(model, memory_home, session), settings_of()
-            )
-    assert await facts_in(session) == []
-    assert (await Ledger(memory_home).total()).calls == 0
-
-
 async def test_a_reply_that_does_not_come_in_time_is_given_up_and_billed(
     openai_url: str, session: SessionHandle, memory_home: Path
 ) -> None:
@@ -163,19 +146,6 @@ async def test_a_reply_that_does_not_come_in_time_is_given_up_and_billed(
     bill = await Ledger(memory_home).total()
     assert (bill.by_purpose["extract"].calls, bill.output_tokens > 0) == (1, True)
     assert await facts_in(session) == []
-
-
-async def test_each_call_is_on_the_bill_under_its_purpose(
-    openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
-    async with model_at(openai_url, "takes-facts") as model:
-        calls = calls_of(model, memory_home, session)
-        await learn_from((await kept_exchange(session, "Sam likes green tea"))[0], session, calls, settings_of())
-        await learn_from((await kept_exchange(session, "Sam likes black tea"))[0], session, calls, settings_of())
-    bill = await Ledger(memory_home).total()
-    assert {purpose: each.calls for purpose, each in bill.by_purpose.items()} == {"extract": 2, "reconcile": 1}
-    assert set(bill.by_purpose) < set(PURPOSES)
-    assert [call.session for call in calls.made] == [session.id] * 3
 
 
 @pytest.mark.parametrize(
@@ -234,14 +204,4 @@ async def test_an_exchange_that_was_taken_back_leaves_nothing_behind(
         await http.get(f"{openai_url}/release")
         _, learned = await learning
     assert learned == ()
-    assert await facts_in(session) == []
-
-
-async def test_taking_an_exchange_back_takes_its_facts_back(
-    openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
-    said, exchange_id = await kept_exchange(session)
-    async with model_at(openai_url, "extracts-valid") as model:
-        await learn_from(said, session, calls_of(model, memory_home, session), settings_of())
-    await session.memory.purge(exchange_id)
     assert await facts_in(session) == []

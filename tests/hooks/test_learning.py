@@ -15,7 +15,7 @@ from chatbot.models.failures import Disclosure
 from chatbot.stores.access import Guard
 from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import Filter
-from tests.hooks.conftest import calls_of, model_at, settings_of
+from tests.hooks.conftest import calls_of, settings_of
 from tests.memory.test_meaning import LetterEmbedder
 from tests.servers.extraction_replies import work_of
 
@@ -57,23 +57,6 @@ async def statuses(session: SessionHandle) -> dict[str, str]:
     statuses: list[Status] = ["active", "superseded", "deleted", "archived"]
     page = await session.memory.list_observations(limit=100, statuses=statuses, ask=("public", "private", "secret"))
     return {row.title: row.status for row in page.rows}
-
-
-async def test_a_newer_state_takes_the_place_of_the_older_one_and_history_shows_both(
-    openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
-    async with model_at(openai_url, "takes-facts") as model:
-        origin = Origin("chat", OWN)
-        learned: list[FactOutcome] = []
-        for content in ("Sam lives in Lisbon", "Sam lives in Porto"):
-            steps = await plan(
-                [ExtractedFact(content, "Sam")], session.memory, calls_of(model, memory_home), origin, settings_of()
-            )
-            learned = await apply(steps, session.memory, origin)
-    assert await statuses(session) == {"Sam lives in Lisbon": "superseded", "Sam lives in Porto": "active"}
-    line = await session.memory.history(learned[0].id)
-    assert [version.observation.title for version in line] == ["Sam lives in Lisbon", "Sam lives in Porto"]
-    assert learned[0].changed == line[0].observation.id
 
 
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
@@ -220,12 +203,6 @@ async def test_what_changed_after_the_model_was_asked_is_left_alone(session: Ses
     [learned] = await apply(steps, session.memory, origin)
     assert (learned.outcome, learned.changed) == ("added", "")
     assert await statuses(session) == {"Sam has two dogs": "active", "Sam no longer has a dog": "active"}
-
-
-async def test_secrets_are_taken_out_before_anything_is_kept(session: SessionHandle, memory_home: Path) -> None:
-    secret = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
-    await learn(session, ScriptedModel([""]), memory_home, f"Sam's token is {secret}")
-    assert secret not in memory_home.joinpath("observations.jsonl").read_text(encoding="utf-8")
 
 
 @pytest.fixture

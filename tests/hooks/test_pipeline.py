@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
-from chatbot.chat.events import SessionEnd, SessionStart, ToolPost
+from chatbot.chat.events import SessionStart, ToolPost
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import Failures
 from chatbot.memory import SessionHandle
@@ -232,15 +232,6 @@ def test_what_is_wrong_in_the_configuration_is_said_at_once(tables: str, words: 
         Runtime()
 
 
-async def test_without_inject_nothing_is_recalled_and_without_exchange_nothing_is_kept() -> None:
-    configure("[hooks.inject]\nenabled = false\n[hooks.exchange]\nenabled = false\n")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        await (await new(runtime)).memory.remember("Ingrid lives in Tromsø")
-        receipt = await runtime.chat(await new(runtime)).turn("Where does Ingrid live in Norway?")
-        assert receipt.memory == {}
-        assert receipt.remembered is None
-
-
 @pytest.mark.parametrize(
     ("tables", "is_the_plugins"),
     [
@@ -432,18 +423,6 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
         assert await latest(again) == datetime.fromisoformat(moment)
 
 
-async def test_hooks_do_without_each_other() -> None:
-    off = "".join(f"[hooks.{name}]\nenabled = false\n" for name in ("memorability", "boundaries", "temporal"))
-    configure(off)
-    async with Runtime(model=ScriptedModel([calls("run_tests"), "hi"]), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        receipt = await runtime.chat(session).turn("hi")
-        await runtime.leave(session)
-        assert receipt.remembered is not None
-        assert len((await session.memory.list_observations(tags=("tool",))).rows) == 1
-    assert Failures(runtime.memory.home).read() == []
-
-
 async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
     script: list[Reply] = [
         calls("read_file", path="src/uploader.py"),
@@ -471,18 +450,6 @@ async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
         [row] = await session.memory.get([receipt.remembered])
         assert "launch code" not in row.text()
         assert "so be it" in row.assistant_text
-
-
-async def test_a_clock_that_jumps_back_breaks_nothing() -> None:
-    moments = iter([datetime(2026, 3, 4, 9, 0, tzinfo=UTC) - timedelta(days=number) for number in range(10_000)])
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session = await new(runtime)
-        await runtime.hooks.begin(session)
-        for text, _ in FACTS:
-            receipt = await runtime.chat(session).turn(text)
-            assert receipt.notices == []
-        await runtime.hooks.publish(SessionEnd(session=session, began=next(moments), at=next(moments)))
-    assert Failures(runtime.memory.home).read() == []
 
 
 async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:

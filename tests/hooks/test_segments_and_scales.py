@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.hooks.temporal import (
-    PLACES,
     SCALES,
     Boundary,
     Candidate,
@@ -15,7 +14,6 @@ from chatbot.hooks.temporal import (
     Scale,
     TopicWindow,
     allocated,
-    jaccard,
     scale_of,
 )
 
@@ -69,12 +67,6 @@ def test_no_secret_and_nothing_that_memory_gave_becomes_a_keyword(told: str, kep
     [boundary] = fed([BAKING[0], told], size=1)
     assert not [word for word in boundary.about if kept in word]
     assert not [word for word in Interaction.of(NOW, told).words.values() if kept in word]
-
-
-@given(st.sets(st.text()), st.sets(st.text()))
-def test_jaccard_is_a_symmetric_share(some: set[str], others: set[str]) -> None:
-    assert 0 <= jaccard(some, others) == jaccard(others, some) <= 1
-    assert jaccard(some, some) == 1
 
 
 @given(st.lists(st.text(max_size=80), max_size=40), st.integers(1, 5))
@@ -156,7 +148,3 @@ def test_what_is_chosen_is_hardly_worse_than_the_best(
     assert -1e-9 <= lost <= margin * most + 1e-9
     if margin == 0:
         assert [each.score for each in chosen] == [each.score for each in candidates[:most]]
-
-
-def test_the_places_are_those_of_the_design() -> None:
-    assert [PLACES[scale] for scale in SCALES] == [1, 2, 1, 1]

@@ -167,32 +167,3 @@ def _check(decisions: list[Any], allowed: list[frozenset[int]]) -> None:
         assert decision.memory is None or decision.memory in own
     changed = [each.memory for each in decisions if each.action in {"UPDATE", "DELETE"}]
     assert len(changed) == len(set(changed))
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ([(0, "UPDATE", 1)], ("UPDATE", 1)),
-        ([(0, "DELETE", 1)], ("DELETE", 1)),
-        ([(0, "NONE", 1)], ("NONE", 1)),
-        ([(0, "ADD", 1)], ("ADD", None)),
-        ([(0, "UPDATE", 2)], ("ADD", None)),  # out of range
-        ([(0, "UPDATE", None)], ("ADD", None)),
-        ([(0, "UPDATE", True)], ("ADD", None)),
-        ([(0, "UPDATE", "1")], ("ADD", None)),
-        ([(0, "PURGE", 1)], ("ADD", None)),
-        ([(0, "NONE", 9)], ("ADD", None)),
-        ([(0, "UPDATE", 1), (0, "DELETE", 1)], ("ADD", None)),  # twice about one fact
-        ([(7, "UPDATE", 1)], ("ADD", None)),
-        ([], ("ADD", None)),
-    ],
-)
-def test_an_invalid_answer_means_add(answers: list[tuple[Any, Any, Any]], expected: tuple[str, int | None]) -> None:
-    reply = json.dumps({"decisions": [dict(zip(("fact", "action", "memory"), each, strict=True)) for each in answers]})
-    [decision] = decisions_in(reply, [{0, 1}])
-    assert (decision.action, decision.memory) == expected
-
-
-def test_two_facts_cannot_change_the_same_memory() -> None:
-    listed = [{"fact": at, "action": action, "memory": 0} for at, action in enumerate(("UPDATE", "DELETE"))]
-    assert [each.action for each in decisions_in(json.dumps(listed), [{0}, {0}])] == ["ADD", "ADD"]

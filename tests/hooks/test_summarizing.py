@@ -10,7 +10,7 @@ import pytest
 from chatbot.hooks.extraction.summaries import SessionSummary, entries_left, summarize_by_model, summarize_left
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import Episode, ModelSummary, keep_model_summary, kept_episode, summarize_episode
+from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel
 from chatbot.stores.records import TranscriptEntry
 from tests.hooks.conftest import calls_of, model_at
@@ -107,11 +107,6 @@ async def test_a_forged_time_in_the_future_is_not_believed(session: SessionHandl
     await keep_model_summary(session, ModelSummary(ENTRIES[39].at, "- told of what was not said yet"))
     assert "not said yet" not in await summarize_episode(session, ENTRIES[20].at)
     assert (await kept_episode(session)).by_model is None
-
-
-def test_an_episode_without_anything_says_nothing() -> None:
-    assert Episode().text() == ""
-    assert "- told" in Episode(by_model=ModelSummary(START, "- told")).text()
 
 
 async def test_what_is_begun_is_done_to_its_end_even_when_it_is_cancelled() -> None:

@@ -92,13 +92,6 @@ async def test_a_missing_index_is_built_anew(memory_home: Path, name: str) -> No
         assert sorted(record.id for record in await memory.list_sessions()) == ids
 
 
-async def test_a_session_copied_in_by_hand_is_found(memory_home: Path, tmp_path: Path) -> None:
-    (theirs,) = await _make(tmp_path / "other", 1)
-    ids = await _make(memory_home)
-    shutil.copytree(tmp_path / "other" / "sessions" / theirs, memory_home / "sessions" / theirs)
-    assert await _listed(memory_home) == sorted([*ids, theirs])
-
-
 async def test_a_copied_folder_is_a_session_of_its_own(memory_home: Path) -> None:
     (session_id,) = await _make(memory_home, 1)
     copy = session_id[:-4] + "beef"
@@ -173,13 +166,6 @@ async def test_a_damaged_session_json_is_recovered_from_the_index(
     assert "session.json" in caplog.text
 
 
-async def test_a_missing_session_json_is_recovered_from_the_index(memory_home: Path) -> None:
-    ids = await _make(memory_home)
-    (memory_home / "sessions" / ids[0] / "session.json").unlink()
-    async with MemorySystem(memory_home) as memory:
-        assert (await memory.load_session(ids[0], "chat")).record.title == "number 0"
-
-
 async def test_a_session_that_nothing_knows_is_an_error_and_hides_no_other(memory_home: Path) -> None:
     ids = await _make(memory_home)
     path = memory_home / "sessions" / ids[1] / "session.json"
@@ -211,14 +197,6 @@ async def test_fields_that_we_do_not_know_are_no_error(memory_home: Path) -> Non
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {"colour": "blue"}), encoding="utf-8")
     async with MemorySystem(memory_home) as memory:
         assert (await memory.load_session(session_id, "chat")).record.title == "number 0"
-
-
-async def test_an_emptied_index_beside_a_journal_hides_no_session(memory_home: Path) -> None:
-    ids = await _make(memory_home)
-    async with MemorySystem(memory_home) as memory:
-        ids.append((await memory.create_session(STORES, "chat")).id)
-        (memory_home / "sessions.json").write_bytes(b"")
-        assert sorted(record.id for record in await memory.list_sessions()) == ids
 
 
 async def test_a_session_copied_in_within_one_tick_of_a_coarse_clock_is_found(

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.memory import MemorySystem
 from chatbot.memory.meaning import Meaning, embedded_text
 from chatbot.messages import Usage
-from chatbot.models.embedding import LiteLLMEmbedder
-from chatbot.models.minilm import MiniLMEmbedder
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import ClosedResource, OtherEmbedder
@@ -27,7 +24,6 @@ from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import Vector, vector
 from tests.patience import PATIENCE_S
-from tests.servers.providers import providers_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -298,38 +294,6 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
             await embedder.asked.wait()
         await meaning.aclose()
     assert told == ["1 memory not embedded yet: `chatbot memory reindex --embed`"]
-
-
-async def test_with_minilm_a_question_finds_what_shares_no_word_with_it(tmp_path: Path) -> None:
-    said = ["Melanie adopted a puppy called Oscar", "The rent is due on the first", "She repaired her bicycle chain"]
-    async with (
-        ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache")) as store,
-        MiniLMEmbedder() as embedder,
-        Meaning(embedder, store) as meaning,
-    ):
-        await store.commit(OWNER, adding(*[note(number, text) for number, text in enumerate(said)]))
-        assert await meaning.embed_missing() == 3
-        assert await store.match(OWNER, ["dog", "pet"], Filter()) == []
-        best, *_ = await similar(meaning, OWNER, ["Which dogs or pets are there?"])
-    assert best == IDS[0]
-
-
-async def test_with_a_server_what_it_took_is_billed(tmp_path: Path, openai_url: str) -> None:
-    settings = EmbeddingSettings(model="openai/embeds", usd_per_million=1)
-    costs: list[float | None] = []
-
-    async def bill(_model: str, usage: Usage, _seconds: float) -> None:
-        costs.append(usage.cost_usd)
-
-    async with (
-        InMemoryStore(tmp_path) as store,
-        LiteLLMEmbedder(settings, providers_at(openai_url)) as embedder,
-        Meaning(embedder, store, bill=bill, timeout_s=30) as meaning,
-    ):
-        await store.commit(OWNER, adding(note(0, "aaaa"), note(1, "bbbb")))
-        await meaning.embed_missing()
-        assert list(await similar(meaning, OWNER, ["a"])) == [IDS[0]]
-    assert costs == [pytest.approx(6e-6), pytest.approx(3e-6)]
 
 
 def test_what_is_embedded_is_what_a_row_says_each_part_once() -> None:

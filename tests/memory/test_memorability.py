@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from chatbot.embedding import Judgement
 from chatbot.memory.memorability import (
-    GATE,
-    TYPE_WEIGHTS,
     Memorability,
     Scores,
     is_worth_keeping,
@@ -59,18 +57,6 @@ def test_saying_more_never_makes_a_text_less_memorable(text: str, more: list[str
 def test_what_is_known_is_never_more_memorable_than_what_is_new(text: str, known: str, type_: str) -> None:
     memorability = Memorability()
     assert memorability.of_text(text, type_, known=[known]).total <= memorability.of_text(text, type_).total
-
-
-def test_the_weights_and_the_gate_are_those_of_the_design() -> None:
-    assert GATE == 0.30
-    assert TYPE_WEIGHTS == {
-        "decision": 0.8,
-        "discovery": 0.7,
-        "bugfix": 0.5,
-        "feature": 0.5,
-        "refactor": 0.3,
-        "change": 0.3,
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A value stated under a key keeps its dates and history; standing questions are answered by what people say."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,37 +8,25 @@ from typing import Any
 import pytest
 
 from chatbot.config import StandingSettings
-from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.system import SystemOptions
 from chatbot.memory.writing import Draft
-from chatbot.messages import Usage
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.vectors import vector
+from tests.clock import Clock
 
 BEGIN = datetime(2025, 10, 3, 9, tzinfo=UTC)
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 STORES = ("basic_session", "observations")
 
 
-class Clock:
-    """A clock that stands where a test puts it."""
-
-    def __init__(self) -> None:
-        self.now = BEGIN
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(BEGIN)
 
 
 @pytest.fixture
@@ -240,15 +228,6 @@ async def test_a_pin_is_neither_kept_nor_filled(session: SessionHandle, clock: C
     assert [line.key for line in await session.memory.profile()] == ["locker number"]
 
 
-async def test_a_key_of_ones_own_names_one_row(session: SessionHandle) -> None:
-    first = await session.memory.upsert("printer", "The printer is in the hall")
-    second = await session.memory.upsert("printer", "The printer is in the attic")
-    again = await session.memory.upsert("printer", "The printer is in the attic")
-    assert (second.outcome, again.outcome, again.id) == ("added", "exact_dup", second.id)
-    assert [row.id for row in await session.memory.every(metadata={"key": "printer"})] == [second.id]
-    assert [version.observation.id for version in await session.memory.history(second.id)] == [first.id, second.id]
-
-
 async def test_a_key_of_ones_own_is_found_however_many_others_use_the_same(system: MemorySystem, clock: Clock) -> None:
     first = await system.memory().upsert("editor", "uses vim")
     for number in range(3):
@@ -360,32 +339,6 @@ async def test_a_value_whose_successor_holds_since_before_it_never_held(session:
     assert berlin.valid_to == berlin.valid_from == day_of(100)
     assert told(await session.memory.profile(as_of=day_of(110))) == {"home": "Lisbon"}
     assert told(await session.memory.profile(known_at=day_of(110))) == {"home": "Berlin"}
-
-
-async def test_what_only_a_near_later_statement_tells_is_brought_and_comes_last(tmp_path: Path, clock: Clock) -> None:
-    """Its words are not those of the question, and its meaning is not: it is near to what the question finds."""
-
-    class Encoder(Embedder):
-        name = "axes"
-        sends_away = False
-        dimension = 2
-
-        async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-            axes = {"How many cats": (1.0, 0.0), "We have two": (0.8, 0.6), "Moritz has": (0.0, 1.0)}
-            found = [
-                next((axis for text, axis in axes.items() if each.startswith(text)), (0.0, -1.0)) for each in texts
-            ]
-            return EmbeddingResult([vector(axis) for axis in found], Usage())
-
-    async with MemorySystem(tmp_path / "other", clock=clock, embedder=Encoder()) as system:
-        session = await system.create_session(["basic_session", "observations"], "chat")
-        old = await say(session.memory, clock, 0, "We have two cats, Max and Moritz.")
-        for number in range(1, 9):
-            await say(session.memory, clock, number, f"I walked {number} miles by the lake.")
-        new = await say(session.memory, clock, 90, "Moritz has died, so it is Max alone now.")
-        await system.memory("chat").embed_memories()
-        hits = (await session.memory.recall("How many cats do I have?", limit=2, statements=True)).hits
-        assert [hit.id for hit in hits] == [old, new]
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
 from chatbot.models.minilm import MiniLMEmbedder
-from chatbot.stores.errors import InvalidValue
 from chatbot.stores.vectors import vector
 from tests.clock import Clock
 
@@ -61,76 +60,6 @@ async def test_a_summary_lends_nothing_to_what_was_said_beside_it(memory: Memory
 async def recalled(memory: MemorySystem, *question: str, limit: int = 5, statements: bool = False) -> list[str]:
     found = await memory.memory().recall(question, limit=limit, statements=statements)
     return [hit.observation.user_text for hit in found.hits if hit.observation]
-
-
-async def test_what_holds_the_words_comes_first(memory: MemorySystem) -> None:
-    await told(memory, "The boiler hums at night.", "My sister breeds alpacas in Portugal.", "I dislike coriander.")
-    assert (await recalled(memory, "Where does my sister breed her alpacas?"))[0].startswith("My sister breeds")
-
-
-async def test_an_answer_beside_the_words_comes_too(memory: MemorySystem) -> None:
-    await told(memory, "What is the wifi password at the cabin?", "It is the name of the lake, backwards.")
-    await told(memory, "The garden needs water.")
-    found = await recalled(memory, "the wifi of the cabin")
-    assert found == ["What is the wifi password at the cabin?", "It is the name of the lake, backwards."]
-
-
-async def test_nonsense_finds_nothing(memory: MemorySystem) -> None:
-    await told(memory, "The boiler hums at night.", "I dislike coriander.")
-    found = await memory.memory().recall("xyzzy plugh frobnicate")
-    assert found.hits == found.considered == ()
-
-
-async def test_a_date_in_the_question_finds_what_was_said_then(memory: MemorySystem) -> None:
-    await told(memory, "We painted the fence green.", days_ago=1)
-    await told(memory, "We planted the old plum tree.", days_ago=40)
-    assert (await recalled(memory, "What did we do yesterday?"))[0] == "We painted the fence green."
-    assert (await recalled(memory, "What did we do on January 23?"))[0] == "We planted the old plum tree."
-
-
-async def test_what_was_said_to_be_last_friday_is_found_by_its_date(memory: MemorySystem) -> None:
-    await told(memory, "Last Friday the heating was repaired.", "The tap drips.")
-    assert (await recalled(memory, "What happened on 2026-02-27?"))[0].startswith("Last Friday")
-
-
-async def test_earlier_messages_help_a_question_that_says_too_little(memory: MemorySystem) -> None:
-    await told(memory, "The alpaca Castor had colic and was treated by Doctor Reis.")
-    await told(memory, "The printer was treated with compressed air.")
-    assert (await recalled(memory, "My alpaca Castor is ill again.", "Who treated him?"))[0].startswith("The alpaca")
-
-
-async def test_a_long_reply_does_not_bury_what_a_person_said(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat")
-    filler = "Zurich has many museums, trams and banks, and a lake in which people swim. " * 60
-    await session.memory.remember(
-        type="exchange", user_text="Tell me about cities.", assistant_text=filler + "I live nowhere."
-    )
-    await session.memory.remember(
-        type="exchange", user_text="I moved to Zurich in spring.", assistant_text="Congratulations!"
-    )
-    found = await memory.memory().recall("When did I move to Zurich?")
-    assert found.hits[0].observation is not None
-    assert found.hits[0].observation.user_text == "I moved to Zurich in spring."
-
-
-async def test_chinese_is_found(memory: MemorySystem) -> None:
-    await told(memory, "我姐姐在里斯本养羊驼。", "锅炉晚上很吵。")
-    assert (await recalled(memory, "姐姐养什么?"))[0] == "我姐姐在里斯本养羊驼。"
-
-
-async def test_identifiers_are_found_whole_and_in_part(memory: MemorySystem) -> None:
-    await told(memory, "The bug is in sqlite.go, in NewSQLiteStore.", "The tea is green.")
-    for question in ("sqlite.go", "the SQLite store", "newsqlitestore"):
-        assert (await recalled(memory, question))[0].startswith("The bug")
-
-
-async def test_what_the_receipt_needs_is_told(memory: MemorySystem) -> None:
-    ids = await told(memory, "My sister breeds alpacas.", "Her alpacas are called Castor and Pollux.")
-    found = await memory.memory().recall("alpacas", limit=1, exclude=[ids[0]])
-    assert [hit.id for hit in found.hits] == [ids[1]]
-    verdicts = {each.id: each.verdict for each in found.considered}
-    assert verdicts == {ids[0]: "seen already", ids[1]: "recalled"}
-    assert {"match", "recency", "lexical", "spill", "session"} <= found.hits[0].parts.keys()
 
 
 DIRECTIONS = {
@@ -234,23 +163,6 @@ async def test_what_was_brought_in_later_and_said_before_is_no_later_statement(m
         assert [hit.parts.get("later") for hit in found.hits] == [None]
 
 
-async def test_stop_words_alone_fall_back_to_what_is_newest(memory: MemorySystem) -> None:
-    await told(memory, "The older one.", days_ago=9)
-    await told(memory, "The newer one.")
-    first, *_ = await memory.memory().search("what is it?")
-    assert first.observation.user_text == "The newer one."
-
-
-async def test_several_questions_are_answered_at_once(memory: MemorySystem) -> None:
-    await told(memory, "The boiler hums.", "The tap drips.")
-    answers = await memory.memory().search_batch(["boiler", "tap", "xyzzy"])
-    assert [[hit.observation.user_text for hit in hits] for hits in answers] == [
-        ["The boiler hums."],
-        ["The tap drips."],
-        [],
-    ]
-
-
 async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_once(memory_home: Path) -> None:
     class Counting(MiniLMEmbedder):
         calls = 0
@@ -275,18 +187,6 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
         assert [[hit.observation.id for hit in hits] for hits in again] == [
             [hit.observation.id for hit in hits] for hits in one_by_one
         ]
-
-
-async def test_an_unknown_profile_is_an_error_that_names_the_nearest(memory: MemorySystem) -> None:
-    with pytest.raises(InvalidValue, match="'inject'"):
-        await memory.memory().recall("tea", profile="injekt")
-
-
-async def test_a_secret_row_is_never_raised_by_its_neighbours(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat")
-    await session.memory.remember(type="exchange", user_text="The safe is behind the painting.")
-    await session.memory.remember(type="exchange", user_text="Its code is the year of my birth.", sensitivity="secret")
-    assert await recalled(memory, "Where is the safe?") == ["The safe is behind the painting."]
 
 
 async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_embedder(memory_home: Path) -> None:

@@ -13,7 +13,6 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import Caller
 from chatbot.memory.writing import Draft
-from chatbot.redaction import redact
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
 from chatbot.stores.errors import (
     AccessDenied,
@@ -230,22 +229,6 @@ async def test_no_other_way_of_writing_lets_a_secret_through(tmp_path: Path, clo
     data = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert TOKEN.encode() not in data
     assert TOKEN[:20].encode() not in data
-
-
-def test_what_is_no_secret_stays_as_it_is() -> None:
-    for text in ("password reset works", "a\u200db family 👩‍👩‍👧", "see https://example.org/a:b@c", "עברית \u200f"):
-        assert redact(text) == (text, ())
-
-
-async def test_getting_keeps_the_order_asked_for(memory: MemorySystem) -> None:
-    ids = [(await memory.memory().remember(f"t {number}")).id for number in range(5)]
-    wanted = [ids[3], UNKNOWN, ids[0], ids[4]]
-    assert [row.id for row in await memory.memory().get(wanted)] == [ids[3], ids[0], ids[4]]
-    assert await memory.memory().get([]) == []
-    assert await memory.memory().resolve(ids[0].upper()) == ids[0]
-    for prefix in ("", "zz", ids[0][:4]):
-        with pytest.raises(UnknownObservation):
-            await memory.memory().resolve(prefix)
 
 
 async def test_only_real_uses_count(memory: MemorySystem) -> None:

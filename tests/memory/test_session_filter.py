@@ -118,15 +118,6 @@ async def test_a_fork_can_end_at_any_entry(memory: MemorySystem, days: Clock) ->
     assert len(await memory.list_sessions()) == 4
 
 
-async def test_a_fork_reaches_back_into_the_archive(memory_home: Path) -> None:
-    async with MemorySystem(memory_home, settings={"basic_session": {"transcript_cap": 2}}) as memory:
-        source = await memory.create_session(STORES, "chat")
-        for number in range(10):
-            await source.transcript_append("user", str(number))
-        fork = await memory.fork_session(source.id, at=3)
-        assert [entry.content for entry in await fork.transcript_read_all()] == ["0", "1", "2"]
-
-
 async def test_two_sessions_are_compared_from_where_they_part(memory: MemorySystem, days: Clock) -> None:
     [left] = await _make(memory, days, "left")
     for text in ("same", "also", "left only"):

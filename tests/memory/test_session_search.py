@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import Caller
 from chatbot.memory.session_search import snippet
-from chatbot.stores.access import CLEARANCES, Clearance
+from chatbot.stores.access import Clearance
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.session_terms import NAME, SessionTerms, version_of
@@ -141,24 +141,6 @@ async def test_without_a_cache_folder_the_search_works_all_the_same(
     async with MemorySystem(memory.home) as second:
         await _said(second, "a giraffe", title="zoo")
         assert await _found(second, "giraffe") == ["zoo"]
-
-
-@pytest.mark.parametrize(
-    ("clearance", "seen"),
-    [
-        ("full", {"full", "inner", "familiar", "public"}),
-        ("inner", {"inner", "familiar", "public"}),
-        ("familiar", {"familiar", "public"}),
-        ("public", {"public"}),
-    ],
-)
-async def test_a_session_is_found_by_who_is_cleared_for_it(
-    memory: MemorySystem, clearance: Clearance, seen: set[str]
-) -> None:
-    for own in CLEARANCES:
-        session = await memory.cleared_for(own).create_session(STORES, "chat", title=own)
-        await session.transcript_append("user", "a giraffe")
-    assert set(await _found(memory, "giraffe", clearance=clearance)) == seen
 
 
 async def test_a_session_of_an_identity_that_sees_less_is_found_by_it(memory_home: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,7 @@ from chatbot.memory.system import SystemOptions
 from chatbot.stores import (
     DamagedFile,
     InvalidValue,
-    SessionRef,
     StoreError,
-    TranscriptEntry,
     UnknownStore,
     UnsafePath,
     UnsupportedOperation,
@@ -62,10 +60,6 @@ async def test_a_session_goes_on_where_it_was_in_another_run(memory_home: Path) 
         assert await _contents(again) == ["hello"]
         assert await again.working_memory_read() == "we greeted"
         assert again.record.title == "Plans"
-
-
-async def test_working_memory_is_empty_before_it_is_set(memory: MemorySystem) -> None:
-    assert await (await memory.create_session(STORES, "chat")).working_memory_read() == ""
 
 
 async def test_ids_are_uuidv7_in_the_order_of_creation(memory: MemorySystem) -> None:
@@ -233,24 +227,6 @@ async def test_files_are_listed_and_streamed(memory: MemorySystem) -> None:
         _ = [chunk async for chunk in session.stream_file("nothing")]
 
 
-async def test_a_handle_is_shared_by_many_tasks(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat")
-    async with asyncio.TaskGroup() as group:
-        for number in range(100):
-            group.create_task(session.transcript_append("user", str(number)))
-            group.create_task(session.kv_set(f"k{number}", "v"))
-    assert sorted(map(int, await _contents(session))) == list(range(100))
-    assert len(await session.kv_entries()) == 100
-
-
-async def test_taking_back_returns_what_was_said(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat")
-    for text in ("one", "two", "three"):
-        await session.transcript_append("user", text)
-    assert [entry.content for entry in await session.transcript_drop_last(2)] == ["two", "three"]
-    assert await _contents(session) == ["one"]
-
-
 async def test_everything_on_the_disk_is_private(memory: MemorySystem, memory_home: Path) -> None:
     session = await memory.create_session(STORES, "chat")
     await session.transcript_append("user", "hello")
@@ -268,38 +244,6 @@ async def test_opening_one_session_reads_no_other(memory: MemorySystem, memory_h
         (memory_home / "sessions" / other.id / "session.json").write_bytes(b"damaged")
     os.truncate(memory_home / "sessions.journal.jsonl", 10)
     assert (await memory.load_session(wanted.id, "chat")).id == wanted.id
-
-
-async def test_a_record_that_is_too_long_for_a_short_read_is_read_whole(
-    memory: MemorySystem, memory_home: Path
-) -> None:
-    session = await memory.create_session(STORES, "chat", title="long")
-    path = memory_home / "sessions" / session.id / "session.json"
-    path.write_bytes(b" " * 20_000 + path.read_bytes())
-    assert (await memory.load_session(session.id, "chat")).record == session.record
-
-
-async def test_a_session_that_is_deleted_leaves_no_descriptor_open(memory: MemorySystem, memory_home: Path) -> None:
-    session = await memory.create_session(STORES, "chat")
-    await session.transcript_append("user", "hi")
-    await memory.delete_session(session.id)
-    descriptors = Path("/proc/self/fd")
-    if not descriptors.exists():
-        pytest.skip("this system does not tell which descriptors are open")
-    assert not [link for link in descriptors.iterdir() if session.id in os.path.realpath(link)]
-
-
-def test_a_reference_and_an_entry_are_plain_values() -> None:
-    now = datetime.now(UTC)
-    assert TranscriptEntry("user", "hi", now) == TranscriptEntry("user", "hi", now)
-    assert SessionRef("a", Path()) == SessionRef("a", Path())
-
-
-async def test_the_last_use_counts_also_of_sessions_that_are_open_side_by_side(memory: MemorySystem) -> None:
-    first, second = [await memory.create_session(STORES, "chat") for _ in range(2)]
-    for session in (first, second, first):
-        await session.transcript_append("user", "hi")
-    assert [record.id for record in await memory.list_sessions()] == [first.id, second.id]
 
 
 async def test_two_memory_systems_that_take_turns_agree_on_the_session_used_last(memory_home: Path) -> None:
@@ -394,26 +338,6 @@ async def test_an_expired_session_that_cannot_be_erased_keeps_no_other(
     assert module in caplog.text
 
 
-async def test_a_deleted_session_that_leaves_no_trace_stays_deleted() -> None:
-    async with MemorySystem(None) as memory:
-        session = await memory.create_session(["in_memory"], "chat")
-        await memory.delete_session(session.id)
-        with pytest.raises(SessionNotFound):
-            await session.transcript_append("user", "anyone there?")
-        assert await memory.list_sessions() == []
-
-
-async def test_stores_are_shared_by_sessions_that_know_nothing_of_each_other(memory: MemorySystem) -> None:
-    for stores in (STORES, ["in_memory"]):
-        first, second = [await memory.create_session(stores, "chat") for _ in range(2)]
-        await first.transcript_append("user", "mine")
-        await first.kv_set("key", "mine")
-        assert await _contents(second) == []
-        assert await second.kv_get("key") is None
-        again = await memory.load_session(first.id, "chat")
-        assert (await _contents(again), await again.kv_get("key")) == (["mine"], "mine")
-
-
 async def test_a_fork_holds_also_what_the_cap_moved_to_the_archive(memory_home: Path) -> None:
     async with MemorySystem(memory_home, settings={"basic_session": {"transcript_cap": 5}}) as memory:
         session = await memory.create_session(STORES, "chat")
@@ -433,12 +357,6 @@ async def test_a_fork_that_fails_leaves_nothing(memory: MemorySystem, memory_hom
         await memory.fork_session(session.id)
     assert [record.id for record in await memory.list_sessions()] == [session.id]
     assert _files_below(memory_home / ".drafts") == []
-
-
-async def test_closing_twice_is_no_error(memory: MemorySystem) -> None:
-    await memory.create_session(STORES, "chat")
-    await memory.aclose()
-    await memory.aclose()
 
 
 async def test_files_that_are_links_or_strays_are_not_listed(memory: MemorySystem, memory_home: Path) -> None:

@@ -7,8 +7,6 @@ from whoosh.util.numeric import byte_to_length as whoosh_length
 from whoosh.util.numeric import length_to_byte as whoosh_byte
 
 from chatbot.stores.text.bm25 import (
-    BOOSTS,
-    FIELDS,
     LENGTHS,
     MAX_FREQUENCY,
     frequencies,
@@ -49,11 +47,6 @@ def test_a_term_asked_twice_counts_once_and_nothing_matches_nothing() -> None:
     assert rank(documents, []) == {}
     assert rank({}, ["x"]) == {}
     assert rank(documents, ["z"]) == {}
-
-
-def test_each_field_has_a_boost_and_each_byte_a_length() -> None:
-    assert len(BOOSTS) == len(FIELDS)
-    assert list(LENGTHS) == sorted(set(LENGTHS))
 
 
 def test_a_term_repeated_without_end_counts_as_often_as_the_bound() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.stores.consolidation import FLOOR, LASTING_TYPES, consolidated
+from chatbot.stores.consolidation import FLOOR, consolidated
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import TYPES, Observation
 
@@ -78,16 +78,6 @@ def test_what_lasts_fades_at_half_the_rate(row: Observation, days: float) -> Non
 def test_more_use_never_makes_weaker(row: Observation, more: int, days: float) -> None:
     used = replace(row, use_count=row.use_count + more)
     assert _after(used, days).standing >= _after(row, days).standing - 0.0001
-
-
-def test_a_use_takes_back_the_time_before_it() -> None:
-    row = Observation(id="01900000-0000-7000-8000-000000000001", created_at=NOW, updated_at=NOW, title="x")
-    used = replace(row, use_count=1, last_used_at=NOW + timedelta(days=4))
-    assert (_after(row, 4).standing, _after(used, 4).standing) == (0.3, 0.5693)
-
-
-def test_what_lasts_is_what_is_protected_and_discoveries() -> None:
-    assert {"decision", "identity", "preference", "task", "discovery"} == LASTING_TYPES
 
 
 @pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])

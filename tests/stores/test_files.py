@@ -264,12 +264,6 @@ def test_a_read_only_folder_is_an_error_that_names_it() -> None:
     assert folder in done.stdout
 
 
-def test_errors_of_the_system_become_ours(folder: Path) -> None:
-    (folder / "lines").mkdir()
-    with pytest.raises(StoreFailed, match="lines"), locked(folder) as opened_folder:
-        opened_folder.append("lines", b"x")
-
-
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a pipe that someone reads"])
 def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(folder: Path, kind: str) -> None:
     path = folder / "lines"

@@ -1,13 +1,16 @@
 """Group commit: order, one commit for all who wait, and errors for exactly those whose commit failed."""
 
 import asyncio
+import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 import pytest
 
-from chatbot.stores.group_commit import GroupCommit
+from chatbot.stores.group_commit import GroupCommit, begin
 from tests.loops import run_in_threads
 from tests.patience import PATIENCE_S
 
@@ -49,14 +52,6 @@ def _no_complaints() -> Iterator[None]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     yield
     assert complaints == []
-
-
-async def test_a_lone_item_is_committed_alone_and_at_once(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit)
-    disk.let.release()
-    await commits.add(1)
-    assert disk.batches == [[1]]
-    assert commits.idle
 
 
 async def test_what_arrives_during_a_commit_is_committed_together_in_order(disk: Disk) -> None:
@@ -147,44 +142,6 @@ async def test_tidying_begins_when_the_callers_know_and_ends_before_the_next_com
     assert commits.idle
 
 
-async def test_there_is_nothing_to_tidy_after_a_commit_that_says_so_or_fails(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit, disk.tidy)
-    disk.let.release(2)
-    await commits.add(1)
-    disk.refused = {-1}
-    with pytest.raises(OSError, match="full"):
-        await commits.add(-1)
-    assert commits.idle
-    assert disk.batches == [[1]]
-
-
-async def test_finishing_waits_for_the_tidying(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit, disk.tidy)
-    disk.let.release()
-    await commits.add(-1)
-    finishing = asyncio.create_task(commits.finish())
-    await asyncio.sleep(0)
-    assert not finishing.done()
-    disk.let.release()
-    await finishing
-    assert disk.batches == [[-1], [100]]
-
-
-def test_a_loop_that_is_closed_during_a_commit_holds_up_nobody_in_the_next_one(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit)
-
-    async def leave() -> None:
-        adding = [asyncio.create_task(commits.add(number)) for number in (0, 1)]
-        await _started(disk)
-        del adding
-
-    asyncio.run(leave())
-    disk.let.release(3)
-    asyncio.run(commits.add(2))
-    assert [item for batch in disk.batches for item in batch] == [0, 1, 2]
-    assert commits.idle
-
-
 def test_what_many_loops_add_is_committed_once_and_told_to_each_of_them() -> None:
     batches: list[list[tuple[int, int]]] = []
     commits = GroupCommit(batches.append)
@@ -214,3 +171,41 @@ def test_an_item_that_nobody_waits_for_is_committed_and_its_failure_reported(
         asyncio.run(commits.finish())
     assert disk.batches == [[1]]
     assert "the disk is full" in caplog.text
+
+
+def _thread_of_work() -> int:
+    idents: SimpleQueue[int] = SimpleQueue()
+    begin(lambda: idents.put(threading.get_ident()))
+    return idents.get(timeout=PATIENCE_S)
+
+
+def test_work_that_takes_long_holds_up_no_other() -> None:
+    go_on, ended = threading.Event(), threading.Semaphore(0)
+
+    def wait() -> None:
+        assert go_on.wait(PATIENCE_S)
+        ended.release()
+
+    for _ in range(3):
+        begin(wait)
+    assert _thread_of_work() != threading.get_ident()
+    go_on.set()
+    assert all(ended.acquire(timeout=PATIENCE_S) for _ in range(3))
+
+
+def test_work_that_fails_is_reported_and_takes_no_thread_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    monkeypatch.setattr(logging.getLogger("chatbot.stores.group_commit"), "handle", said.put)
+    begin([].pop)
+    assert said.get(timeout=PATIENCE_S).exc_info is not None
+    assert _thread_of_work() != threading.get_ident()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_a_thread_of_its_own() -> None:
+    _thread_of_work()
+    child = os.fork()
+    if child == 0:
+        os._exit(7 if _thread_of_work() else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7

@@ -49,10 +49,6 @@ def test_a_line_that_ends_near_the_border_of_a_chunk_is_read_whole(tmp_path: Pat
     assert _both_ways(tmp_path) == [{"first": 0}, filler, small, filler, small]
 
 
-def test_no_file_holds_no_records(tmp_path: Path) -> None:
-    assert _both_ways(tmp_path) == []
-
-
 @pytest.mark.parametrize("garbage", [b"{", b"5", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
 def test_a_line_that_is_no_record_is_skipped_and_reported(
     tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture

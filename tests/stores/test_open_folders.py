@@ -68,14 +68,6 @@ def test_a_file_that_was_replaced_is_opened_anew(folder: Path, others: bytes) ->
     assert descriptors(folder) == 3
 
 
-def test_a_file_that_was_deleted_is_made_anew(folder: Path) -> None:
-    folders = OpenFolders()
-    add(folders, folder, b"1\n")
-    (folder / "lines").unlink()
-    add(folders, folder, b"2\n")
-    assert (folder / "lines").read_bytes() == b"2\n"
-
-
 def test_a_file_that_became_a_link_is_refused(folder: Path) -> None:
     folders = OpenFolders()
     add(folders, folder, b"1\n")
@@ -198,14 +190,3 @@ async def test_a_session_that_is_forgotten_and_a_store_that_is_closed_keep_nothi
     assert [descriptors(session.folder) for session in sessions] == [0, 3]
     await store.aclose()
     assert descriptors(tmp_path) == 0
-
-
-async def test_an_append_after_another_process_compacted_goes_to_the_new_transcript(tmp_path: Path) -> None:
-    session = SessionRef("s", tmp_path)
-    ours, theirs = (BasicSessionStore(tmp_path, transcript_cap=5) for _ in range(2))
-    for number in range(30):
-        await (ours if number % 3 else theirs).transcript_append(session, [entry(str(number))])
-    said = [found.content for found in await ours.transcript_read_all(session)]
-    assert said == [str(number) for number in range(30)]
-    await ours.aclose()
-    await theirs.aclose()

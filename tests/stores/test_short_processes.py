@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import subprocess
 import sys
 import tempfile
@@ -343,28 +342,3 @@ def test_processes_that_close_at_once_leave_a_whole_index(place: Place, caplog: 
     assert place.analyses() < search.LEAST_ROWS
     assert len(place.files()) < 8
     assert caplog.text == ""
-
-
-@pytest.mark.nightly
-def test_a_random_life_of_short_processes_finds_what_a_new_index_finds(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "LEAST_ROWS", 1)
-    chance = random.Random(3)
-    alive: list[int] = []
-    for number in range(1, 61):
-        events = [adding(number)]
-        alive.append(number)
-        if chance.random() < 0.4:
-            changed = chance.choice(alive)
-            events.append(
-                Event(kind="update", at=NOW, ids=(id_of(changed),), fields={"narrative": f"edit{number % 5}"})
-            )
-        if chance.random() < 0.2:
-            events.append(Event(kind="delete", at=NOW, ids=(id_of(alive.pop(chance.randrange(len(alive)))),)))
-        place.commit(*events)
-        if chance.random() < 0.1:
-            purged = alive.pop(chance.randrange(len(alive)))
-            assert place.run(lambda store, purged=purged: store.purge(OWNER, [id_of(purged)]))  # type: ignore[misc]
-        place.analyses(f"word{number % 7}", f"edit{number % 5}", "titl")
-    assert set(place.run(found)) == set(map(id_of, alive))

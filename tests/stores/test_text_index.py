@@ -2,11 +2,8 @@
 
 import json
 import os
-import pickle
 import random
 import resource
-import subprocess
-import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from chatbot.stores.cache import FolderShelf
 from chatbot.stores.errors import StoreFailed
-from chatbot.stores.observations import arrays
 from chatbot.stores.observations import index as text_index
 from chatbot.stores.observations.index import DamagedSegment, TextIndex, Visible
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, Document, rank
 from tests.effort import examples
-from tests.patience import PATIENCE_S
 
 WORDS = [f"word{number}" for number in range(12)]
 Texts = dict[int, tuple[int, Document]]
@@ -212,31 +207,6 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
-class Hostile:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (self.path,)
-
-
-def test_a_file_that_was_swapped_is_never_opened(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
-    flush(index, texts, 0, 300)
-    victim = next((tmp_path / "index").glob("seg-*"))
-    size = victim.stat().st_size
-    victim.write_bytes(pickle.dumps(Hostile(tmp_path / "executed")).ljust(size, b"\0")[:size])
-    again = TextIndex(FolderShelf(tmp_path / "index"))
-    again.open()
-    visible = everything(texts)
-    assert match(again, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
-    assert not victim.exists()
-    assert 0 < again.pending <= 16
-    flush(again, texts, 0, 300)
-    assert again.pending == 0
-    assert scored(again, WORDS, visible) == rank(seen(texts, visible), WORDS)
-    assert not (tmp_path / "executed").exists()
-
-
 def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
     flush(index, texts, 0, 32)
     one, other = sorted((tmp_path / "index").glob("seg-*"))
@@ -244,57 +214,6 @@ def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index
     again = TextIndex(FolderShelf(tmp_path / "index"))
     again.open()
     assert len(again.uncovered(array("q", range(32)))) == 16
-
-
-def test_a_flipped_byte_is_found_before_it_is_used_and_does_no_harm(
-    tmp_path: Path,
-    index: TextIndex,
-    texts: Texts,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(arrays, "CHUNK_BYTES", 64)
-    texts = {row: texts[row] for row in range(48)}
-    flush(index, texts, 0, 48)
-    folder = tmp_path / "index"
-    visible = everything(texts)
-    expected, query = rank(seen(texts, visible), WORDS[:3]), WORDS[:3]
-    told = harmless = 0
-    for at in range(0, min(path.stat().st_size for path in folder.glob("seg-*")), 13):
-        victim = max(folder.glob("seg-*"))
-        data = victim.read_bytes()
-        victim.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        again = TextIndex(FolderShelf(folder))
-        caplog.clear()
-        again.open()
-        assert match(again, texts, query, visible) == expected
-        if victim.exists():
-            harmless += 1
-            assert again.pending == 0
-            victim.write_bytes(data)
-        else:
-            told += 1
-            assert "damaged" in caplog.text
-            assert 0 < again.pending <= 16
-            flush(again, texts, 0, 48)
-    assert told > 30
-    assert harmless > 2
-
-
-def test_a_segment_that_another_process_replaced_is_not_taken_for_damaged(
-    tmp_path: Path, index: TextIndex, texts: Texts, caplog: pytest.LogCaptureFixture
-) -> None:
-    flush(index, texts, 0, 300)
-    other = TextIndex(FolderShelf(tmp_path / "index"))
-    other.open()
-    other.erase(range(300))
-    flush(other, texts, 0, 300)
-    visible = everything(texts)
-    with pytest.raises(DamagedSegment):
-        scored(index, WORDS, visible)
-    assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
-    assert index.pending == 0
-    assert caplog.text == ""
 
 
 def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(index: TextIndex, texts: Texts) -> None:
@@ -409,21 +328,6 @@ def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, text
         assert match(each, left, WORDS[:3], visible) == rank(seen(left, visible), WORDS[:3])
 
 
-def test_only_one_may_wait_for_another_to_write(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    plan = index._plan(0, 16)
-    written = index.write(plan, [(row, *texts[row]) for row in range(16)])
-    assert written is not None
-    others = [TextIndex(FolderShelf(tmp_path / "index")) for _ in range(2)]
-    with ThreadPoolExecutor(2) as threads:
-        futures = [threads.submit(other.write, plan, []) for other in others]
-        while not any(future.done() for future in futures):
-            pass
-        index.publish(written)
-        assert [future.result(10) for future in futures] == [None, None]
-
-
 def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Texts) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -443,51 +347,7 @@ def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Te
     assert index.pending == 0
 
 
-WRITER = """
-import random, sys
-from array import array
-from pathlib import Path
-from chatbot.stores.observations import index as text_index
-from chatbot.stores.cache import FolderShelf
-from chatbot.stores.observations.index import TextIndex
-text_index.MAX_ROWS, text_index.FLUSH_ROWS = 64, 16
-index = TextIndex(FolderShelf(Path(sys.argv[1])))
-index.open()
-for count in range(8, 1200, 8):
-    index.refresh()
-    for row in index.uncovered(array("q", range(count))):
-        index.put(row, row, {"title": [f"w{row}", "common"]})
-    if plan := index.plan():
-        rows = range(plan.start, plan.end)
-        if written := index.write(plan, [(row, row, {"title": [f"w{row}", "common"]}) for row in rows]):
-            index.publish(written)
-"""
-
-
-def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
-    folder = tmp_path / "index"
-    root = Path(__file__).parents[2]
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], cwd=root) for _ in range(2)]
-    assert [writer.wait(PATIENCE_S) for writer in writers] == [0, 0]
-    index = TextIndex(FolderShelf(folder))
-    index.open()
-    texts: Texts = {row: (row, {"title": [f"w{row}", "common"]}) for row in range(1200)}
-    assert len(index.uncovered(array("q", range(1200)))) < 100
-    fill(index, texts)
-    visible = everything(texts)
-    assert scored(index, ["common", "w77"], visible) == rank(seen(texts, visible), ["common", "w77"])
-    names = {path.name for path in folder.glob("seg-*")}
-    assert names == {entry["name"] for entry in json.loads((folder / "manifest.json").read_text())["segments"]}
-    assert not list(folder.glob(".seg-*"))
-
-
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(text_index.IndexUnusable, match="no text index"):
         TextIndex(FolderShelf(tmp_path / "file" / "index")).open()
-
-
-def test_importing_a_store_does_not_import_whoosh_or_numpy() -> None:
-    imports = "import sys, chatbot.stores.observations.store, chatbot.stores.text.analysis"
-    code = f"{imports}; sys.exit(bool({{'whoosh', 'numpy'}} & {{*sys.modules}}))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0

@@ -87,25 +87,6 @@ def test_an_ephemeral_question_leaves_no_transcript() -> None:
     assert not list(Path().rglob("transcript.md"))
 
 
-def test_sessions_are_listed_shown_renamed_forked_and_deleted() -> None:
-    ok("ask", "alpha")
-    ok("ask", "beta")
-    assert [record["title"] for record in from_json("sessions", "list")] == ["beta", "alpha"]
-    assert len(from_json("sessions", "list", "--limit", "1")) == 1
-    shown = ok("sessions", "show", "alpha")
-    assert "alpha" in shown
-    assert "You said: alpha" in shown
-    assert ok("sessions", "show", "alpha", "--last", "1").count("###") == 1
-    assert "now called 'gamma'" in ok("sessions", "rename", "alpha", "gamma")
-    fork = from_json("sessions", "fork", "gamma", "--title", "delta")
-    assert fork["title"] == "delta"
-    refused = run("sessions", "delete", "gamma")
-    assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
-    assert from_json("sessions", "delete", "--with-memory", "--yes", "gamma", "delta")["deleted"][1] == fork["id"]
-    assert [record["title"] for record in from_json("sessions", "list")] == ["beta"]
-    assert ok("sessions", "prune") == "nothing to delete\n"
-
-
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     assert ok("usage") == "No model calls yet\n"
     ok("ask", "alpha")
@@ -166,41 +147,6 @@ def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
     assert "env:MISTRAL_KEY" in shown
 
 
-def test_the_settings_in_force_are_shown_without_the_key() -> None:
-    shown = ok("config", CHATBOT_PROVIDERS__OPENAI__API_KEY="sk-very-secret")
-    assert "model.name = 'scripted'" in shown
-    assert "sk-very-secret" not in shown + ok("config", "--json", CHATBOT_PROVIDERS__OPENAI__API_KEY="sk-very-secret")
-    assert from_json("config", "path")["file"] == str(Path("config.toml").resolve())
-
-
-def test_a_healthy_project_is_healthy() -> None:
-    ok("ask", "hello")
-    assert "bad" not in {finding["state"] for finding in from_json("doctor")}
-
-
-@pytest.mark.parametrize(
-    ("damage", "named"),
-    [
-        (lambda session: (session / "kv.json").write_bytes(b"{"), "kv.json is damaged"),
-        (lambda session: (session / "transcript.md").chmod(0o644), "is readable by other users"),
-        (lambda session: (session / "session.json").write_bytes(b"{"), "session.json"),
-        (lambda _: Path("config.toml").write_text("[modle]", encoding="utf-8"), "did you mean 'model'"),
-        (
-            lambda _: Path("config.toml").write_text("[agents.chat]\nmemory=['x']", encoding="utf-8"),
-            "no store is called",
-        ),
-    ],
-)
-def test_the_doctor_names_what_is_wrong(damage: Any, named: str) -> None:
-    ok("ask", "hello")
-    (session,) = Path("identities/ada/memory/sessions").iterdir()
-    if named == "session.json":
-        Path("identities/ada/memory/sessions.json").unlink()
-    damage(session)
-    done = run("doctor")
-    assert (done.returncode, named in done.stdout) == (1, True), done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "named"),
     [
@@ -220,23 +166,11 @@ def test_what_goes_wrong_has_its_code_and_its_words(arguments: list[str], code: 
     assert "Traceback" not in done.stderr
 
 
-def test_errors_can_be_read_by_programs() -> None:
-    done = run("ask", "--json", "-i", "nobody", "hi")
-    assert json.loads(done.stderr)["error"]["type"] == "IdentityError"
-
-
 def test_a_failed_model_leaves_the_question_in_the_session() -> None:
     assert run("ask", "-m", "local/nowhere.gguf", "do not lose me").returncode == 5
     (session,) = from_json("sessions", "list")
     entries = from_json("sessions", "show", session["id"])["entries"]
     assert [entry["role"] for entry in entries] == ["user", "error"]
-
-
-def test_an_agent_without_stores_answers_and_keeps_nothing() -> None:
-    done = run("ask", "--agent", "bare", "hello")
-    assert (done.returncode, done.stdout) == (0, "You said: hello\n")
-    assert done.stderr.startswith("chatbot: this chat keeps nothing: the agent 'bare' has no stores")
-    assert from_json("sessions", "list") == []
 
 
 def test_control_characters_never_reach_the_terminal() -> None:

@@ -102,13 +102,3 @@ def test_what_was_said_in_one_session_is_in_the_prompt_of_another_days_later_and
     assert re.search(r"^- \d+ \w+ \d{4}: The code of my locker at the swimming pool is 4711\.$", noted, re.MULTILINE)
     assert "alpacas" not in noted, "it has too little of the evidence"
     assert noted.endswith(QUESTION)
-
-
-@pytest.mark.nightly
-def test_the_same_is_not_in_the_prompt_of_a_caller_of_less_clearance(start: Start, later: Later) -> None:
-    first = start(0)
-    first.say("The code of my locker at the swimming pool is 4711.")
-    first.leave()
-    assert "4711" in json.dumps(later(9, "prompt", "--dry-run", QUESTION, "--new")["messages"])
-    Path("identities/ada/identity.toml").write_text('clearance = "inner"\n', encoding="utf-8")
-    assert "4711" not in json.dumps(later(9, "prompt", "--dry-run", QUESTION, "--new")["messages"])

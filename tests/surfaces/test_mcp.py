@@ -33,7 +33,6 @@ from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.memory_server import connected, listening
 
-ROOT = Path(__file__).parents[2]
 NO_ID = "01990000-0000-7000-8000-000000000000"
 NIGHT = pytest.mark.nightly
 STORES = ["basic_session", "observations"]
@@ -302,38 +301,6 @@ async def test_pages_hold_every_session_and_memory_once() -> None:
         }
 
 
-async def test_who_is_cleared_for_less_sees_less() -> None:
-    async with MemorySystem(MEMORY) as memory:
-        held = await memory.create_session(STORES, "chat", title="A private talk")
-        await held.transcript_append("user", "the code is 4711")
-        memories = memory.memory("chat")
-        rows = {
-            each: (await memories.remember(f"a {each} thing about tea", visibility=each)).id
-            for each in ("private", "shared", "social")
-        }
-    async with connected("--clearance", "familiar") as client:
-        hits = (await call(client, "memory_search", query="tea"))["hits"]
-        assert [hit["id"] for hit in hits] == [rows["social"]]
-        assert (await call(client, "memory_get", ids=list(rows.values())))["missing"] == [
-            rows["private"],
-            rows["shared"],
-        ]
-        assert await addresses(client) == [f"chatbot://memories/{rows['social']}"]
-        assert (await call(client, "session_read", session_id=held.id))["error"] == f"no session has the id {held.id}"
-        for address in (f"chatbot://sessions/{held.id}", f"chatbot://memories/{rows['private']}"):
-            with pytest.raises(MCPError):
-                await client.read_resource(address)
-        refused = (await call(client, "memory_forget", ids=[rows["private"]]))["error"]
-        assert refused == f"no memory has the id {rows['private']}"
-        written = (await call(client, "memory_write", title="From a guest"))["id"]
-    async with connected("--clearance", "public") as client:
-        assert await addresses(client) == []
-        assert "error" in await call(client, "memory_write", title="From nobody")
-    async with MemorySystem(MEMORY) as memory:
-        [row] = await memory.memory().get([written])
-        assert row.visibility == "social"
-
-
 async def test_the_identity_is_that_of_the_start() -> None:
     async with connected("-i", "guarded") as client:
         await call(client, "memory_write", title="Known to guarded alone")
@@ -444,12 +411,6 @@ def test_a_signal_ends_it_though_its_input_stays_open(process: subprocess.Popen[
     assert process.wait(PATIENCE_S) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
-
-
-def test_the_end_of_its_input_ends_it(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.nightly
@@ -593,15 +554,6 @@ async def test_a_client_that_says_nothing_is_hung_up_on() -> None:
             answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
             assert answer == b"" or b" 408 " in answer
             writer.close()
-
-
-async def test_two_clients_share_one_memory_at_once() -> None:
-    async with listening() as url, Client(url) as one, Client(url) as two:
-        await asyncio.gather(
-            *(call(client, "memory_write", title=f"{n} from a client") for n in range(10) for client in (one, two))
-        )
-        assert len((await call(two, "memory_search", query="client", limit=50))["hits"]) == 10
-        assert await addresses(one) == await addresses(two)
 
 
 def _leaves(module: Any) -> list[type[Exception]]:

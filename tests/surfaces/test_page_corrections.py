@@ -22,12 +22,12 @@ async def _derived() -> tuple[str, str]:
 def test_a_correction_goes_along_with_what_it_was_made_from(how: str) -> None:
     source, made = asyncio.run(_derived())
     with serving() as served, served.client() as client:
-        said = {"how": how, "title": "Kim sold the barge to Ole"}
+        said = {"how": how, "title": "Kim sold the barge to Ole", "facts": "In May\nAt noon"}
         answer = client.post(f"/i/ada/memory/{made}/correct", data=said)
         corrected = answer.headers["location"].rpartition("/")[2].partition("?")[0]
         assert (corrected == made) == (how == "wrong")
         assert "Kim sold the barge to Ole" in client.get(f"/i/ada/memory/{corrected}").raise_for_status().text
-        assert client.get(f"/v1/memories/{corrected}").is_success
+        assert client.get(f"/v1/memories/{corrected}").json()["facts"] == ["In May", "At noon"]
         client.patch(f"/v1/memories/{source}", json={"sensitivity": "private"}).raise_for_status()
         assert client.get(f"/v1/memories/{corrected}").status_code == 404, "it is as strict as its source by now"
         client.delete(f"/v1/memories/{source}", params={"purge": True}).raise_for_status()

@@ -187,6 +187,9 @@ def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
     make("source", said=4)
     fork = from_json("fork", "source", "--at", "2", "--title", "fork")
     assert len(from_json("show", "fork")["entries"]) == 2
+    assert ok("show", "fork", "--last", "1").count("###") == 1
+    assert "now called 'spoon'" in ok("rename", "fork", "spoon")
+    ok("rename", "spoon", "fork")
     assert fork["parent"]
     compared = from_json("compare", "fork", "source")
     assert (compared["common"], compared["left"], [entry["number"] for entry in compared["right"]]) == (2, [], [3, 4])
@@ -241,12 +244,6 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     fails(2, "file not found", "import", "nothing.json")
     Path("odd.json").write_text("[1]", encoding="utf-8")
     fails(2, "--from", "import", "odd.json")
-
-
-def test_memories_come_in_by_their_own_command() -> None:
-    Path("CLAUDE.md").write_text("# Style\nTabs, not spaces.", encoding="utf-8")
-    assert "1 memory imported" in command.ok("memory", "import", "CLAUDE.md")
-    assert [hit["title"] for hit in json.loads(command.ok("memory", "search", "tabs", "--json"))] == ["Style"]
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("yes\n", 0, 0), ("y\n", 2, 1), ("\x04", 2, 1), ("\x03", 130, 1)])
@@ -325,11 +322,6 @@ def test_what_the_grammar_offers_is_what_there_is() -> None:
     assert (*SUFFIXES, "bundle") == grammar.EXPORTS
     help_text = arguments.build_parser().format_help()
     assert "sessions" in help_text
-
-
-def test_every_action_has_examples() -> None:
-    for action in ("list", "search", "export", "import", "archive", "delete", "prune", "fork", "compare"):
-        assert f"examples:\n  chatbot sessions {action}" in ok(action, "--help")
 
 
 def test_what_the_grammar_refuses_is_told_in_json_where_that_is_asked_for() -> None:

@@ -30,18 +30,6 @@ def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
     expect(there.get_by_label("Message", exact=True)).to_have_value("my own draft")
 
 
-def test_a_reply_that_is_asked_for_again_replaces_the_old_one_in_another_browser(http: Serve, tab: Tab) -> None:
-    served = http(["first try", "second try"])
-    here, there = tab(served.url), tab(served.url)
-    here.goto("/i/ada")
-    say(here, "tell me something")
-    there.goto(here.url)
-    expect(answers(there)).to_have_text(["first try"])
-    here.get_by_role("button", name="Retry").click()
-    expect(answers(there)).to_have_text(["second try"])
-    expect(there.locator(".question")).to_have_text(["tell me something"])
-
-
 def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, tab: Tab) -> None:
     served = http(["one"])
     page = tab(served.url)

@@ -86,24 +86,6 @@ def test_the_list_shows_every_memory_with_its_sensitivity(served: Served, tab: T
     expect(page.locator(".rows")).to_contain_text("private")
 
 
-def test_what_was_wrong_is_corrected_and_the_history_keeps_what_it_said(served: Served, tab: Tab) -> None:
-    with served.client() as client:
-        memory_id = remember(client, "The train leaves at nine", facts=["platform 3"])
-    page = tab(served.url)
-    page.goto("/i/ada")
-    open_memory(page, "The train leaves at nine")
-    page.locator("details.correct > summary").click()
-    page.get_by_label("Title").fill("The train leaves at ten")
-    page.get_by_label("Facts, one per line").fill("platform 4\ncoach 7")
-    page.get_by_label("It was wrong").check()
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("The train leaves at ten")
-    expect(page.get_by_role("status")).to_contain_text("Saved")
-    expect(page.locator(".stored li")).to_have_text(["platform 4", "coach 7"])
-    expect(page.locator(".line")).to_contain_text("title: The train leaves at nine → The train leaves at ten")
-    assert memory_id in page.url
-
-
 def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Served, tab: Tab) -> None:
     with served.client() as client:
         memory_id = remember(client, "Kim lives in Graz", people=["Kim"], tags=["address"])
@@ -181,10 +163,6 @@ def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Error")
     expect(page.locator(".problem")).to_contain_text("nothing was changed")
-    page.goto("/i/ada/memory/01890000-0000-7000-8000-000000000000")
-    expect(page.locator(".problem")).to_contain_text("No memory has the id")
-    page.goto("/i/nobody")
-    expect(page.locator(".problem")).to_contain_text("Unknown identity 'nobody'")
 
 
 def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> None:

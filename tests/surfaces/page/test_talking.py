@@ -131,18 +131,6 @@ def test_a_draft_is_there_again_after_leaving(http: Serve, tab: Tab) -> None:
     expect(box).to_have_value("")
 
 
-def test_two_tabs_show_the_same_conversation(http: Serve, tab: Tab) -> None:
-    page = tab(http().url, **DESKTOP)
-    page.goto("/i/ada")
-    say(page, "first")
-    other = page.context.new_page()
-    other.goto(page.url)
-    say(page, "second")
-    expect(answers(other)).to_have_text(["You said: first", "You said: second"])
-    say(other, "third")
-    expect(answers(page)).to_have_text(["You said: first", "You said: second", "You said: third"])
-
-
 @pytest.fixture
 def long_talk(http: Serve) -> tuple[Served, str]:
     """A session of 150 messages with their replies."""
@@ -249,24 +237,6 @@ def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
     page.reload()
     expect(page.locator("#recent a")).to_have_text("Renamed in place")
-
-
-def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, tab: Tab) -> None:
-    served = http()
-    page = tab(served.url, **DESKTOP)
-    page.goto("/i/ada")
-    page.locator(".choices summary").click()
-    page.get_by_role("combobox", name="Persona").select_option("Your own words…")
-    page.get_by_role("textbox", name="Instructions").fill("You are a pirate.")
-    page.get_by_label("Use memory").uncheck()
-    page.keyboard.press("Escape")
-    say(page, "My locker has the number 4711, and my sister is called Mia.")
-    expect(page.locator(".choices summary")).to_contain_text("own persona · memory off")
-    assert "You are a pirate." in str(served.models["ada"].prompts[-1][0].content)
-    with served.client() as client:
-        assert client.get("/v1/memories").json()["data"] == []
-    say(page, "Still here?")
-    assert "You are a pirate." in str(served.models["ada"].prompts[-1][0].content)
 
 
 def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, look: dict[str, object]) -> None:

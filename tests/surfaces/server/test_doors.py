@@ -147,15 +147,15 @@ class World:
         """Something of Ada's of each kind, for routes that are about none of them."""
         return self.ids("".join(f"{{{name}}}" for name in _MAKERS))
 
-    def ids(self, path: str) -> dict[str, str]:
-        """Something new of Ada's for a route to be about: what its path names."""
+    def ids(self, path: str, token: str = "") -> dict[str, str]:
+        """Something new of Ada's, or of who has the token, for a route to be about: what its path names."""
         ids = nowhere("transcript.md" if "files" in path else "ada")
-        with self.served.client(self.tokens["ada"]) as client:
+        with self.served.client(token or self.tokens["ada"]) as client:
             for name in [name for name in _MAKERS if f"{{{name}}}" in path]:
                 is_proposed = name == "memory_id" and "proposals" in path
                 make = _new("/v1/memories", proposal("plugh")) if is_proposed else _MAKERS[name]
                 ids[name] = make(client, ids)
-            if "attachments" in path:
+            if "attachments" in path or "/file/" in path:
                 attached = client.get(f"/v1/sessions/{ids['session_id']}/attachments").json()["data"]
                 ids["name"] = attached[0]["name"]
         return ids
@@ -177,7 +177,7 @@ class World:
         return self.client.request(
             method,
             address(path, ids),
-            json=_filled(ASKED[route], ids),
+            json=filled(ASKED[route], ids),
             params={key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()} | (query or {}),
             headers=headers,
         )
@@ -203,7 +203,7 @@ def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
 
 
 def _unique(body: Json) -> Json:
-    return body | ({"title": f"{body['title']} {uuid.uuid4()}"} if "title" in body else {})
+    return body | {name: f"{body[name]} {uuid.uuid4()}" for name in ("title", "object") if name in body}
 
 
 def _new_project(client: httpx.Client, ids: Mapping[str, str]) -> str:
@@ -241,49 +241,49 @@ def nowhere(name: str) -> dict[str, str]:
     }
 
 
-def _named(route: tuple[str, str]) -> str:
+def named(route: tuple[str, str]) -> str:
     """Return what a route is about, in its path or its body."""
-    return f"{route[1]} {ASKED[route]}"
+    return f"{route[1]} {ASKED.get(route)}"
 
 
-def _filled(body: Any, ids: dict[str, str]) -> Any:
+def filled(body: Any, ids: Mapping[str, str]) -> Any:
     """A body in which an id stands where one is asked for."""
     return {**body, "by": ids["other_id"]} if body and "by" in body else body
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with _world(tmp_path_factory) as world:
-        yield world
+    with served_in(tmp_path_factory) as served, served.client() as client:
+        yield _world(served, client)
 
 
 @pytest.fixture(scope="module")
 def world_with_encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """For what asks for vectors; each row that is written there costs a second."""
-    with encoders(), _world(tmp_path_factory) as world:
-        yield world
+    with encoders(), served_in(tmp_path_factory) as served, served.client() as client:
+        yield _world(served, client)
 
 
 @contextmanager
-def _world(folders: pytest.TempPathFactory) -> Iterator[World]:
+def served_in(folders: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with tokens in a folder of its own, for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folders.mktemp("world"))
         patch.setenv("XDG_CACHE_HOME", str(folders.mktemp("cache")))
-        with serving(tokens=True) as served, served.client() as client:
-            world = World(served, client)
-            world.tokens = {
-                "ada": served.token("ada"),
-                "grace": served.token("grace"),
-                "both": served.token("ada", "grace"),
-                "familiar": served.token("ada", clearance="familiar"),
-            }
-            yield world
+        with serving(tokens=True) as served:
+            yield served
 
 
-def _routes(routes: Any) -> Iterator[tuple[str, str]]:
+def _world(served: Served, client: httpx.Client) -> World:
+    tokens = {name: served.token(name) for name in ("ada", "grace")}
+    tokens |= {"both": served.token("ada", "grace"), "familiar": served.token("ada", clearance="familiar")}
+    return World(served, client, tokens)
+
+
+def routes_of(routes: Any) -> Iterator[tuple[str, str]]:
     for route in routes:
         if (inner := getattr(getattr(route, "original_router", route), "routes", None)) is not None:
-            yield from _routes(inner)
+            yield from routes_of(inner)
         else:
             for method in getattr(route, "methods", None) or {"WEBSOCKET"}:
                 yield method, route.path
@@ -295,7 +295,7 @@ def _is_page(path: str) -> bool:
 
 
 def test_every_route_of_the_app_is_tried_here(world: World) -> None:
-    there = {(method, path) for method, path in _routes(world.served.app.routes) if method != "HEAD"}
+    there = {(method, path) for method, path in routes_of(world.served.app.routes) if method != "HEAD"}
     assert {(method, path) for method, path in there if not _is_page(path)} == set(ASKED)
     assert any(route.matches({"type": "http", "path": "/health", "method": "GET"})[0] is Match.FULL
                for route in world.served.app.routes)  # fmt: skip
@@ -308,7 +308,7 @@ def test_only_these_paths_are_open() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_with_the_right_token_every_route_answers(request: pytest.FixtureRequest, route: tuple[str, str]) -> None:
     world: World = request.getfixturevalue("world_with_encoder" if "embeddings" in route[1] else "world")
-    ids = world.ids(_named(route)) if route in NAMING or "{project}" in route[1] else world.shared
+    ids = world.ids(named(route)) if route in NAMING or "{project}" in route[1] else world.shared
     assert world.ask(route, ids, world.tokens["ada"]).is_success
 
 
@@ -337,7 +337,7 @@ def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, s
 def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
     world: World, route: tuple[str, str], who: str
 ) -> None:
-    ids = world.ids(_named(route))
+    ids = world.ids(named(route))
     nothing = nowhere(ids["name"])
     closed, missing = (world.ask(route, each, world.tokens[who]) for each in (ids, nothing))
     assert closed.status_code == missing.status_code == 404

@@ -68,7 +68,7 @@ def test_files_have_a_bound_of_their_own_that_the_error_names(http: Serve) -> No
         assert "attachments_kb" not in text.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("size", [31 * 1024, 33 * 1024, 40 * 1024, 63 * 1024])
+@pytest.mark.parametrize("size", [31 * 1024, 33 * 1024, 40 * 1024, 63 * 1024, 200 * 1024])
 @pytest.mark.parametrize("headers", [1, 50])
 def test_a_head_of_more_than_32_kib_is_refused_however_it_is_made_up(small: Served, size: int, headers: int) -> None:
     each = f"X-%d: {'x' * (size // headers - 8)}\r\n"
@@ -77,6 +77,8 @@ def test_a_head_of_more_than_32_kib_is_refused_however_it_is_made_up(small: Serv
     target = f"GET /health?x={'x' * size} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     for request in (head, target):
         assert _raw(small, request.encode()).split(b" ")[1] == (b"400" if size > 32 * 1024 else b"200")
+    with small.client() as client:
+        assert client.get("/health").is_success
 
 
 @pytest.mark.parametrize("length", ["-1", "1e9", "99999999999999999999", "x"])
@@ -124,21 +126,6 @@ def test_a_client_that_takes_nothing_of_a_stream_is_left_and_the_turn_goes_on(ht
         assert [each["role"] for each in entries] == ["user", "assistant"]
         time.sleep(1.0)  # twice the server's patience
         assert b"event: done" not in _rest(connection)
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"x" * 200_000 + b"\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X-Many: 1\r\n" * 20_000 + b"\r\n",
-        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    ],
-    ids=["one", "many", "path"],
-)
-def test_a_huge_head_is_refused(small: Served, head: bytes) -> None:
-    assert _raw(small, head).split(b"\r\n")[0].split()[1:2] in ([b"400"], [b"431"])
-    with small.client() as client:
-        assert client.get("/health").is_success
 
 
 @pytest.mark.parametrize(

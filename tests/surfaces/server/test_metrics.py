@@ -210,17 +210,6 @@ def test_the_command_line_makes_a_token_for_it() -> None:
     assert "is shown only once; it opens /metrics" in run("token", "add", "y", "--metrics").stderr
 
 
-def test_tokens_of_an_earlier_release_open_what_they_did(served: Served) -> None:
-    text = served.token("ada", "grace")
-    path = served.identities.setup.identities / ".server" / "tokens.json"
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    for token in kept["tokens"]:
-        del token["metrics"]
-    path.write_text(json.dumps(kept), encoding="utf-8")
-    with served.client(text) as client:
-        assert client.get("/v1/models").is_success
-
-
 async def test_two_servers_of_a_process_keep_their_own_numbers(http: Serve) -> None:
     first = http(config=CONFIG)
     second = http(config=CONFIG)

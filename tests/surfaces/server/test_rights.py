@@ -4,7 +4,6 @@ import html
 import json
 import uuid
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import httpx
 import pytest
 
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
-from tests.servers.http_server import Serve, Served, encoders, serving
-from tests.surfaces.server.test_doors import QUERIES, _routes, proposal
+from tests.servers.http_server import Serve, Served, encoders
+from tests.surfaces.server.test_doors import ASKED, QUERIES, filled, named, routes_of, served_in
+from tests.surfaces.server.test_doors import World as Doors
 
 Route = tuple[str, str]
 Json = dict[str, Any]
@@ -192,36 +192,11 @@ PAGE_QUERIES = {"earlier": {"before": "1"}, "later": {"after": "0"}, "noted": {"
 """Parameters that a part of the page needs."""
 
 BODIES: dict[Route, Json] = {
-    ("PUT", "/v1/users/quota"): {"day_usd": 1},
     ("POST", "/i/{identity}/memory"): {"title": "by hand"},
-    ("PUT", "/v1/profile/{key}"): {"value": "Lisbon"},
-    ("PUT", "/v1/profile/{key}/pin"): {"pinned": True},
     ("POST", "/i/{identity}/profile"): {"key": "drink", "value": "tea"},
     ("POST", "/i/{identity}/profile/{key}"): {"deed": "pin"},
-    ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
-    ("POST", "/v1/sessions"): {"title": "new"},
-    ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
-    ("POST", "/v1/sessions/{session_id}/fork"): {},
-    ("PUT", "/v1/sessions/{session_id}/pin"): {},
-    ("PUT", "/v1/sessions/{session_id}/sensitivity"): {"sensitivity": "private"},
     ("POST", "/i/{identity}/c/{session_id}/mark"): {"sensitivity": "private"},
     ("POST", "/i/{identity}/memory/{memory_id}/mark"): {"sensitivity": "private"},
-    ("PUT", "/v1/sessions/{session_id}/project"): {"project": "house"},
-    ("PATCH", "/v1/projects/{project}"): {"name": "home"},
-    ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
-    ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
-    ("POST", "/v1/memories"): {"title": "something else"},
-    ("POST", "/v1/memories/purge"): {"person": "nobody"},
-    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},
-    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
-    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
-    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
-    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
-    ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
-    ("POST", "/v1/people"): {"name": "Maria", "alias": "Mary"},
-    ("POST", "/v1/tasks"): {"title": "to do"},
-    ("PATCH", "/v1/tasks/{task_id}"): {"status": "completed"},
-    ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
     ("POST", "/i/{identity}/say"): {"text": "hello"},
     ("POST", "/i/{identity}/c/{session_id}/say"): {"text": "hello"},
     ("POST", "/i/{identity}/c/{session_id}/edit"): {"text": "hello"},
@@ -230,21 +205,19 @@ BODIES: dict[Route, Json] = {
     ("POST", "/i/{identity}/tasks"): {"title": "to do"},
     ("POST", "/i/{identity}/tasks/{task_id}"): {"status": "completed"},
 }
-KINDS = {
-    "task_id": ("tasks", {"title": "to do"}),
-    "fact_id": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
-}
+"""Forms that routes of the page need."""
+IN_A_SESSION = {"/v1/chat/completions", "/v1/responses"}
+"""Routes that may be about a session which their body names."""
 
 
-class World:
+class World(Doors):
     """A server, the owner's token with every right, and a token whose rights change from request to request."""
 
-    def __init__(self, served: Served) -> None:
-        self.served = served
+    def __init__(self, served: Served, client: httpx.Client) -> None:
+        super().__init__(served, client)
         self.owner = served.token("ada")
         self.actor, token = served.identities.tokens.add("actor", ["ada"], "full", rate_per_minute=1_000_000)
         self._actor_id = token.id
-        self.client = served.client()
         self._file = Path("identities/.server/tokens.json").resolve()
 
     def allow(self, rights: Collection[str]) -> None:
@@ -255,64 +228,32 @@ class World:
                 token["rights"] = [right for right in RIGHTS if right in rights]
         self._file.write_text(json.dumps(written), encoding="utf-8")
 
-    def made(self, path: str, token: str) -> Json:
+    def made(self, route: Route, token: str) -> dict[str, str]:
         """Something new of that token's holder for a route to be about."""
-        ids: Json = {"name": "transcript.md" if "files" in path else "ada", "identity": "ada"}
+        path = named(route) + "{session_id}" * (route[1] in IN_A_SESSION)
+        ids = self.ids(path, token) | {"identity": "ada"}
         with self.served.client(token) as client:
-            if "{response}" in path:
-                asked = {"model": "ada", "input": "hi", "store": True}
-                ids["response"] = client.post("/v1/responses", json=asked).json()["id"]
-            if "{session_id}" in path or path in {"/v1/chat/completions", "/v1/responses"}:
-                ids["session_id"] = client.post("/v1/sessions", json={}).json()["id"]
-                files = (
-                    [{"name": "note.txt", "data": f"data:,{uuid.uuid4()}"}]
-                    if "{name}" in path and "files" not in path
-                    else []
-                )
-                said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False, "attachments": files}
-                receipt = client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said).json()["receipt"]
-                ids["name"] = receipt["attachments"][0]["blob"] if files else ids["name"]
-                said_at = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
-                ids["at"] = said_at
-            if path.endswith(("/memory/hide", "/memory/restore")):
-                ids["id"] = client.post("/v1/memories", json={"title": f"The word is {uuid.uuid4()}"}).json()["id"]
-            if path.endswith("/memory/restore"):
+            if "{session_id}" in path:
+                ids["at"] = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
+            if route[1].endswith(("/memory/hide", "/memory/restore")):
+                ids["id"] = self.ids("{memory_id}", token)["memory_id"]
+            if route[1].endswith("/memory/restore"):
                 client.delete(f"/v1/memories/{ids['id']}")
-            if "{project}" in path:
-                ids["project"] = f"project {uuid.uuid4()}"
-                client.post("/v1/memories", json={"title": ids["project"], "project": ids["project"]})
-            if "{key}" in path:
-                ids["key"] = f"key {uuid.uuid4()}"
-                client.put(f"/v1/profile/{ids['key']}", json={"value": "Berlin"}).raise_for_status()
-                draft = {"title": f"under {ids['key']}"}
-                client.put(f"/v1/memories/by-key/{ids['key']}", json=draft).raise_for_status()
-            name = next((each for each in ("memory_id", "task_id", "fact_id") if f"{{{each}}}" in path), "")
-            if name:
-                kind, body = KINDS.get(name, ("memories", {"title": f"The word is {uuid.uuid4()}"}))
-                body = proposal(str(uuid.uuid4())) if "proposals" in path else body
-                ids[name] = client.post(f"/v1/{kind}", json=body | _unlike(kind)).json()["id"]
-        with self.served.client(self.owner) as client:
-            ids["other"] = client.post("/v1/memories", json={"title": f"It is {uuid.uuid4()} now"}).json()["id"]
         return ids
 
-    def ask(self, route: Route, ids: Json) -> httpx.Response:
-        """Ask as the actor."""
+    def ask_as_actor(self, route: Route, ids: dict[str, str]) -> httpx.Response:
         method, path = route
         headers = {"Authorization": f"Bearer {self.actor}"}
         address = path.format(**ids)
-        body = BODIES.get(route)
         if path.startswith("/i/") or path in {"/login", "/logout"}:
             chosen: Json = {f"id:{ids['id']}": "on"} if "id" in ids else {}
             edited: Json = {"at": ids["at"], "reply": "1"} if path.endswith(("/edit", "/choose")) else {}
-            data = (body or {}) | chosen | edited if method == "POST" else None
+            data = BODIES.get(route, {}) | chosen | edited if method == "POST" else None
             query = {key: each.format(**ids) for key, each in PAGE_QUERIES.get(path.rpartition("/")[2], {}).items()}
             return self.client.request(method, address, data=data, params=query, headers=headers)
-        if "completions" in path:
-            body = {"model": "ada", "session_id": ids["session_id"], "messages": [{"role": "user", "content": "hi"}]}
-        if path == "/v1/responses":
-            body = {"model": "ada", "session_id": ids["session_id"], "input": "hi"}
-        if "supersede" in path:
-            body = {"by": ids["other"]}
+        body = filled(ASKED.get(route), ids)
+        if path in IN_A_SESSION:
+            body |= {"session_id": ids["session_id"]}
         query = {key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()}
         return self.client.request(method, address, json=body, params=query, headers=headers)
 
@@ -322,44 +263,28 @@ def _is_of_ones_own(route: Route) -> bool:
     return "/profile/{key}" in route[1] or "proposals/" in route[1]
 
 
-def _unlike(kind: str) -> Json:
-    """Return fields that make a body say something new each time."""
-    return {"facts": {"object": str(uuid.uuid4())}, "tasks": {"title": f"do {uuid.uuid4()}"}}.get(kind, {})
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with _world(tmp_path_factory) as world:
-        yield world
+    with served_in(tmp_path_factory) as served, served.client() as client:
+        yield World(served, client)
 
 
 @pytest.fixture(scope="module")
 def world_with_encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """For what asks for vectors; each row that is written there costs a second."""
-    with encoders(), _world(tmp_path_factory) as world:
-        yield world
-
-
-@contextmanager
-def _world(folders: pytest.TempPathFactory) -> Iterator[World]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folders.mktemp("rights"))
-        patch.setenv("XDG_CACHE_HOME", str(folders.mktemp("cache")))
-        with serving(tokens=True) as served:
-            world = World(served)
-            yield world
-            world.client.close()
+    with encoders(), served_in(tmp_path_factory) as served, served.client() as client:
+        yield World(served, client)
 
 
 def test_every_route_says_which_right_it_needs(world: World) -> None:
-    there = {(method, path) for method, path in _routes(world.served.app.routes) if method != "HEAD"}
+    there = {(method, path) for method, path in routes_of(world.served.app.routes) if method != "HEAD"}
     assert there == {*NEEDS, *OWNERS_ALONE}
 
 
 def test_no_token_sees_or_changes_settings_whatever_its_rights(world: World) -> None:
     world.allow(RIGHTS)
     for route in OWNERS_ALONE:
-        assert world.ask(route, {"identity": "ada"}).status_code == 403
+        assert world.ask_as_actor(route, {"identity": "ada"}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -378,10 +303,10 @@ def test_a_route_needs_its_right_and_no_other(request: pytest.FixtureRequest, ro
     needed = own if owner == "actor" else foreign
     everything = set(RIGHTS)
     world.allow(everything)
-    ids = world.made(route[1], world.actor if owner == "actor" else world.owner)
+    ids = world.made(route, world.actor if owner == "actor" else world.owner)
     for rights in (everything - {needed}, {needed} | BESIDE.get(route, set())) if needed else (set(),):
         world.allow(rights)
-        answer = world.ask(route, ids)
+        answer = world.ask_as_actor(route, ids)
         if needed and needed not in rights:
             assert answer.status_code == 403, (rights, answer.text)
             assert f"the right '{needed}'" in html.unescape(answer.text).lower()
@@ -415,7 +340,7 @@ def test_only_who_may_declassify_makes_a_row_less_strict(world: World, strict: J
 
 
 def test_a_purge_takes_the_right_to_erase_even_of_ones_own(world: World) -> None:
-    for path, body in (("memories", {"title": "The cat is grey"}), ("facts", BODIES["POST", "/v1/facts"])):
+    for path, body in (("memories", {"title": "The cat is grey"}), ("facts", ASKED["POST", "/v1/facts"] or {})):
         world.allow(set(RIGHTS) - {"erase"})
         with world.served.client(world.actor) as client:
             kept = client.post(f"/v1/{path}", json=body).json()["id"]
@@ -450,7 +375,7 @@ def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> 
     path = Path("identities/.server/tokens.json")
     written = json.loads(path.read_text(encoding="utf-8"))
     for token in written["tokens"]:
-        for name in ("rights", "namespace", "users"):
+        for name in ("rights", "namespace", "users", "metrics"):
             del token[name]
     path.write_text(json.dumps(written), encoding="utf-8")
     with served.client(text) as client:
@@ -461,19 +386,19 @@ def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if "proposals/" in route[1]], ids=str)
 def test_what_is_proposed_to_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
-    ids = world.made(route[1], world.owner)
+    ids = world.made(route, world.owner)
     world.allow(RIGHTS)
-    assert world.ask(route, ids).status_code == 404
+    assert world.ask_as_actor(route, ids).status_code == 404
     with world.served.client(world.owner) as client:
         assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile/proposals").json()["data"]]
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if "/profile/{key}" in route[1]], ids=str)
 def test_the_profile_of_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
-    ids = world.made(route[1], world.owner)
+    ids = world.made(route, world.owner)
     world.allow(RIGHTS)
-    answer = world.ask(route, ids)
+    answer = world.ask_as_actor(route, ids)
     assert answer.status_code == (200 if route == ("PUT", "/v1/profile/{key}") else 404), answer.text
     with world.served.client(world.owner) as client:
         [line] = [each for each in client.get("/v1/profile").json()["data"] if each["key"] == ids["key"]]
-    assert (line["value"], line["pinned"]) == ("Berlin", False)
+    assert (line["value"], line["pinned"]) == ("plugh", False)

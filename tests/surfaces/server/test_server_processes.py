@@ -3,7 +3,6 @@
 On files they share a folder. On PostgreSQL they share nothing else: each has a folder and a cache of its own.
 """
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -18,8 +17,6 @@ import pytest
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.postgres import address
-from tests.servers import many_users
-from tests.servers.many_users import Crowd
 from tests.servers.server_process import ServerProcess, new_token
 
 pytestmark = pytest.mark.nightly
@@ -105,51 +102,6 @@ def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
         texts = _texts(first, session)
         asked = ["I keep bees in the garden", "and in winter?", "tell me everything", "once more", "are you there?"]
         assert [each for each in texts if each in asked] == asked
-
-
-@pytest.mark.parametrize("team", ["postgres"], indirect=True)
-def test_a_rate_holds_for_all_servers_of_a_database_together(team: Team) -> None:
-    one, other = team("Noted.")
-    slow = new_token("slow", rate=20)
-    with one.client(slow) as first, other.client(slow) as second:
-        statuses = [each.get("/v1/sessions").status_code for _ in range(30) for each in (first, second)]
-    assert set(statuses) == {200, 429}
-    assert statuses.count(200) <= 25  # 20, and what came back meanwhile
-
-
-def test_a_budget_holds_for_all_servers_together(team: Team) -> None:
-    one, other = team("Noted.", more="[budget]\nday_tokens = 3000\n")
-    full = new_token("team", rate=100_000)
-    with one.client(full) as first, other.client(full) as second, ThreadPoolExecutor(6) as pool:
-
-        def talk(client: httpx.Client) -> tuple[list[int], int]:
-            session = client.post("/v1/sessions", json={}).json()["id"]
-            said = {"text": "hello " * 20, "stream": False}
-            statuses = [client.post(f"/v1/sessions/{session}/chat", json=said).status_code for _ in range(8)]
-            bill = client.get(f"/v1/sessions/{session}/usage").json()
-            return statuses, bill["input_tokens"] + bill["output_tokens"]
-
-        ended = list(pool.map(talk, [first, second] * 3))
-    assert {status for statuses, _ in ended for status in statuses} == {200, 402}
-    assert 0 < sum(tokens for _, tokens in ended) <= 3_000
-
-
-def test_many_users_get_every_reply_whole_when_one_of_the_servers_is_killed(team: Team) -> None:
-    one, other = team()
-    token = new_token("crowd", rate=1_000_000)
-
-    async def talk() -> Crowd:
-        async with many_users.client(one.url, token) as first, many_users.client(other.url, token) as second:
-            crowd = Crowd([first, second], USERS, TURNS)
-            await crowd.talk(one.kill, at=USERS)
-        return crowd
-
-    crowd = asyncio.run(talk())
-    assert crowd.dead == {0}
-    assert crowd.endings["broken"] > 0
-    assert crowd.endings["done"] >= USERS * (TURNS - 1)
-    assert set(crowd.endings) <= {"done", "broken", "idempotency_cut_off", "listened: turn_lost"}
-    print(dict(crowd.endings))  # noqa: T201 - with -s
 
 
 def _texts(client: httpx.Client, session: str) -> list[str]:
