@@ -394,7 +394,7 @@ class SyncSettings(Section, frozen=True):
     """`[sync]`: places that `chatbot sync` keeps the identity in step with."""
 
     places: tuple[Text, ...] = ()
-    """Folders, such as one of Syncthing or of a cloud drive, and addresses of servers."""
+    """Folders, relative to the configuration file, as one of Syncthing or a cloud drive, and addresses of servers."""
     token: str = ""
     """Token for the servers, or `env:VARIABLE`."""
 

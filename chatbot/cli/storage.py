@@ -158,7 +158,7 @@ def told(done: RestoreReport) -> str:
 
 async def _sync(args: argparse.Namespace) -> Exit:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    places = [args.place] if args.place else list(setup.config.sync.places)
+    places = [args.place] if args.place else _listed(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
     reports = []
@@ -173,6 +173,11 @@ async def _sync(args: argparse.Namespace) -> Exit:
         for report in reports:
             _show_sync(report, is_sealed=args.passphrase)
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
+
+
+def _listed(setup: Setup) -> list[str]:
+    folder = setup.settings.folder
+    return [each if is_address(each) else str(folder / Path(each).expanduser()) for each in setup.config.sync.places]
 
 
 def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
