@@ -199,10 +199,16 @@ _WORDS = {"person said", "bot asked", "bot replied"}
 
 
 def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
-    """Return the texts that a note tells: of an exchange what the person said, and of the bot's words what it takes."""
+    """Return the texts that a note tells: of exchanges what the person said, and of the bot's words what it takes.
+
+    Of a digest what its rows say: its own title only counts them and repeats the last.
+    """
     from chatbot.chat.governor import said_by
 
     texts = [each for each in said_by(row) if each[1].strip()]
+    if row.type == "compressed_summary" and row.title.startswith(f"{len(row.derived_from)} "):  # as it was given
+        left_out = {"title", "subtitle", *(() if asks_the_bot else ("bot replied",))}
+        return [each for each in texts if each[0] not in left_out] or texts
     if row.type != EXCHANGE:
         return texts
     if row.title or row.narrative:  # set by a correction, which holds in place of what was said

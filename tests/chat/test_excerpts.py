@@ -15,6 +15,8 @@ from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_bl
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem
+from chatbot.memory.merging import digest
+from chatbot.memory.scope import new_id
 from chatbot.models import ScriptedModel
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
@@ -50,6 +52,19 @@ def block_of(*rows: Observation, asked: str = QUESTION, budget_tokens: int = 1_0
         count=estimate_tokens,
         asked=[asked],
     )
+
+
+def test_a_digest_is_told_by_what_was_said_without_its_title_and_the_replies() -> None:
+    said = [f"I watched a long film about {each} last night." for each in ("clocks", "glass", "tides")]
+    rows = [
+        row_with(("user_text", "assistant_text"), (each, f"Noted {each[-20:]}"), number, type="exchange")
+        for number, each in enumerate(said)
+    ]
+    row = digest(rows, new_id=str(new_id()), what="memories alike", now=rows[0].created_at)
+    [line] = [each for each in block_of(row).text.split("\n") if each.startswith("- ")]
+    assert all(line.count(each) == 1 for each in said)
+    assert "alike" not in line
+    assert "Noted" not in line
 
 
 @pytest.mark.parametrize("place", ["narrative", "user_text", "assistant_text", "facts"])
