@@ -40,16 +40,16 @@ EXACT = frozenset(
 )
 """The labels that are compared as they are; in all others case and width of characters make no difference."""
 EMPTY = frozenset(name for name, held in LABELS.items() if held[0].default == "")
-"""The labels that a row can be asked not to have, by an empty text."""
+"""Labels that an empty text as filter requires to be missing."""
 
 MOST_AT_ONCE = 1_000
-"""The longest page that a store returns; whatever is not a `Page` is as long as its limit says."""
+"""Rows of the longest `Page`; other answers are as long as their limit."""
 EVERY = 2**31
 """A limit for all there is."""
 
 
 def _several(*known: str) -> Form:
-    """The form of a field of a filter that takes a text or several, where any will do."""
+    """Return the form of a filter field that takes one text or several alternatives."""
 
     def texts(value: Any, name: str) -> tuple[str, ...]:
         found = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
@@ -64,7 +64,7 @@ def _several(*known: str) -> Form:
 
 
 def _one(wanted: Any, *, is_optional: bool = True) -> Form:
-    """The form of a field of a filter that takes one value."""
+    """Return the form of a filter field that takes one value."""
 
     def value_of(value: Any, name: str) -> Any:
         if not isinstance(value, wanted) and not (is_optional and value is None):
@@ -81,9 +81,9 @@ _Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class RowFilter:
-    """Filter of rows, whenever they were made: those that fit every field that is set.
+    """Filter of rows by everything but their time: those that fit every field that is set.
 
-    Of several values in one field, any will do. Names, tags, subjects and files are compared without case. A row past
+    Several values in one field are alternatives. Names, tags, subjects and files are compared without case. A row past
     its time counts as expired, whatever its status says. Raises `InvalidValue` for what rows cannot be filtered by.
     """
 
@@ -111,7 +111,7 @@ class RowFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(RowFilter):
-    """Filter of rows: those `RowFilter` that were made `after` a moment, or at it, and `before` another one."""
+    """A `RowFilter` of rows that were made at or `after` a moment and `before` another one."""
 
     after: _Time = None
     before: _Time = None
@@ -136,7 +136,7 @@ class Page:
 
 
 class Match(NamedTuple):
-    """A row that was found, with its lexical score and what ranking goes by."""
+    """A row that was found, with its lexical score and the data for ranking."""
 
     id: str
     score: float
@@ -166,7 +166,7 @@ _CORRECTED = frozenset({"title", "narrative"})
 class Version:
     """One observation of a line of succession, with the events that the caller may see, oldest first.
 
-    What happened while the observation was hidden from the caller is left out; see `chatbot.stores.history`.
+    What happened while the observation was hidden from the caller is left out; see `chatbot.stores.row_history`.
     """
 
     observation: Observation
@@ -201,14 +201,14 @@ class FactFilter:
     """Filter of triples. Texts are compared without case."""
 
     ids: frozenset[str] = frozenset()
-    """Any of these will do; none: all."""
+    """Any of these; empty for all."""
     subject: str | None = None
     predicate: str | None = None
     object: str | None = None
     project: str | None = None
     source: str | None = None
     sources: frozenset[str] = frozenset()
-    """Any of these will do; none: whatever it was taken from."""
+    """Facts from any of these; empty for any source."""
     session_id: str | None = None
     min_confidence: float = 0
 
@@ -229,7 +229,7 @@ class Stats:
 
 
 class Corpus(NamedTuple):
-    """Base for relevance: how many current rows the caller sees, and their mean length in terms."""
+    """Number of current rows that the caller sees, and their mean length in terms."""
 
     rows: int
     average_length: float
@@ -357,7 +357,7 @@ _KINDS: Mapping[str, type] = {"$in": list, "$prefix": str, "$exists": bool}
 
 
 def written(value: object) -> str:
-    """A value of the metadata as text, so that 1, 1.0 and true are three different ones."""
+    """Return a value of the metadata as text, in which 1, 1.0 and true differ."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 

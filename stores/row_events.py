@@ -1,17 +1,17 @@
 """Events of a memory and their fold into observations, shared by all observation stores.
 
-An event is asked for, `decide` checks it against what is known and says which events are to be kept, and `applied`
-folds a kept event into the observation that it is about. Both are pure. A store calls `decide` while no other writer
-can write, so that two writers at once come out as one after the other.
+`decide` checks a requested event against the present rows and returns the events to write; `applied` folds a written
+event into its observation. Both are pure. A store calls `decide` while no other writer can write, so that concurrent
+changes are made one after another.
 
-    add        a new row; it may supersede an older one in the same breath
+    add        a new row; it may supersede an older one in the same step
     update     fields were set to other values
     mention    the same thing was said again
-    use        it was handed to a caller who asked
+    use        it was returned to a caller
     confirm    someone vouched for it
     supersede  another observation took its place
-    tighten    what it was made from was made stricter, and so is it
-    expire, archive, delete, restore      what the words say; the row stays in the history
+    tighten    its source was made stricter, so it is too
+    expire, archive, delete, restore      as named; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or taken back
     consolidate          time and use have changed how important many rows are; see `chatbot.stores.consolidation`
@@ -108,10 +108,10 @@ _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
 """Events whose outcome has no row: they make no version of one."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
-"""The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
+"""Metadata key of a value and its start, the only one in which a successor may differ."""
 _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
 ELSEWHERE = "elsewhere"
-"""The field of counts that says how many of the uses were on other machines, as JSON by machine."""
+"""Field of a `counts` event: uses on other machines, as JSON by machine."""
 _MERGED = having(FIELDS, MERGED)
 
 
@@ -182,7 +182,7 @@ class Outcome:
     reason: str = ""
     error: StoreError | None = None
     row: Observation | None = field(default=None, compare=False, repr=False)
-    """The observation as this change left it, whatever came later; None for facts, and after many ids or a use."""
+    """The observation after this change, whatever came later; None for facts, several ids or a use."""
 
     @property
     def version(self) -> str:
@@ -203,20 +203,20 @@ class PriorState(Protocol):
         """Return the strength by `consolidated` of an existing row, and its touches; None if it is unchanged."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """The current observation, seen by the writer, that says the same.
+        """Return the current observation with the same content, if the writer may see it.
 
-        It is of the same agent, namespace, visibility and principal.
+        It has the same agent, namespace, visibility and principal.
         """
 
     def triple(self, triple_id: str) -> Triple | None:
         """The fact, unless it was taken back."""
 
     def derived_from(self, observation_id: str) -> Iterable[str]:
-        """The observations that name it among their sources, whatever their status, and whether it is there or not."""
+        """Return the observations that name it as a source, whatever their status, even if it does not exist."""
 
 
 def parse_event(line: Mapping[str, Any]) -> Event:
-    """Read a line of the journal. Raises `LaterFormat`, or `InvalidValue` for what is no event."""
+    """Read a line of the journal. Raises `LaterFormat` or `InvalidValue`."""
     version = line.get("v", VERSION)
     if not isinstance(version, int) or version > VERSION:
         raise LaterFormat(f"it was written by a later release (format {version!r}): upgrade chatbot to read it")
@@ -323,7 +323,7 @@ def _check_asked(event: Event) -> None:
 
 
 def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
-    """Raise `ChangedMeanwhile` for a row that is not in a version which the caller expects."""
+    """Raise `ChangedMeanwhile` for a row in a version that the caller does not expect."""
     if view.expects is None:
         return
     for each in ids:
@@ -342,7 +342,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     left = old or (_seen(event.forgets, view, known) if event.forgets else None)
     if left is not None and is_within(row.project, view.project or ""):  # unless its writer named another
         row = replace(row, project=left.project)
-    if not row.project:  # what is derived from the memories of a project is not seen outside of it
+    if not row.project:  # a row derived from a project's memories belongs to it
         sources = filter(None, map(known.observation, row.derived_from))
         row = replace(row, project=next((source.project for source in sources if source.project), ""))
     row = _inheriting(row, view, known, old.derived_from if old else ())
@@ -360,7 +360,7 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
-    if is_own(twin) and not is_own(row):  # what others repeat is not said again by its person
+    if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
         mention = replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
     return [*_tightening(event, applied(twin, mention), known, twin), *leaving, *kept]
@@ -401,7 +401,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         wanted["derived_from"] = [
             *named,
             *(each for each in hidden if each not in named),
-        ]  # an unseen source is never removed
+        ]  # sources that the caller may not see stay
     if isinstance(wanted.get("metadata"), Mapping):
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
@@ -632,15 +632,15 @@ def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:
 
 
 def _check_each_state(states: Iterable[RowState], view: View, known: PriorState) -> None:
-    """Rows are read for their principals only where the caller may not change everybody's."""
+    """Check the principals of rows, which are read only if the caller lacks the right `curate`."""
     if not {"write", "chat", "curate"} <= view.rights:
         _check_each([row for state in states if (row := known.observation(state.id)) is not None], view)
 
 
 def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
-    """Return the twin, unless it is another principal's: repeating a row does not change it, or speak through it.
+    """Return the twin, unless it is another principal's, of another project, or a profile's line that a tool repeats.
 
-    Nor may a tool change a line of a profile by repeating it. One of another project than that of the row is none.
+    Repeating a row must not change it for others.
     """
     twin = known.twin(row, replace(view, project=row.project or view.project))
     if twin is None or twin.principal != row.principal:
@@ -649,14 +649,14 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
 
 
 def _kin(row: Observation) -> tuple[object, ...]:
-    """Property that rows must share to be merged."""
+    """Return the properties that rows must share to be merged."""
     return (row.agent_id, row.principal, Guard.of(row))
 
 
 def _inheriting(row: Observation, view: View, known: PriorState, before: Collection[str] = ()) -> Observation:
     """Return the row, at least as strict as its sources, which must exist and be visible to the caller.
 
-    A source that is hidden, was erased or never existed is the same error. Those `before` were checked earlier.
+    A hidden, erased or unknown source gives the same error. Sources in `before` were checked earlier.
     """
     for each in row.derived_from:
         if each not in before:
@@ -671,7 +671,7 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
 def _tightening(event: Event, row: Observation, known: PriorState, before: Observation | None = None) -> list[Event]:
     """Return the event that makes all rows derived from `row` as strict as it is now; nothing gets looser.
 
-    It is written before `row` itself, so that a kill in between leaves nothing that is too loose.
+    It is written before `row`, so that a kill in between leaves no row too loose.
     """
     if before is not None and Guard.of(row) == Guard.of(before):
         return []
@@ -684,7 +684,7 @@ def _tightening(event: Event, row: Observation, known: PriorState, before: Obser
 
 
 def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return all rows derived from the rows in `ids`, directly or not, without these; each once."""
+    """Return all rows derived, directly or not, from the rows in `ids`, without these."""
     waiting = list(ids)
     found = dict.fromkeys(waiting)
     sources = len(found)
@@ -758,7 +758,7 @@ def may_name(triple: Triple, view: View, known: PriorState) -> bool:
 def implied(event: Event) -> list[Event]:
     """Return the events that come with an event: an added row replaces another one, or several.
 
-    A purge event of such a row brings them too: rows that it replaced do not come back when it is erased.
+    So does its purge: rows that it replaced do not come back when it is erased.
     """
     if event.row is None and event.kind != "purge":
         return []

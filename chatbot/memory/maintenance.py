@@ -1,9 +1,8 @@
-"""One run of maintenance: memory fades and grows stronger, what is alike is merged, what was kept for long enough goes.
+"""One run of maintenance: strength changes, similar rows are merged, rows past their retention are archived or deleted.
 
-A run reads a bounded number of rows, oldest first, and the next one goes on behind them; what fades or was kept for
-long enough is known without reading it. Each change is decided by the store at the moment that it is made, and each is
-one line of the journal, which says who merged, put away or deleted and why: a run that is killed leaves every row
-either as it was or as it is to be, and the next one finds the rest to do.
+A run reads a bounded number of rows, oldest first, and the next run continues after them; consolidation and retention
+need no reading. The store decides each change when it is made, as one line of the journal with author and reason: a
+killed run leaves every row unchanged or done, and the next run does the rest.
 """
 
 from __future__ import annotations
@@ -59,17 +58,17 @@ _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
 _DAYS_TO_GATHER = (7, 30)
-"""Erasing rewrites the journal, so it waits for more: as long again as rows were kept, within these bounds."""
+"""Days to collect rows before erasing, which rewrites the journal: as long as they were kept, within these bounds."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """Cached results of one run that save the next one work; without them a run has the same result."""
+    """Cache of a run for the next one; results are the same without it."""
 
     words: dict[str, tuple[str, Words]] = field(default_factory=dict)
     """The words of rows, by id, with the hash of the text that they are of."""
     manners: dict[str, tuple[str, Key]] = field(default_factory=dict)
-    """Denials of rows, and whether they ask, cached in the same way."""
+    """Number of negations of rows, and whether they ask, cached in the same way."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """Compared rows, by kinship and similarity."""
     erased_at: datetime | None = None
@@ -78,7 +77,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class RunPosition:
-    """How far the last run came: the last active row that it read. Of what need not be read all is thought of."""
+    """The last active row that the last run read; work without reading always covers all rows."""
 
     active: str | None = None
 
@@ -86,7 +85,7 @@ class RunPosition:
 class Run:
     """One run over what `scope` sees. `findings` are kept by the caller from run to run.
 
-    A `whole` run is one of as many as it takes, of which the `first` tells, where it is dry, of what needs no place.
+    A `whole` run is one of a series over all rows; if that is dry, only the `first` reports work without reading.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class Run:
         self._is_done = True
 
     async def go(self, place: RunPosition) -> tuple[MaintenanceReport, RunPosition]:
-        """Do what is due, to what has to be read from `place` on; what was done, and where the next run goes on."""
+        """Do what is due, reading rows from `place` on; return the report and where the next run continues."""
         if self._is_first or not self._dry_run:
             await self._consolidate()
             for rule in self._policy.rules:
@@ -132,7 +131,7 @@ class Run:
         return report, RunPosition(next_active) if on_time else place
 
     async def _take(self, rows: list[Observation], *steps: Step) -> None:
-        """One step after the other, each with the rows that are left."""
+        """Take the steps in order, each with the rows that are left."""
         for step in steps:
             rows = [row for row in rows if row.id not in self._gone]
             if rows and not self._is_late():
@@ -153,7 +152,7 @@ class Run:
         return found
 
     async def _rows(self, after: str | None) -> tuple[list[Observation], str | None]:
-        """The next rows that have to be read, oldest first, and where to go on behind them; None at the end."""
+        """Return the next rows to read, oldest first, and the row to continue after; None at the end."""
         wanted = self._read()
         rows: list[Observation] = []
         while wanted is not None and (room := self._policy.rows_per_run - len(rows)) > 0:
@@ -174,7 +173,7 @@ class Run:
         return rows, after
 
     def _read(self) -> Filter | None:
-        """The active rows that have to be read, for their texts matter, or their place among others."""
+        """Return the filter of active rows to read, as their texts or order matter; None for no rows."""
         policy = self._policy
         if policy.max_per_session or any(rule.max_rows for rule in policy.rules):
             return Filter()
@@ -200,13 +199,13 @@ class Run:
         )
 
     async def _retire(self, rule: RetentionRule) -> None:
-        """Delete and archive what the rule has kept for long enough."""
+        """Delete and archive rows past the retention of a rule."""
         for fate, days, statuses in rule.fates():
             rows = await self._kept_for(days, rule, statuses)
             await self._carry_out(outlived([row for row in rows if row.id not in self._gone], fate, days))
 
     async def _kept_for(self, days: float, rule: RetentionRule, statuses: tuple[Status, ...]) -> list[RowState]:
-        """The rows that the rule holds for, and that nothing has happened to for so long."""
+        """Return the rows of the rule that were untouched for so many days."""
         policy = self._policy
         types = policy.types_of(rule)
         if not types:
@@ -247,7 +246,7 @@ class Run:
         for key, family in kin.items():
             if len(family) >= _LEAST:
                 before = compared.get((key, policy.similarity), {})
-                known = {words: [*near] for words, near in before.items()}  # a thread goes on where we are cancelled
+                known = {words: [*near] for words, near in before.items()}  # a thread works on after a cancellation
                 found = await asyncio.to_thread(self._alike, family, known)
                 compared[key, policy.similarity] = known
                 await self._merge("compress", found, "memories alike", "alike")
@@ -298,7 +297,7 @@ class Run:
         return known[1]
 
     async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> None:
-        """Put digests in the place of rows; those that facts were taken from stay, or the facts would go too."""
+        """Replace rows by digests; rows that are sources of facts stay, or the facts would go too."""
         sources = await self._with_facts([row.id for rows in found for row in rows])
         free = ([row for row in rows if row.id not in sources] for rows in found)
         parts = (part for rows in free for part in portions(rows, least=_LEAST))
@@ -365,7 +364,7 @@ class Run:
         return needed
 
     async def _do(self, changes: Iterable[Change]) -> None:
-        """Make the changes that the store allows, for others change rows too; or only report them."""
+        """Make the changes that the store allows, or only report them in a dry run."""
         for some in _batches(changes):
             if self._is_late():
                 break
@@ -378,7 +377,7 @@ class Run:
         done = []
         for (deed, _), outcome in zip(changes, outcomes, strict=True):
             if outcome.kind == "skipped":
-                logger.info("maintenance left out to %s %s: %s", deed.kind, ", ".join(deed.ids[:3]), outcome.reason)
+                logger.info("maintenance could not %s %s: %s", deed.kind, ", ".join(deed.ids[:3]), outcome.reason)
             else:
                 done.append(deed)
         return done
@@ -403,7 +402,7 @@ def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """Many changes are committed together, for each commit waits for the disk; not all, for writers wait for it."""
+    """Yield batches: each commit waits for the disk, and other writers wait for the commit."""
     batch: list[Change] = []
     rows = 0
     for change in changes:

@@ -2,10 +2,9 @@
 
     score = substance x distinctiveness x (1 + salience + weight of the type) / 3
 
-Substance is how much is said, counted in content words; it saturates. Distinctiveness is how much of it is not known
-already, salience how much of it is about what is going on. (The four dimensions, the weights of types and the gate are
-LetsGo's; the way they are multiplied is ours, so that many words about nothing new, and few about everything, both stay
-out.)
+Substance is the number of content words, which saturates; distinctiveness is the share of new ones; salience the share
+about the current topic. (Dimensions, weights and gate are LetsGo's; they are multiplied so that many words about
+nothing new, and few about everything, both stay out.)
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ OTHER_TYPE = 0.5
 NEUTRAL = 0.5
 """Salience of a text that cannot be compared with anything."""
 _WORDS = 6
-"""Number of content words that make a substance of a half."""
+"""Number of content words with a substance of one half."""
 _LEAST_NEW = 0.2
-"""Share of a reply's content words that must not be known, where it is kept for the reply alone."""
+"""Least share of new content words in a reply for which alone an exchange is kept."""
 _LONGEST_ANSWER = 40
-"""Characters of a message up to which it may merely answer the bot's question; a longer one says it itself."""
+"""Most characters of a message that counts as an answer to the bot's question."""
 _ANSWER_WORDS = 2
-"""Content words that a question and its short answer hold together: an offer and a yes hold none."""
+"""Least content words of a question with its short answer: an offer and a yes have none."""
 _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 
@@ -90,8 +89,8 @@ def is_worth_keeping(
 ) -> bool:
     """Return whether an exchange is kept, by a judgement of the user's text; without one, unless it has no content.
 
-    Text that states something is kept, and a short answer to the bot's `question`. What only needs memory is kept for
-    its reply, unless that is not there yet or repeats what was `known`. All else is small talk or general knowledge.
+    Kept are statements, short answers to the bot's `question`, and questions that need memory if their reply says more
+    than was `known`. The rest is small talk or general knowledge.
     """
     if judged is None:
         return bool(content(text)) or _answers(text, question)
@@ -106,7 +105,7 @@ def _answers(text: str, question: str) -> bool:
 
 
 def content(text: str) -> frozenset[str]:
-    """Return the words of a text with a topic; a sign such as an emoji is found, and yet says nothing worth keeping."""
+    """Return the words of a text with a topic; signs such as emoji are searched, but not worth keeping."""
     return frozenset(term for term in terms(text) if any(map(str.isalnum, term)))
 
 

@@ -1,8 +1,8 @@
 """Origin of an imported row: its entries in the metadata, and the tombstones that outlive it.
 
 `tombstones.jsonl` keeps what was purged, as keyed digests, so that an import does not bring it back. A digest is of an
-id, a key or the words of something, made with the key in `tombstones.key`: it reveals nothing without it. Only imports
-ask. To lift everything, delete the file, or import with `--include-purged`.
+id, an origin or words, and reveals nothing without the key in `tombstones.key`. Only imports check them. To ignore all,
+delete the file, or import with `--include-purged`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chatbot.stores.records import format_time
 FROM, PLACES = IMPORTED, "imported_places"
 
 Address = tuple[str, str]
-"""A file, and what it calls a row; what has an id that is its own everywhere comes from the file ""."""
+"""A file and its key of a row; the file is "" for an id that is unique everywhere."""
 Said = Mapping[Address, str]
 """Digest of the text at each address."""
 Mark = tuple[str, ...]
@@ -66,7 +66,7 @@ def marks_of_session(session_id: str, origin: str) -> Iterator[Mark]:
     if origin:
         yield "origin", origin
         kind, _, key = origin.partition(":")
-        if kind == "bundle":  # whose key ends in a digest of what was said by then
+        if kind == "bundle":  # its key ends in a digest of the content
             yield "session", key.partition(":")[0]
 
 
@@ -92,7 +92,7 @@ class Tombstones:
         self._read: backend.Mark | None = None
 
     def add(self, marks: Iterable[Mark], at: datetime) -> None:
-        """Bar what has these marks from imports. Durable on return."""
+        """Keep rows with these marks out of imports. Durable on return."""
         if new := list(dict.fromkeys(marks)):
             self._key = self._document.change(lambda key: key or secrets.token_bytes(_KEY_BYTES))
             digests = sorted(set(map(self._digest, new)))
@@ -100,7 +100,7 @@ class Tombstones:
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
 
     def barred(self, marks: Collection[Mark]) -> bool:
-        """Return whether something that has one of these marks was purged."""
+        """Return whether one of these marks was purged."""
         self._refresh()
         return bool(self._digests) and not self._digests.isdisjoint(map(self._digest, marks))
 

@@ -72,11 +72,11 @@ utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
 LONGEST_LABEL = 1_000
 """Characters of a user's label."""
 LONGEST_NAME = 200
-"""Characters of a namespace that a person or an application names; what is inside of it may be longer."""
+"""Characters of a namespace as named; with users inside it may be longer."""
 _LONGEST_WRITTEN = 200
 _USER = "user:"
 _HASHED = "#"
-"""Beginning of the digest of a long label; `quote` would have escaped it."""
+"""Prefix of the digest of a long label, which `quote` never returns."""
 
 
 def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
@@ -126,9 +126,9 @@ PUBLIC: tuple[Sensitivity, ...] = ("public",)
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
 """Sensitivities asked for. A tuple is a collection, but mypy takes `("private",)` for one of any words."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
-"""Delete derived summaries, receipts and titles of these sessions that quote the erased rows.
+"""Delete summaries of sessions, and quotes of erased rows in receipts and titles.
 
-Also those of any other session that remembered one of the last rows: what is said again makes no new row.
+The last argument has rows that other sessions may have repeated: a repetition makes no new row.
 """
 
 
@@ -157,10 +157,10 @@ Tell = Callable[[MemoryEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf memory and sessions are used: where, in whose name, and what they may see and do."""
+    """The user of memory and sessions: namespace, project, principal, clearance and rights."""
 
     namespace: str = ""
-    """The part of memory that they use; see `chatbot.memory.scope`."""
+    """Namespace of memory; see `chatbot.memory.scope`."""
     principal: str = ""
     """Principal in whose name they write; by default the user of the namespace, or the owner."""
     clearance: Clearance = "full"
@@ -170,7 +170,7 @@ class Caller:
     sensitivity: Sensitivity = "public"
     """Least sensitivity of what they write."""
     project: str | None = None
-    """The project that they write in and see, besides what is of none; empty or `-` for none, None for all."""
+    """Project to write in and to see, with rows of none; empty or `-` for none, None for all."""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
@@ -186,13 +186,13 @@ class Caller:
         return self.principal == OWNER and "curate" in self.rights
 
     def at_least(self, sensitivity: Sensitivity) -> Sensitivity:
-        """Return the sensitivity of a new row that is given this one; an unknown word stays for the row's check."""
+        """Return the sensitivity of a new row; an invalid one is left for the row's check."""
         order = SENSITIVITIES.index
         is_less = sensitivity in SENSITIVITIES and order(sensitivity) < order(self.sensitivity)
         return self.sensitivity if is_less else sensitivity
 
     def check(self, right: Right, row: OwnedRow | None = None) -> None:
-        """Raise `MissingRight` where they may not do that, or not with the row."""
+        """Raise `MissingRight` without the right, or without it for the row."""
         check_may(self, right, row)
 
     def narrowed(
@@ -204,11 +204,11 @@ class Caller:
         namespace: str | None = None,
         project: str | None = None,
     ) -> Caller:
-        """The caller with less: of clearances and rights what both allow, in a namespace and project they may enter.
+        """Return the caller with at most these clearances and rights, in a namespace and project they may enter.
 
-        Everybody may go further in; only the owner, with the right to curate, may go anywhere else, or act in another
-        principal's name. Where none is named, a user's namespace is entered in the name of that user. Who is in a
-        project stays there. Raises `AccessDenied`, or `InvalidValue` for an impossible namespace.
+        Every caller may enter a namespace inside their own; only the owner with the right `curate` may enter others, or
+        act for another principal. The default principal in a user's namespace is that user. A caller in a project stays
+        there. Raises `AccessDenied`, or `InvalidValue` for an invalid namespace.
         """
         space = self.namespace if namespace is None else namespace
         is_inside = bool(self.namespace) and space.startswith(f"{self.namespace}/")
@@ -232,7 +232,7 @@ class Caller:
         )
 
     def raised(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
-        """The caller with more, for work whose result does not depend on who asks."""
+        """Return the caller with more, for work whose result does not depend on the caller."""
         return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
 
@@ -264,7 +264,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A caller's place in one store: as which agent and session they write, how far they look."""
+    """A caller in one store, with the agent and session they write for."""
 
     store: ObservationStore
     caller: Caller
@@ -276,13 +276,13 @@ class Scope:
     across: bool = False
     """True if rows of all namespaces are read, not only those of the caller's."""
     erasing: bool = False
-    """True to find rows without a class and facts that were retracted or of outdated sources too, to delete them."""
+    """As in `View.erasing`."""
     expects: frozenset[str] | None = None
     """Expected version, as in `View.expects`."""
     made: dict[str, str] | None = None
-    """Filled with the version of each memory as a write left it, by id; None notes none."""
+    """Filled with the new version of each changed memory by id; None notes none."""
     answering: Callable[[], str] = str
-    """Returns the row of the message that the session answers now: no search finds it, for it is what is asked."""
+    """Returns the row of the message that is being answered, which searches leave out."""
     looked: Callable[[], float] = float
     """Returns what `View.looked` is now."""
 
@@ -343,9 +343,9 @@ class Scope:
                 return found
 
     async def bar(self, marks: Sequence[Mark]) -> None:
-        """Keep what has these marks from coming back with an import. Durable on return.
+        """Keep rows with these marks out of imports. Durable on return.
 
-        On a disk that is full it is only warned: what is to be erased makes room.
+        On a full disk this only warns: erasing makes room.
         """
         await bar(self.environment.tombstones, marks, self.clock())
 
@@ -412,7 +412,7 @@ class Observable:
 
     @property
     def is_closed(self) -> bool:
-        """True once nothing can be done with it any more."""
+        """True once it is closed."""
         return False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -423,7 +423,7 @@ class Observable:
 
 
 def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return the operation as a span, which sets the observer for all that is done within."""
+    """Return the operation as a span that sets the observer for everything within."""
 
     @wraps(operation)
     async def entered(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -455,5 +455,5 @@ class ScopedOperations(Observable):
 
     @property
     def caller(self) -> Caller:
-        """On whose behalf it is used."""
+        """The caller."""
         return self._own.caller

@@ -1,8 +1,8 @@
 """Search of sessions: transcripts, archives, titles and the memories of each, ranked together.
 
-First the sessions are ranked by how many of their entries hold the terms, which `session_terms` knows without reading
-any; of the best few the entries are read and ranked. So a search reads as many transcripts as it answers with, and
-those that have changed since the last one. A score is that of `bm25` for the entry, and half of its session's.
+Sessions are first ranked by the number of entries with each term, which `session_terms` has; only the entries of the
+best are read and ranked. So a search reads few transcripts, and those that changed since the last one. The score is
+that of `bm25` for the entry plus half of its session's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chatbot.stores.text.bm25 import rank, score_sessions
 logger = logging.getLogger(__name__)
 
 SPOKEN = ("user", "assistant")
-"""The roles whose words are searched: what tools were asked and answered is no conversation."""
+"""Roles whose words are searched: tool calls and results are no conversation."""
 MEMORY = "memory"
 TITLE = "title"
 _SESSIONS_PART = 0.5
@@ -45,10 +45,10 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class SessionHit:
-    """A session that speaks of what was asked for, and where it does so best.
+    """A session that matches a search, and its best line.
 
-    `role` is that of the entry, or `memory` for something remembered of the session, or `title`. `number` counts the
-    entries from 1, archived ones first; None where it is no entry. `ranges` are the matches in `line`, in characters.
+    `role` is that of the entry, `memory` for a memory of the session, or `title`. `number` counts the entries from 1,
+    archived ones first; None for no entry. `ranges` are the matches in `line`, in characters.
     """
 
     record: SessionRecord
@@ -59,7 +59,7 @@ class SessionHit:
     at: datetime
     number: int | None = None
     observation: str | None = None
-    """The id of what is remembered, where that is what was found."""
+    """Id of the memory, if one was found."""
     matches: int = 0
     """Number of entries of the session that hold any of the words."""
 
@@ -98,9 +98,9 @@ async def search(
     limit: int,
     progress: Progress | None = None,
 ) -> list[SessionHit]:
-    """The best of `sessions`, best first; none for a text without a topic. `memories` is what may be seen of those.
+    """Return the best of `sessions`, best first; none for a text without a topic. `memories` is searched too.
 
-    Where many sessions have to be read first, `progress` is called with how many of them are.
+    `progress` is called while many changed sessions are read.
     """
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
@@ -108,7 +108,7 @@ async def search(
     unread: dict[str, Exception] = {}
     found = await _candidates(sessions, asked, known, progress or (lambda _done, _total: None), unread)
     if len(unread) == len(sessions):
-        raise next(iter(unread.values()))  # that nothing can be read is not that nothing was said
+        raise next(iter(unread.values()))  # an empty answer would claim that nothing was said
     await _add_remembered(found, sessions, asked, memories, limit)
     best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
@@ -156,7 +156,7 @@ async def _learn(
     known: SessionTerms,
     unread: dict[str, Exception],
 ) -> dict[str, tuple[int, ...]]:
-    """Read sessions that are not known as they are now, and keep what they speak of."""
+    """Read sessions that have changed, and keep their terms."""
     read = [(session.id, stamp, await _entries(session, unread)) for session, stamp in changed]
     return await asyncio.to_thread(_keep, [each for each in read if each[2] is not None], asked, known)
 
@@ -208,7 +208,7 @@ async def _add_remembered(
     memories: Scope | None,
     limit: int,
 ) -> None:
-    """Note for each session what is remembered of it that fits best, as far as the caller may see it."""
+    """Note for each session its best memory that the caller may see."""
     if memories is None:
         return
     wanted = {session.id: session for session in sessions}
@@ -276,7 +276,7 @@ def _hit(
 
 
 def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
-    """Return the matching line without secrets: they are removed before it is cut, so that no half of one stays."""
+    """Return the matching line; secrets are removed before it is cut, so that no half of one stays."""
     return snippet(redact(text)[0], wanted)
 
 

@@ -29,7 +29,7 @@ from chatbot.stores.records import SessionRecord, format_time
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A namespace that holds something. `user` is its user's label, None where it is not a user's."""
+    """A namespace that holds something. `user` is the user's label; None for other namespaces."""
 
     namespace: str
     user: str | None
@@ -80,7 +80,7 @@ async def users_in(memory: MemorySystem) -> list[User]:
 async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:
     """Everything in the namespace, or in one project of it, that the caller may see.
 
-    That is rows of any status, facts, and whole sessions.
+    Rows of any status, facts, and whole sessions.
     """
     memory.caller.check("read")
     rows, facts = [], []
@@ -146,7 +146,7 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
         scope = memory.memory().scope
     except UnsupportedOperation:
         return Counter()
-    scope = replace(scope, across=True, erasing=True)  # what is not inside is left out by the caller
+    scope = replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
     found = Counter(fact.namespace for fact in facts)
     after = None

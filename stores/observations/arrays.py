@@ -2,10 +2,10 @@
 
     the arrays, each aligned to 8 bytes | a CRC-32 for each chunk of 8 KiB | a JSON header | a footer of fixed size
 
-A file is written whole and never changed. Opening one reads its header only. A chunk is read when something in it is
-first asked for, is compared with its checksum then, and is used from memory afterwards: nothing is parsed, nothing is
-executed, no descriptor stays open, and a file that changes or shrinks later can neither mislead nor crash a reader.
-A checksum finds damage; it does not stop an attacker, who could at worst make searches find too little.
+A file is written whole and never changed. Opening one reads its header only. A chunk is read and checked when first
+needed, and used from memory afterwards: nothing is parsed or executed, no descriptor stays open, and a file that is
+changed later cannot mislead or crash a reader. A checksum finds damage; an attacker could at worst make searches find
+too little.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Source = Callable[[], AbstractContextManager[Piece]]
 
 
 class DamagedArrays(Exception):
-    """A file does not hold what was written into it."""
+    """The content of a file was changed."""
 
 
 def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[bytes, str]:
@@ -62,11 +62,11 @@ def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[byte
 class Arrays:
     """A file of arrays. Methods raise `DamagedArrays` if it is not what was written, `StoreFailed` if the system fails.
 
-    Threads may read at once: the worst that comes of it is that a chunk is read twice.
+    Threads may read at once; at worst a chunk is read twice.
     """
 
     def __init__(self, source: Source, name: str, digest: str | None = None, *, whole: bool = False) -> None:
-        """Open the file that messages call `name`; with a digest, only the very file that `packed` gave it for.
+        """Open the file, called `name` in messages; with a digest, only the file that `packed` returned it for.
 
         `whole` reads everything at once, for files whose opening takes long.
         """

@@ -2,8 +2,8 @@
 
     numbers   u4 a vector   the number of its row
     digests   i8 a vector   the digest of the text that was embedded; of another text it is not used
-    values    f4            the vectors, at length 1, one behind the other, without the first and last columns that
-                            are 0 in all of them: an encoder of several languages leaves most of each vector empty
+    values    f4            the vectors, of length 1, without the outer columns that are 0 in all of them: an encoder of
+                            several languages leaves most of each vector empty
 
 A writer holds the journal's lock; a reader needs none.
 """
@@ -85,10 +85,10 @@ class PackedPart(NamedTuple):
 
 
 class Parts:
-    """The parts that count, as they were when `refresh` was last called. Guarded by its owner's lock.
+    """The valid parts as of the last `refresh`. Guarded by its owner's lock.
 
-    Little is written at a time, so new rows take in the last parts while these are no more than twice as large: there
-    are few parts, and each row is written again a few times only. A damaged part is left out.
+    New rows are merged with the last parts while these are no more than twice as large: there are few parts, and each
+    row is rewritten a few times only. A damaged part is left out.
     """
 
     def __init__(self, shelf: Shelf) -> None:
@@ -97,7 +97,7 @@ class Parts:
         self.all: Sequence[VectorPart] = ()
 
     def refresh(self) -> bool:
-        """Take over what was published; returns whether anything was. One call to the system if not."""
+        """Read a newly published list, and return True; one system call if there is none."""
         if self._shelf.stamp() == self._stamp:
             return False
         for _ in range(_ATTEMPTS):
@@ -115,7 +115,7 @@ class Parts:
             return not self.all
 
     def drop(self, part: VectorPart, why: Exception) -> None:
-        """Do without a part that turned out to be damaged, unless another list was published meanwhile."""
+        """Remove a damaged part, unless another list was published meanwhile."""
         if not self.refresh():
             logger.warning("a part of %s is made again: %s", self._shelf.name, why)
             self.all = [each for each in self.all if each is not part]
@@ -132,7 +132,7 @@ class Parts:
     def split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
         """Return the parts to keep when this many rows are added, and those to merge with them.
 
-        `used` says how many rows of each part still count: one that is mostly unused is merged.
+        `used` counts the valid rows of each part: a mostly unused one is merged.
         """
         count, total = len(self.all), added
         while count and len(self.all[count - 1]) <= 2 * total and total + len(self.all[count - 1]) <= _MOST_ROWS:
@@ -187,7 +187,7 @@ class Parts:
 
 
 class Vectors:
-    """Guarded by its owner's lock. Empty if nothing is kept, or nothing that can be used."""
+    """The usable vectors of an identity. Guarded by its owner's lock."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -206,7 +206,7 @@ class Vectors:
         return self._known[0].dimension if self._known else 0
 
     def catch_up(self) -> None:
-        """Take over what other processes have added or erased."""
+        """Read what other processes have added or erased."""
         self._parts.refresh()
         if self._parts.all is not self._known:
             self._gather()
@@ -320,7 +320,7 @@ class Vectors:
         self.catch_up()
 
     def _gather(self) -> None:
-        """Know the last vector of each row, in any part."""
+        """Find the last vector of each row, in any part."""
         self._known = self._parts.all = [
             part for part in self._parts.all if part.model == self._parts.all[0].model and len(part)
         ]
@@ -334,7 +334,7 @@ class Vectors:
         self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
     def _used(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
-        """A flag for each vector, part by part: it is the last of its row, of the text this has, and wanted."""
+        """Return a flag for each vector, part by part: last of its row, of its present text, and wanted."""
         usable = self.present(digests)
         if wanted is not None:
             usable[len(wanted) :] = False

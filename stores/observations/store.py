@@ -1,7 +1,7 @@
 """Observations over any `Log`: the contract for async callers, each operation one hop into a thread.
 
-`LoggedObservations` is what an engine inherits that brings a log of its own; `ObservationFileStore` is the plug-in
-`observations`, whose log is a file.
+An engine with a log of its own inherits `LoggedObservations`; `ObservationFileStore` is the plug-in `observations`,
+whose log is a file.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def reading(
 
 
 class LoggedObservations(ObservationStore):
-    """Keeps observations in the log that `open_log` opens, found through an index in the cache folder.
+    """Keeps observations in the log of `open_log`, with an index in the cache folder.
 
     `cache` is the folder for caches, the user's cache folder if empty: they belong to this machine, and can be deleted.
     `max_observations` and `ttl_days` are explained at `ObservationStore`.
@@ -112,7 +112,7 @@ class LoggedObservations(ObservationStore):
         """Return the log of the identity whose memory folder, or address in a database, is `home`."""
 
     def open_shelf(self, name: str) -> Shelf:
-        """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
+        """Return the shelf of that name for derived data: by default a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
@@ -125,7 +125,7 @@ class LoggedObservations(ObservationStore):
         return request.outcomes
 
     def commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Commit by ourselves, as `commit` does; blocking."""
+        """Commit without a group; blocking."""
         request = Request(view, events)
         if self._writer.commit([request]):
             self._writer.compact()
@@ -370,7 +370,7 @@ class LoggedObservations(ObservationStore):
         if numbers is None and filters.is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
         elif numbers is not None and fits is not filters.always:
-            numbers = set(filter(fits, filter(flags.__getitem__, numbers)))  # fewer to be put in order
+            numbers = set(filter(fits, filter(flags.__getitem__, numbers)))  # fewer to sort
         rows = filters.in_order(table, order, numbers, ascending=ascending, after=after)
         return list(islice(filter(fits, filter(flags.__getitem__, rows)), limit))
 

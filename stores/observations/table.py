@@ -1,7 +1,7 @@
 """Table of all rows without their texts: columns for order and limits, labels for filters, masks for the gate.
 
-Rows are numbered in the order in which the journal adds them, and keep their number for life; the number of an erased
-row stays taken. A hundred thousand rows take some thirty megabytes.
+Rows are numbered in the order of the journal; a number is never changed or reused. A hundred thousand rows take some
+thirty megabytes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ COLUMNS: Mapping[str, Column] = {
     "quiet": Column("q", lambda row: micros(row.quiet_since)),
     **{name: _column_of(each, mark) for name, each in FIELDS.items() if (mark := each.mark(InTable))},
 }
-"""Every column, once: adding, erasing, changing and keeping a row go over these."""
+"""All columns."""
 _OF_A_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
 _COUNTS = ("use_count", "last_used_at", "quiet", "strength", "consolidated_at", "consolidated_touches")
 _NOTHING_LEFT: Mapping[str, memoryview] = {}
@@ -98,7 +98,7 @@ _NO_BYTES = b""
 class Table:
     """Columns of the table. Not safe between threads; its user locks.
 
-    `left` are the parts of a snapshot that are seldom needed: each is parsed when it is first used.
+    `left` are rarely needed parts of a snapshot, each parsed when first used.
     """
 
     class_of: array[int]
@@ -250,7 +250,7 @@ class Table:
         return number
 
     def add_erased(self, ids: Sequence[str]) -> None:
-        """Add rows that are gone already, so that those after them keep their numbers."""
+        """Add erased rows, so that later rows keep their numbers."""
         for each in ids:
             self.ids.add_erased(each)
             for name, column in COLUMNS.items():
@@ -291,7 +291,7 @@ class Table:
         self.quiet[number] = max(self.quiet[number], self.last_used_at[number])
 
     def erase(self, numbers: AbstractSet[int]) -> None:
-        """Forget everything about rows but their ids and their numbers."""
+        """Forget all of rows but their ids and numbers."""
         gone = {self.ids[number] for number in numbers}
         for number in numbers:
             self._erase(self.ids[number], number)
@@ -328,7 +328,7 @@ class Table:
         uses, strength = self.use_count[number], self.strength[number]
         is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:
-            return row  # which no count changes alone
+            return row  # its counts are its own
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         return counted(row, used, self._consolidation(number))
 
@@ -344,7 +344,7 @@ class Table:
         return self.importance[number] if strength < 0 else strength
 
     def _ranks(self, numbers: Sequence[int]) -> list[float]:
-        types, given, strength = self.type, self.importance, self.strength  # no call for each of many rows
+        types, given, strength = self.type, self.importance, self.strength  # local names: many rows
         standing = [given[number] if strength[number] < 0 else strength[number] for number in numbers]
         return [rank(TYPES[types[number]], given[number], now) for number, now in zip(numbers, standing, strict=True)]
 
@@ -413,7 +413,7 @@ class Table:
         return list(kept if value is None else map(value, kept))
 
     def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:
-        """The visible rows next to one in its session, with how far off they are; None for a row without a session."""
+        """Return the visible rows next to a row in its session, with their distance; None without a session."""
         session = self.sessions[self.session_of[number]]
         if session is None:
             return None
@@ -510,7 +510,7 @@ class Table:
         """Add or retract a fact."""
         fact = event.triple
         known = None if fact is None or fact.id in self.retracted else self.triples.get(fact.id)
-        if fact is not None:  # one that was stated less often, on another machine, only moves it
+        if fact is not None:  # restated less often by another machine: only its position changes
             is_more = known is None or fact.count > known.count
             self.triples[fact.id] = fact if is_more or known is None else replace(known, project=fact.project)
             self.retracted.discard(fact.id)
@@ -613,7 +613,7 @@ class Table:
 
     def _unlink(self, row_id: str) -> None:
         others = self.before.get(self.after.pop(row_id, ""), [])
-        if row_id in others:  # it is not where the later one was erased
+        if row_id in others:  # missing if the later one was erased
             others.remove(row_id)
 
     def _session(self, session_id: str | None) -> int:

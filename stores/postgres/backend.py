@@ -205,7 +205,7 @@ class PostgresBackend(PostgresPlace, Backend):
 
     def why_not_apart(self) -> str:
         """Explain why the role could read other identities; empty if it cannot."""
-        reason = self.database.may_see_all()
+        reason = self.database.why_not_apart()
         return reason and (
             f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
             "use a role that `chatbot storage create --role NAME` was run for"

@@ -1,8 +1,8 @@
 """One pool of connections to a database, shared by all identities of this process. Blocking.
 
-A statement is a transaction in one round trip, in the name of one identity (`SET LOCAL chatbot.identity`, by which the
-database itself refuses rows of others). `transaction` holds a connection for several; what its thread does meanwhile
-for that identity is part of it. Some connections are kept free, so that whoever holds one never waits for another.
+A statement is a transaction in one round trip, in the name of one identity (by `SET LOCAL chatbot.identity` the
+database itself refuses rows of others). `transaction` holds a connection for several; all statements of its thread for
+that identity join it. Some connections are kept free, so that a thread that holds one never waits for another.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Returns:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A read of an identity that the lease of a turn brings along; `keep` is given its rows."""
+    """A read that is made together with taking a turn's lease; `keep` is given its rows."""
 
     database: Database
     identity: str
@@ -86,14 +86,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A row that is added along with the next operation of its thread; see `Database.together`."""
+    """A row to add together with the next operation of the thread; see `Database.together`."""
 
     asked: Asked
     again: Callable[[], None]
     failed: Callable[[StoreError], None]
 
     def try_again(self) -> None:
-        """Write it by itself, and keep its failure."""
+        """Write it by itself, and report its failure."""
         try:
             self.again()
         except StoreError as error:
@@ -118,18 +118,18 @@ class Work:
 
 
 class Database:
-    """The database at a URL. Nothing is opened before it is used; `closed` lets go of one of its users."""
+    """The database at a URL, opened when first used, and closed when its last user has called `leave`."""
 
     _known: ClassVar[dict[str, Database]] = {}
     _guard = threading.Lock()
     _left: ClassVar[SimpleQueue[Database]] = SimpleQueue()
-    """Those that a user has left, once for each."""
+    """Databases, once for each user that left."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.shown = without_password(url)
         self._is_one_of_several = "target_session_attrs" in url
-        """Whether a server that may only be read is left for another one of the URL."""
+        """True if a read-only server is left for another one of the URL."""
         self._users = 0
         self._is_closed = False
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
@@ -162,8 +162,8 @@ class Database:
     def leave(self) -> None:
         """Leave the pool: the last one to leave closes the connections.
 
-        Waits for no lock: the garbage collector calls this at any moment, also in a thread that holds `_guard`. Who
-        holds it looks after those who left meanwhile.
+        Never waits for `_guard`, as the garbage collector may call this in the thread that holds it; its holder closes
+        what was left meanwhile.
         """
         self._left.put(self)
         self._close_unused()
@@ -180,7 +180,7 @@ class Database:
 
     @classmethod
     def _without_users(cls) -> list[Database]:
-        """Those whose last user has left by now; `_guard` is held."""
+        """Return the databases without users. Needs `_guard`."""
         unused = []
         while not cls._left.empty():
             database = cls._left.get_nowait()
@@ -218,15 +218,15 @@ class Database:
     def rows_along(
         self, identity: str, statement: str, looks: Sequence[Look], *, durable: bool = True, **values: Any
     ) -> tuple[list[Row], list[list[Row]]]:
-        """Return the rows of a statement as `rows` does, and those of looks made after it in the same round trip."""
+        """Return the rows of a statement as `rows` does, and those of `looks` after it, in one round trip."""
         also = [(look.statement, look.values) for look in looks]
         first, *others = self._at_once(identity, [(statement, values), *also], durable=durable, is_safe=True)
         return first.rows, [each.rows for each in others]
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
-        """Run one statement that writes; how many rows it touched. It is committed on return.
+        """Run one statement that writes, commit, and return how many rows it touched.
 
-        Raises `StoreFailed` where the connection broke and the result is unknown.
+        Raises `StoreFailed` if the connection broke and the result is unknown.
         """
         [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
         return answer.touched
@@ -234,9 +234,9 @@ class Database:
     def add(
         self, identity: str, statement: str, again: Callable[[], None], *, session: str, name: str, **values: Any
     ) -> bool:
-        """Add a row to what `begun` was called for; False where it was not, or it is gone. Otherwise as `run`.
+        """Add a row to lines for which `begun` was called; return False if it was not, or if they are gone.
 
-        Within `together` it waits for the next operation; `again` adds the row in any case, where that one fails.
+        Within `together` the row waits for the next operation; if that fails, `again` adds it by itself.
         """
         if (identity, session, name) not in self._begun:
             return False
@@ -247,7 +247,7 @@ class Database:
         return self.run(identity, statement, **values) == 1
 
     def together(self, identity: str, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
-        """Make these writes of this thread, in one transaction as far as they only add rows; see `Backend`."""
+        """Make these writes, in one transaction if they only add rows; see `Backend.write_together`."""
         failed: list[StoreError | None] = [None] * len(writes)
         self._put_off[identity] = []
         try:
@@ -263,26 +263,26 @@ class Database:
         return failed
 
     def write_waiting(self, identity: str) -> None:
-        """Make the writes of this thread that wait."""
+        """Make the waiting writes of this thread."""
         self._at_once(identity, [], durable=True, is_safe=True)
 
     @property
     def _put_off(self) -> dict[str, list[Waiting]]:
-        """Writes of this thread that wait, of each identity."""
+        """Waiting writes of this thread by identity."""
         waiting: dict[str, list[Waiting]] = self._own.__dict__.setdefault("waiting", {})
         return waiting
 
     def begun(self, identity: str, session: str, name: str) -> None:
-        """Note that there is a row in `chatbot.head` that says where the next one goes."""
+        """Note that the lines have their row in `chatbot.head`, so that `add` works."""
         if len(self._begun) >= _MOST_BEGUN:
             self._begun.clear()
         self._begun.add((identity, session, name))
 
     @contextmanager
     def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:
-        """Hold a transaction that begins with that statement, whose rows are in `first`. Committed at the end.
+        """Hold a transaction that begins with the statement `first`, and commit it at the end.
 
-        The statement is tried again where the database was only busy; what follows is not.
+        The first statement is retried while the database is busy; later ones are not.
         """
         begun = Transaction(self, identity, durable=durable)
         begun.start(first, values)
@@ -298,8 +298,8 @@ class Database:
         works: dict[str, Work] = getattr(self._own, "works", {})
         return works.get(identity)
 
-    def may_see_all(self) -> str:
-        """Return why the role of this URL is not bound to one identity; empty where it is."""
+    def why_not_apart(self) -> str:
+        """Return why the role of this URL may see all identities; empty if it may not."""
         with self._translated(), self.connection() as connection:
             rows = connection.execute(prepared(statements.WITHOUT_IDENTITY["rights"])).fetchall()
         is_super, bypasses, owns = rows[0]
@@ -333,11 +333,11 @@ class Database:
         self._own.works[identity] = work
 
     def let_go(self, identity: str) -> None:
-        """Note that it does not any more."""
+        """Note that the thread holds it no more."""
         self._own.works.pop(identity, None)
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
-        """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
+        """Call `attempt` until it succeeds or fails permanently. `is_safe` if it may be done twice."""
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
             try:
@@ -375,9 +375,9 @@ class Database:
     def _along(
         self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
     ) -> list[Returns] | None:
-        """Run statements behind what waited, in one transaction; None, with nothing wanted done, where that fails.
+        """Run the waiting writes and then the wanted statements in one transaction; return None if it fails.
 
-        Then each of what waited is tried by itself, so that each gets its own failure alone.
+        Then each waiting write is made by itself, so that only those that fail report a failure.
         """
         try:
             answers = self._sent(identity, [*(each.asked for each in waiting), *wanted], durable=True)
@@ -428,13 +428,13 @@ class Database:
             return self._pool
 
     def _try(self) -> None:
-        """Connect once by ourselves, so that a wrong URL is reported at once, and look at versions and clocks."""
+        """Connect once without the pool, to report a wrong URL at once, and check versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
             check_clock(connection, self.shown)
 
     def _look_again(self) -> None:
-        """Fail at once while the database is known to be away: each operation would wait as long as the first."""
+        """Fail at once while the database is known to be unreachable, instead of waiting each time."""
         if self._is_away:
             with self._looking:
                 if self._is_away:
@@ -442,11 +442,11 @@ class Database:
                     self._is_away = False
 
     def _refuse(self) -> None:
-        """Have the next operation look whether the database may be used."""
+        """Make the next operation check whether the database can be used."""
         self._is_away = True
 
     def clock_skew(self) -> float:
-        """Return by how many seconds the clock here is ahead of that of the database, or behind where negative."""
+        """Return by how many seconds this clock is ahead of that of the database."""
         with self._translated(), self.connection() as connection:
             return skew_of(connection)
 
@@ -473,9 +473,9 @@ _warned: dict[str, float] = {}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a warning of our pools that came within a minute: a database that is away causes dozens.
+    """Return False for a warning of our pools that is repeated within a minute: an outage causes dozens.
 
-    No failure is hidden by it: each operation that fails says so by itself.
+    This hides no failure: each failed operation raises an error.
     """
     args = record.args if isinstance(record.args, tuple) else ()
     if not any(each == _POOL or isinstance(each, PatientConnection) for each in args):
@@ -488,7 +488,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class Transaction(Work):
-    """A transaction that is held open by the thread that began it, or a part of one that it holds already."""
+    """A transaction of the thread that began it, or a part of the one that it already holds."""
 
     def __init__(self, database: Database, identity: str, *, durable: bool) -> None:
         self._database = database
@@ -518,7 +518,7 @@ class Transaction(Work):
     def commit(self, *last: tuple[str, dict[str, Any]]) -> None:
         """Run the `last` statements and commit, in one round trip.
 
-        Raises `StoreFailed` where the connection broke and the result is unknown.
+        Raises `StoreFailed` if the connection broke and the result is unknown.
         """
         if self._outer is not None:
             for statement, values in last:

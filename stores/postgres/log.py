@@ -1,7 +1,7 @@
 """The log of observations as rows of `chatbot.event`. Blocking.
 
-The place of a line is the number of bytes before it, as in a file, so erasure and caches are those of files. The lock
-of the log's row in `chatbot.head` is the right to write; a rewritten log is of another generation.
+The place of a line is the number of bytes before it, so erasure and caches work as for files. The lock of the log's row
+in `chatbot.head` is the right to write; a rewritten log has another generation.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
 """The log's row in `chatbot.head`: no lines can have that name."""
 _AT_A_TIME = 2_000
 _KEPT_LINES = 16_384
-"""Lines that are kept in memory, for each is one round trip away."""
+"""Lines kept in memory: reading one takes a round trip."""
 _ALONE_S = 60.0
-"""A writer who has seen no other writer for so long appends without a lock."""
+"""A process that has seen no other writer for so long appends without a lock."""
 _LOST = -1
-"""No generation: what was read is not what is there."""
+"""No generation: what was read is not what is stored."""
 
 
 class PostgresLog(Log):
@@ -52,15 +52,15 @@ class PostgresLog(Log):
         """Generation and size, while this process writes, and the thread that does."""
         self._writer = 0
         self._right = threading.RLock()
-        """Of one thread of this process to write; that among all processes is the lock of the row."""
+        """The right to write within this process; between processes it is the lock of the row."""
         self._others_at = -_ALONE_S
-        """When somebody else was last seen to write here."""
+        """When another writer was last seen."""
         self._was_read = False
         self._known_at = 0.0
-        """Until when all that was written is known to be read, and when the end was asked for last."""
+        """Time up to which all writes are known to be read; below, when the end was last asked for."""
         self._asked_at = 0.0
         self._unsure: threading.Event | None = None
-        """Set once it is known whether lines that count as read are there."""
+        """Set once it is known whether lines that count as read were written."""
         self._leave = weakref.finalize(self, self._database.leave)
 
     @property
@@ -109,7 +109,7 @@ class PostgresLog(Log):
             self._known_at = self._asked_at
 
     def is_known(self, looked: float) -> bool:
-        """Return whether all that was written until then was read. Who writes must know the end."""
+        """Return False in the thread that writes: it must know the end."""
         if self._writing is not None and self._writer == threading.get_ident():
             return False
         if (unsure := self._unsure) is not None:
@@ -117,7 +117,7 @@ class PostgresLog(Log):
         return self._generation not in {0, _LOST} and self._known_at >= looked
 
     def turn_read(self, looked: float) -> Look:
-        """Return the read by which a turn finds whether others have written since."""
+        """Return the read that finds whether others have written."""
 
         def keep(rows: list[Row]) -> None:
             if _state_in(rows) == (self._generation, self._position):
@@ -168,21 +168,21 @@ class PostgresLog(Log):
                 writing.release()
             except BaseException:
                 if not writing.is_over:
-                    self._generation = _LOST  # what was added to our table was undone here
+                    self._generation = _LOST  # the table has rows that were undone here
                 raise
             finally:
                 self._writing = None
 
     @contextmanager
     def optimistic(self) -> Iterator[Writing]:
-        """Append in one round trip, without a lock, where nobody else has written for a minute."""
+        """Append in one round trip without a lock if no one else has written for a minute."""
         with self._mine():
             if self._generation in {0, _LOST} or time.monotonic() - self._others_at < _ALONE_S:
                 with self.locked() as writing:
                     yield writing
                 return
             self._writing, self._writer = (self._generation, self._position), threading.get_ident()
-            hope = _Hope(self, self._position)
+            hope = _UnlockedLines(self, self._position)
             try:
                 yield hope
                 hope.release()
@@ -244,7 +244,7 @@ class PostgresLog(Log):
         return place
 
     def take_as_read(self, generation: int, position: int, last: bytes) -> None:
-        """Go on behind that position of the log of that generation."""
+        """Continue at that position of the log of that generation."""
         self._generation, self._position, self._last = generation, position, last
         if self._writing is not None:
             self._writing = (generation, position)
@@ -279,13 +279,13 @@ class PostgresLog(Log):
 
 
 class _QueuedLines:
-    """The lines of a write, which are sent together at its end and kept together or not at all. See `Writing`."""
+    """The lines of a write, sent together at its end, all or none. See `Writing`."""
 
     def __init__(self, log: PostgresLog) -> None:
         self._log = log
         self._added: list[tuple[int, bytes]] = []
         self.is_over = False
-        """True once the lines were sent: then a failure is no reason to write them again."""
+        """True once the lines were sent: they must not be sent again after a failure."""
 
     def mend(self) -> None:
         """Do nothing: a transaction leaves no torn line."""
@@ -301,7 +301,7 @@ class _QueuedLines:
         """Do nothing: `release` has made the lines durable."""
 
 
-class _Hope(_QueuedLines):
+class _UnlockedLines(_QueuedLines):
     """The right to append while no other writer does."""
 
     def __init__(self, log: PostgresLog, before: int) -> None:
@@ -311,12 +311,12 @@ class _Hope(_QueuedLines):
         self._is_written = False
 
     def append(self, event: Event) -> Place:
-        """Queue the line of the event. Who reads from now on waits until it is known whether it is kept."""
+        """Queue the line. Readers wait from now on until it is known whether it was written."""
         self._known = self._known or self._log.doubt()
         return super().append(event)
 
     def release(self) -> None:
-        """Write the lines. Raises `WrittenByOthers`, also where there are none: nothing shows what was up to date."""
+        """Write the lines. Raises `WrittenByOthers`, also without lines: nothing proves that the rows were current."""
         if self.is_over:
             return
         if not self._added:
@@ -330,7 +330,7 @@ class _Hope(_QueuedLines):
         raise WrittenByOthers
 
     def end(self) -> None:
-        """Let others read: what we wrote, or everything anew where it was not kept."""
+        """Let readers go on, with everything read again if the lines were not written."""
         if self._added and not self._is_written:
             self._log.lose()
         if self._known is not None:
@@ -338,7 +338,7 @@ class _Hope(_QueuedLines):
 
 
 class PostgresWriting(_QueuedLines):
-    """The one transaction that may write. A process that dies takes it along, so nothing is ever torn."""
+    """The one transaction that may write. It ends with its process, so no line is ever torn."""
 
     def __init__(self, log: PostgresLog, transaction: Transaction) -> None:
         super().__init__(log)
@@ -394,7 +394,7 @@ class PostgresWriting(_QueuedLines):
         ]
 
     def _insert(self, lines: list[bytes]) -> int:
-        """Insert the lines from the start on; the size of all."""
+        """Insert the lines from the start on; return the size of all."""
         size, starts = 0, []
         for line in lines:
             starts.append(size)

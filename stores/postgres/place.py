@@ -1,10 +1,9 @@
-"""Renewal of the leases that this process holds, on one thread, for as long as it holds any.
+"""Lines, documents, leases and blobs of an identity or a session as rows.
 
-By the clock of the database: those of servers may differ. A process that dies, or stands still for longer than a lease
-lasts, loses it.
+One thread renews the leases of this process, by the clock of the database: those of servers may differ. A process that
+dies, or stops for longer than a lease lasts, loses it.
 
-A session's place is gone with its session: whatever is written there raises `MissingFolder`, for the same statement
-looks for the session and holds it.
+The place of a deleted session raises `MissingFolder` on writing: each statement also finds and locks the session.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ logger = logging.getLogger(__name__)
 LAPSES_AFTER_S = 10.0
 """How long a lease outlives the process that held it."""
 _RENEWALS = 4
-"""In the life of a lease: so many may be late before it lapses."""
+"""Renewals in the life of a lease."""
 
 
 class Leases:
@@ -63,7 +62,7 @@ class Leases:
 
     @classmethod
     def of(cls, database: Database) -> Leases:
-        """Return those of a database."""
+        """Return the leases of a database."""
         with cls._guard:
             return cls._known.setdefault(database, cls(database))
 
@@ -108,13 +107,13 @@ class Leases:
                 self._held.clear()
             return
         except StoreError as error:
-            logger.warning("leases could not be renewed, and may lapse: %s", error)
+            logger.warning("leases could not be renewed and may expire: %s", error)
             return
         with self._changed:
             still_held = self._held.get(identity, set())
             lost = [each for each in holders if (each,) not in rows and each in still_held]
         if lost:
-            logger.warning("%d leases lapsed while this process stood still: turns may meet", len(lost))
+            logger.warning("%d leases expired while this process was stopped: turns may overlap", len(lost))
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -321,7 +320,7 @@ class PostgresLease(Lease):
         self._holder = secrets.token_hex(12)
 
     def take(self) -> bool:
-        """Take the lease without waiting. A crash of the database loses only leases that it ends anyway."""
+        """Take the lease without waiting, not durably: a crash of the database ends all leases."""
         return self.take_with(())
 
     def take_with(self, reads: Sequence[object]) -> bool:
