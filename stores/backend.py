@@ -12,7 +12,6 @@ All methods block: async callers hop into a thread once for each operation.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from abc import ABC, abstractmethod
@@ -231,9 +230,6 @@ class Place(ABC):
     def blobs(self, name: str) -> Blobs:
         """Return the blobs of that name."""
 
-    def announce(self, topic: str) -> None:  # noqa: B027 - for engines without hints
-        """Hint to other processes that something about that topic was written, if the engine can."""
-
     def exposed(self) -> Iterator[Flaw]:
         """Yield what others than its owner may read or change. Changes nothing."""
         return iter(())
@@ -377,14 +373,6 @@ class Backend(Place):
         """Try to write, and return the error; None if it succeeds. Nothing of it is left."""
         return None
 
-    def hint(self, *topics: str) -> Hint:  # noqa: ARG002 - for those that have hints
-        """Return a wait for hints of other processes about these topics of the identity; see `announce`."""
-        return Hint()
-
-    def why_no_hints(self) -> str:
-        """Explain why other servers get no hints although the engine has them; empty if they get them."""
-        return ""
-
     def why_not_apart(self) -> str:
         """Explain why the engine itself does not refuse access to rows of other identities; empty if it does."""
         return ""
@@ -400,11 +388,3 @@ class Backend(Place):
     @abstractmethod
     def close(self) -> None:
         """Close descriptors and connections. May be called twice."""
-
-
-class Hint:
-    """A wait before polling again, which a hint may cut short. This one has no hints."""
-
-    async def wait(self, poll_s: float, longest_s: float) -> None:  # noqa: ARG002 - for those that have hints
-        """Wait until a hint comes, at most `longest_s` seconds; `poll_s` while none can come."""
-        await asyncio.sleep(poll_s)

@@ -136,8 +136,6 @@ def _places(setup: Setup) -> Iterator[Finding]:
     elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
         yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {quote(str(home))}")
-    elif slow := backend.why_no_hints():
-        yield Finding("places", "note", slow, editing(setup.source("storage", "url"), setup.settings.path))
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
     cache = Path(caches) if caches else user_cache_path("chatbot")
     is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())

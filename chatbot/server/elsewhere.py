@@ -1,7 +1,6 @@
 """Requests about a turn that another server runs, to stop it or to listen: lines of the identity.
 
-Servers with running turns read them. The lease of the turn says whether anyone runs one. A request is seen at once
-where a database hints at it, else within half a second.
+Servers with running turns read them twice a second. The lease of the turn says whether anyone runs one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Literal
 from uuid import uuid4
 
 from chatbot.memory.scope import utc_now
-from chatbot.stores.backend import Backend, Hint, Lease, Mark
+from chatbot.stores.backend import Backend, Lease, Mark
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import format_time
 
@@ -23,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 _LINES = "stops"
 _LOOK_EVERY_S = 0.5
-_LONGEST_S = 5.0
-"""Between two looks where hints come."""
 _LINGER_S = 5.0
 """Seconds to keep looking after a turn may have begun."""
 _PATIENCE_S = 15.0
@@ -56,9 +53,8 @@ class Elsewhere:
         async with self._beginning:
             self._wanted_until = time.monotonic() + _LINGER_S
             if self._task is None or self._task.done():
-                hint = self._backend.hint(_LINES)
                 await asyncio.to_thread(self._new)
-                self._task = asyncio.create_task(self._watch(hint), name="elsewhere")
+                self._task = asyncio.create_task(self._watch(), name="elsewhere")
 
     async def is_running(self, session_id: str) -> bool:
         """Return whether anyone runs a turn of the session."""
@@ -93,9 +89,9 @@ class Elsewhere:
     def _turn_lease(self, session_id: str) -> Lease:
         return self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
 
-    async def _watch(self, hint: Hint) -> None:
+    async def _watch(self) -> None:
         while self._is_busy() or time.monotonic() < self._wanted_until:
-            await hint.wait(_LOOK_EVERY_S, _LONGEST_S)
+            await asyncio.sleep(_LOOK_EVERY_S)
             try:
                 for request, session_id in await asyncio.to_thread(self._new):
                     await self._tasks[request](session_id)
@@ -120,7 +116,6 @@ class Elsewhere:
             pen.append([{"id": str(uuid4()), "request": request, "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST:
                 pen.rewrite(lambda record: record if record["at"] >= since else None)
-        self._backend.announce(_LINES)
 
 
 def is_free(lease: Lease) -> bool:

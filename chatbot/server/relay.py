@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _LINES = "relay"
 _EVERY_S = 0.1
-"""Between two looks: of the writer for events, of the reader for lines where no hints come."""
+"""Between two looks: of the writer for events, of the reader for lines."""
 _LINGER_S = 5.0
 """How long the lines stay after the end, for readers that are slow."""
 _OLD = timedelta(minutes=1)
@@ -69,7 +69,6 @@ async def _write_all(place: Place, name: str, turn: RunningTurn) -> None:
             record["end"] = await _end(turn)
         if events or is_over or number == 1:  # the first one says that a reply comes
             await asyncio.to_thread(lines.append, [record])
-            place.announce(_LINES)
         if is_over:
             return
         await asyncio.wait([turn.task], timeout=_EVERY_S)
@@ -83,7 +82,6 @@ class RemoteTurn:
         self.begun_at = utc_now()
         self._session = session
         self._lines: Lines = place.lines(_LINES)
-        self._hint = backend.hint(_LINES)
         self._lease: Lease = place.lease("turn")
         self._mark: Mark | None = None
         self._others = others
@@ -111,7 +109,7 @@ class RemoteTurn:
                 look_at = time.monotonic() + _LEASE_EVERY_S
                 if await asyncio.to_thread(is_free, self._lease):
                     give_up = time.monotonic() + (_GRACE_S if self._turn else 0)
-            await self._hint.wait(_EVERY_S, _LEASE_EVERY_S)
+            await asyncio.sleep(_EVERY_S)
         receipts = await self._session.receipts()
         if self._end is None and len(receipts) > self._receipts:  # it ended before its server saw that we listen
             kept = await KeptTurn.of(self._session, str(receipts[-1]["turn"]))

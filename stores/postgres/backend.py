@@ -11,14 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from chatbot.stores.backend import Backend, Examination, Flaw, Hint, Sessions
+from chatbot.stores.backend import Backend, Examination, Flaw, Sessions
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, MissingFolder, StoreError, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database
-from chatbot.stores.postgres.database_connection import is_direct
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
 from chatbot.stores.row_events import parse_event
@@ -153,12 +152,6 @@ def _missing(session_id: str) -> MissingFolder:
     return MissingFolder(f"no session has the id {session_id}")
 
 
-_POOLED = (
-    "{where} is reached through a pooler such as PgBouncer, so servers look twice a second for what another one was "
-    "asked; over a direct connection they learn it at once"
-)
-
-
 class PostgresBackend(PostgresPlace, Backend):
     """The rows of one identity. Connects when it is first used."""
 
@@ -189,19 +182,6 @@ class PostgresBackend(PostgresPlace, Backend):
         except StoreError as error:
             return error if isinstance(error, OSError) else StoreFailed(str(error))
         return None
-
-    def hint(self, *topics: str) -> Hint:
-        """Override `Backend`."""
-        return self.database.hints.of(self.identity, topics)
-
-    def why_no_hints(self) -> str:
-        """Connect, and compare the servers that answer."""
-        try:
-            with self.database.connection() as connection:
-                is_heard = is_direct(connection)
-        except StoreError:
-            return ""  # which other checks report
-        return "" if is_heard else _POOLED.format(where=self.database.shown)
 
     def why_not_apart(self) -> str:
         """Explain why the role could read other identities; empty if it cannot."""

@@ -41,7 +41,6 @@ from chatbot.stores.postgres.database_connection import (
     skew_of,
     unknown_end,
 )
-from chatbot.stores.postgres.hints import Hints
 from chatbot.stores.postgres.schema import check_version
 from chatbot.stores.span import count
 
@@ -140,7 +139,6 @@ class Database:
         self._clock = ClockWatch(url.partition("#")[0], self.shown, self._refuse)
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
-        self.hints = Hints(self)
         self._begun: set[tuple[str, str, str]] = set()
 
     @property
@@ -195,7 +193,6 @@ class Database:
         """Close the connections."""
         with self._opening:
             self._is_closed = True
-            self.hints.close()
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(timeout=_CLOSING_S)

@@ -148,10 +148,6 @@ class PostgresPlace(Place):
         """Return the blobs of that name, kept in table rows."""
         return PostgresBlobs(self, _checked(name))
 
-    def announce(self, topic: str) -> None:
-        """Override `Place`."""
-        self.database.hints.announce(self.identity, topic)
-
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""
         return self.database.rows(self.identity, statement, session=self.session, **values)

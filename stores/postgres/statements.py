@@ -276,8 +276,6 @@ DROP_PIECES = """
 DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
 """
 
-NOTIFY = "SELECT pg_notify('chatbot', key) FROM unnest(%(keys)s::text[]) AS key"
-
 IS_THERE = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)
     OR EXISTS (SELECT 1 FROM chatbot.head WHERE identity = %(identity)s)
@@ -289,7 +287,6 @@ SELECT 'memory', coalesce(sum(octet_length(line)), 0) FROM chatbot.event WHERE i
 """
 
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
-    "listen": "LISTEN chatbot",
     "process": "SELECT pg_backend_pid()",
     "clock": "SELECT clock_timestamp()",
     "plans": "SET plan_cache_mode = force_generic_plan",

@@ -1,6 +1,5 @@
 """PgBouncer in transaction mode: a connection of the database may be another one for each transaction."""
 
-import asyncio
 import getpass
 import os
 import shutil
@@ -103,15 +102,3 @@ async def test_memories_and_sessions_work_behind_it(where: Address) -> None:
         assert [each.content for each in await same.transcript_read_all()] == ["I keep bees"]
         await two.memory("chat").purge(kept.id)
         assert await one.memory("chat").search("bees") == []
-
-
-async def test_hints_cannot_be_heard_through_it_so_servers_look_as_often_as_ever(where: Address) -> None:
-    backend = PostgresBackend(where)
-    assert "is reached through a pooler such as PgBouncer" in backend.why_no_hints()
-    hint = backend.hint("stops")
-    async with asyncio.timeout(PATIENCE_S):
-        await hint.wait(0.01, 1_000.0)
-    backend.close()
-    direct = PostgresBackend(address(Path("elsewhere")))
-    assert direct.why_no_hints() == ""
-    direct.close()

@@ -37,7 +37,7 @@ MOST = {"How are you?": 4, "Where do they live?": 5, "Ada has sold honey on the 
 
 _behind: ContextVar[bool] = ContextVar("_behind", default=False)
 """True in hooks that run in the background, which no turn waits for."""
-_OWN_THREADS = {"telling hints", "leases"}
+_OWN_THREADS = {"leases"}
 """Threads of the database's own, which nobody waits for either."""
 
 
