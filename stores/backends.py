@@ -52,13 +52,6 @@ def create_tables(address: Address, *, role: str = "") -> bool:
     return schema.create(address.url, role=role)
 
 
-def distribution_of_tables() -> list[str]:
-    """Return the statements that distribute the tables over the servers of Citus, by identity."""
-    with _driver():
-        from chatbot.stores.postgres import schema
-    return schema.distribution()
-
-
 def _open_postgres(address: Address) -> Backend:
     with _driver():
         from chatbot.stores.postgres.backend import PostgresBackend

@@ -540,7 +540,6 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     create = add_action(actions, "create", "create the tables of [storage] url", "storage create --role server")
     create.add_argument("--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)")
     create.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
-    create.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
     copy = add_action(
         actions,
         "copy",

@@ -21,7 +21,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.policy import MaintenanceReport
 from chatbot.memory.scope import utc_now
 from chatbot.runtime import Options, Setup
-from chatbot.stores.backends import create_tables, distribution_of_tables
+from chatbot.stores.backends import create_tables
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
@@ -31,12 +31,9 @@ from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sea
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Create the tables, print how Citus should distribute them, or copy an identity."""
+    """Create the tables, or copy an identity."""
     if args.action == "copy":
         return await _copy(args)
-    if args.citus:
-        say("\n".join(distribution_of_tables()))
-        return Exit.OK
     address = _address(args)
     is_new = await asyncio.to_thread(create_tables, address, role=args.role)
     if args.json:

@@ -18,7 +18,7 @@ from chatbot.stores.postgres.database_connection import CREATE, explained
 
 VERSION = 1
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
-"""Every table that has rows of identities, and is distributed by them."""
+"""Every table that has rows of identities."""
 _BOUNDS = """
 SET LOCAL lock_timeout = '30s';
 SET LOCAL client_connection_check_interval = '2s'
@@ -46,18 +46,6 @@ def create(url: str, *, role: str = "") -> bool:
 def text() -> str:
     """Return the SQL that makes the tables."""
     return files("chatbot.stores.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
-
-
-def distribution() -> list[str]:
-    """Return the statements that distribute the tables with Citus, so that an identity is on one server."""
-    first, *others = TABLES
-    return [
-        f"SELECT create_distributed_table('chatbot.{first}', 'identity');",
-        *(
-            f"SELECT create_distributed_table('chatbot.{each}', 'identity', colocate_with => 'chatbot.{first}');"
-            for each in others
-        ),
-    ]
 
 
 def check_version(connection: psycopg.Connection[Any], where: str) -> None:

@@ -83,7 +83,6 @@ def test_creating_the_tables_is_a_command(name: str) -> None:
     assert ok("storage", "create", "--url", owner_url()) == "the tables already exist\n"
     told = run("storage", "create", "--role", ROLE).stderr
     assert "run `chatbot storage create --role NAME` as the owner of the tables" in told
-    assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "create", "--citus")
     Path("config.toml").write_text("")
     assert "memory is stored in files, which need no tables" in run("storage", "create").stderr
 

@@ -91,7 +91,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "usage": (0, "usage --json"),
     "stores": (0, "stores"),
     "storage": (2, "storage"),
-    "storage create": (0, "storage create --citus"),
+    "storage create": (3, "storage create"),
     "storage copy": (0, "storage copy identities/ada/memory copied"),
     "backup": (0, "backup copy.chatbot"),
     "restore": (2, "restore copy.chatbot"),
