@@ -59,11 +59,9 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return list((await self._key_values(session)).values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        """Append the entries; concurrent appends are committed together."""
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Read the end of the file, directly if it is short; an unchanged file is not read again."""
         file = self._files(session).transcript
         known = file.recall_last(n)
         if known is None:
@@ -74,7 +72,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return await asyncio.to_thread(self._files(session).transcript.read_all)
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
-        """Count the entries without decoding them."""
         return await asyncio.to_thread(self._files(session).transcript.count, roles)
 
     async def transcript_stamp(self, session: SessionRef) -> str:
@@ -85,7 +82,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return await asyncio.to_thread(self._files(session).transcript.drop_last, n)
 
     async def forget_session(self, session: SessionRef) -> None:
-        """Close the files of a session that is being deleted."""
         with self._guard:
             files = self._warm.pop(session.id, None)
         if files is not None:
@@ -93,7 +89,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._folders.close(session.folder)
 
     async def aclose(self) -> None:
-        """Close the store after appends whose callers were cancelled."""
         for files in list(self._warm.values()):
             await files.appends.finish()
         self._folders.close_all(for_good=True)

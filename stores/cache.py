@@ -127,7 +127,6 @@ class FolderShelf(Shelf):
         return cls(cache.folder / name, cache)
 
     def prepare(self) -> None:
-        """Create the folders; raises `ReadOnlyFolder` if they cannot be written."""
         if self._cache is not None:
             self._cache.prepare()
         for each in (self.folder, self.folder / _WRITING, self.folder / _WAITING):
@@ -193,7 +192,6 @@ class _FolderHands:
         self._folder = folder
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """Write the file of a piece atomically."""
         self._folder.replace(name, data, durable=durable)
 
     def publish(self, value: Any, *, durable: bool = True) -> Stamp | None:

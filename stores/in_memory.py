@@ -424,7 +424,6 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
         self._sessions.pop(session.id, None)
 
     async def aclose(self) -> None:
-        """Drop everything."""
         self._sessions.clear()
 
 

@@ -54,11 +54,9 @@ class FileLog(Log):
         return self._position
 
     def mark(self) -> Mark:
-        """Return the inode, the position and a digest of the lines before it."""
         return Mark(self._inode, self._position, self._tail_digest() if self._resting is None else self._resting)
 
     def resume(self, mark: Mark) -> bool:
-        """Continue at the mark if inode, size and digest still match."""
         if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
             return False
         self._position = mark.size
@@ -98,7 +96,6 @@ class FileLog(Log):
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        """Lock the folder for writing; create it if it is missing."""
         make_folder(self._home)
         with self._folders.locked(self._home) as folder, ExitStack() as opened:
             yield FileWriting(self, folder, opened)
@@ -198,7 +195,6 @@ class FileWriting:
             self._file.sync()
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
-        """Replace the file by the changed lines, and count it as read."""
         kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         self._folder.replace(NAME, data)

@@ -116,7 +116,6 @@ class LoggedObservations(ObservationStore):
         return FolderShelf.of(self._cache, name)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Append the events to the log; changes that arrive together are committed as a group."""
         if not events:
             return []
         request = Request(view, events)
@@ -334,7 +333,6 @@ class LoggedObservations(ObservationStore):
         return self._replica.reindex(progress)
 
     async def aclose(self) -> None:
-        """Wait for commits and indexing under way, then close the log."""
         await self._commits.finish()
         await self._indexing.finish()
         await asyncio.to_thread(self._replica.close)
@@ -418,7 +416,6 @@ class ObservationFileStore(LoggedObservations):
     home: Path
 
     def open_log(self, home: Path) -> Log:
-        """Open the journal file in the folder of the identity."""
         return FileLog(home)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:

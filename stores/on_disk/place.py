@@ -193,7 +193,6 @@ class FileDocument(Document):
         return self._read[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        """Replace the file under the lock of its folder if the value differs."""
         with self._place.alone() as folder:
             before = self._load()
             data = change(before)
@@ -243,7 +242,6 @@ class FileBlobs(Blobs):
         self._folder = place.folder / name
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """Write the file if it is missing or damaged, and return its name."""
         name = blob_name(data, suffix)
         with self._place.alone():  # raises where the place is gone, which must not be made anew
             make_folder(self._folder)
@@ -313,7 +311,6 @@ class FileBackend(FilePlace, Backend):
         return FilePlace(session.folder, self._session_folders, makes_folder=False)
 
     def private_file(self, name: str) -> Path:
-        """Create a file in the identity's folder that only its owner reads."""
         self.prepare()
         path = contained(self.folder, name)
         path.touch(FILE_MODE)
@@ -333,7 +330,6 @@ class FileBackend(FilePlace, Backend):
         return examine(self.folder, self.sessions, wish)
 
     def sizes(self) -> Mapping[str, int]:
-        """Add up the bytes of all session files; approximate while they change."""
         found = (path for path in below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}
 

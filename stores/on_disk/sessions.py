@@ -95,7 +95,6 @@ class FolderSessions(Sessions):
             return None
 
     def get(self, session_id: str) -> SessionRecord:
-        """Read `session.json`, or the index if that file is damaged."""
         try:
             return self._read(session_id)
         except MissingFolder as error:
@@ -111,12 +110,10 @@ class FolderSessions(Sessions):
         return self.index.find(wanted, limit, behind=behind) if self._sessions.is_dir() else []
 
     def ids(self) -> list[str]:
-        """List the folders whose names are session ids."""
         folders = self._sessions.iterdir() if self._sessions.is_dir() else ()
         return [each.name for each in folders if is_session_id(each.name)]
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Rewrite `session.json` under a lock and update the index."""
         if self.glance(session_id) is None:
             self.mend(session_id)
         try:
@@ -207,7 +204,6 @@ class FolderSessions(Sessions):
         return sorted(found, key=lambda file: file.name)
 
     async def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
-        """Stream a file of the session in chunks of at most 64 KiB."""
         import aiofiles
 
         with translated(session.folder):

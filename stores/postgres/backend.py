@@ -44,22 +44,18 @@ class PostgresSessions(Sessions):
         return self.ref(record.id)
 
     def publish(self, record: SessionRecord) -> None:
-        """Mark the draft row as published; raises `MissingFolder` if there is none."""
         if not self._place.run(statements.PUBLISH_SESSION, **_written(record)):
             raise _missing(record.id)
 
     def abandon(self, session_id: str) -> None:
-        """Delete the draft row."""
         self._forget(session_id)
 
     def ref(self, session_id: str) -> SessionRef:
-        """Return a reference without a folder; raises `MissingFolder` for a malformed id."""
         if not is_session_id(session_id):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return SessionRef(session_id, Path())
 
     def get(self, session_id: str) -> SessionRecord:
-        """Select the record; raises `MissingFolder` if there is none."""
         rows = self._place.rows(statements.READ_SESSION, id=_text(session_id))
         if not rows:
             raise _missing(session_id)
@@ -68,7 +64,6 @@ class PostgresSessions(Sessions):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Select sessions page by page, and read no further than needed."""
         found: list[SessionRecord] = []
         before, last = _LAST_MOMENT, _LAST_ID
         if behind is not None:
@@ -86,11 +81,9 @@ class PostgresSessions(Sessions):
         return found[:limit]
 
     def ids(self) -> list[str]:
-        """Select the ids of all sessions."""
         return [session_id for (session_id,) in self._place.rows(statements.SESSION_IDS)]
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Update the record under its row lock."""
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SESSION, id=_text(session_id)) as transaction:
             if not transaction.first:
@@ -100,14 +93,12 @@ class PostgresSessions(Sessions):
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
-        """Update the time of last use; a failure is logged, not raised."""
         try:
             self._place.rows(statements.NOTE_USED, durable=False, id=_text(session_id), used_at=now)
         except StoreError as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     def delete(self, session_id: str) -> None:
-        """Delete the row with everything that hangs on it."""
         if not self._forget(_text(session_id)):
             raise _missing(session_id)
 
@@ -164,7 +155,6 @@ class PostgresBackend(PostgresPlace, Backend):
         self.sessions: PostgresSessions = PostgresSessions(self)
 
     def place_of(self, session: SessionRef) -> PostgresPlace:
-        """Return the rows of the session as a place."""
         return PostgresPlace(self._address, self.database, session.id)
 
     def write_together(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
@@ -172,11 +162,9 @@ class PostgresBackend(PostgresPlace, Backend):
         return self.database.together(self.identity, writes)
 
     def is_there(self) -> bool:
-        """Return whether the database holds the identity."""
         return bool(self.rows(statements.IS_THERE))
 
     def refusal(self) -> OSError | None:
-        """Return the error of a write that changes nothing; None if it succeeds."""
         try:
             self.rows(statements.NOTE_USED, durable=False, id="", used_at="-infinity")
         except StoreError as error:
@@ -184,7 +172,6 @@ class PostgresBackend(PostgresPlace, Backend):
         return None
 
     def why_not_apart(self) -> str:
-        """Explain why the role could read other identities; empty if it cannot."""
         reason = self.database.why_not_apart()
         return reason and (
             f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
@@ -192,15 +179,12 @@ class PostgresBackend(PostgresPlace, Backend):
         )
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:
-        """Check the identity's rows for damage."""
         return examine(self, wish)
 
     def sizes(self) -> Mapping[str, int]:
-        """Return the size in bytes of each part, measured by the database."""
         return {part: int(size) for part, size in self.rows(statements.SIZES)}
 
     def close(self) -> None:
-        """Leave the connection pool."""
         self._leave()
 
 

@@ -543,14 +543,12 @@ class Transaction(Work):
                 self._end()
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
-        """Run the statement and return its rows; errors are those of stores."""
         try:
             return super().rows(statement, **values)
         except psycopg.Error as error:
             raise explained(error, self._database.shown) from error
 
     def run(self, statement: str, **values: Any) -> int:
-        """Run the statement and return the number of rows; errors are those of stores."""
         try:
             return super().run(statement, **values)
         except psycopg.Error as error:

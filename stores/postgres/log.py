@@ -65,15 +65,12 @@ class PostgresLog(Log):
 
     @property
     def position(self) -> int:
-        """Number of bytes of the log that were read or written."""
         return self._position
 
     def mark(self) -> Mark:
-        """Return the generation, the position and a digest of the last line."""
         return Mark(self._generation, self._position, _digest(self._last))
 
     def resume(self, mark: Mark) -> bool:
-        """Continue at the mark if generation, size and last line still match."""
         generation, end = self._state()
         if not generation or generation != mark.inode or end < mark.size:
             return False
@@ -92,14 +89,12 @@ class PostgresLog(Log):
         return self._generation not in {0, generation}
 
     def start_again(self) -> None:
-        """Forget the generation, the position and all cached lines."""
         self._generation = self._position = 0
         self._last, self._end = b"", None
         self._was_read = False
         self._lines.clear()
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """Select the lines after the position, page by page."""
         end, self._end = self._end, None
         if end is None or not self._generation:
             self._generation, end = self._state()
@@ -143,13 +138,11 @@ class PostgresLog(Log):
         return self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
 
     def event_at(self, place: Place) -> Event:
-        """Return the event of a cached line, fetched first if it is missing."""
         if place[0] not in self._lines:
             self.fetch([place])
         return parse_event(record_of(self._lines.get(place[0], b"")))
 
     def fetch(self, places: Iterable[Place]) -> None:
-        """Select the missing lines in one query and cache them."""
         missing = list(dict.fromkeys(start for start, _ in places if start not in self._lines))
         if missing:
             for start, text in self._rows(statements.EVENTS_AT, starts=missing):
@@ -157,7 +150,6 @@ class PostgresLog(Log):
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        """Hold the row lock of this log in one transaction."""
         first = statements.LOCK_OWN
         values = {**_HEAD, "generation": new_generation(), "count": 0}
         with self._mine(), self._database.transaction(self._identity, first, **values) as transaction:
@@ -225,14 +217,12 @@ class PostgresLog(Log):
         self._known_at = asked_at
 
     def was_written(self) -> bool:
-        """Return whether the log has a generation."""
         return bool(self._state()[0])
 
     def rest(self) -> None:
         """Do nothing: connections belong to the pool."""
 
     def close(self) -> None:
-        """Drop the cached lines and leave the pool."""
         self._lines.clear()
         self._leave()
 
@@ -291,7 +281,6 @@ class _QueuedLines:
         """Do nothing: a transaction leaves no torn line."""
 
     def append(self, event: Event) -> Place:
-        """Queue the line of the event."""
         line = encode(event.as_json()).rstrip(b"\n")
         place = self._log.add(line)
         self._added.append((place[0], line))
@@ -345,14 +334,12 @@ class PostgresWriting(_QueuedLines):
         self._transaction = transaction
 
     def append(self, event: Event) -> Place:
-        """Queue the line of the event, at the end of the log as it is now."""
         if self._log._generation in {0, _LOST}:  # noqa: SLF001 - they are one
             generation, size = self._transaction.first[0]
             self._log.take_as_read(generation, size, b"")
         return super().append(event)
 
     def release(self) -> None:
-        """Send the lines and commit, which also makes them durable."""
         if self.is_over:
             return
         try:

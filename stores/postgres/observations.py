@@ -45,11 +45,9 @@ class PostgresObservations(LoggedObservations):
         return [self._log.turn_read(looked)]
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
-        """Override `ObservationStore`."""
         return partial(self.commit_now, view, events)
 
     def open_log(self, home: Address) -> Log:  # noqa: ARG002 - it is open
-        """Return the log of the identity in the database."""
         return self._log
 
     def open_shelf(self, name: str) -> Shelf:
@@ -57,12 +55,10 @@ class PostgresObservations(LoggedObservations):
         return self._shelves.setdefault(name, PostgresShelf(self._place, name))
 
     async def aclose(self) -> None:
-        """Close the store and leave the connection pool."""
         await super().aclose()
         await asyncio.to_thread(self._leave)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
-        """Check every line of the log for damage."""
 
         def look() -> list[Flaw]:
             log = PostgresLog(self._address)
@@ -91,24 +87,19 @@ class PostgresShelf(Shelf):
         self.name = f"{place.name} {shelf}"
 
     def prepare(self) -> None:
-        """Create the row of the shelf."""
         self._place.rows(statements.PREPARE_SHELF, name=self._document)
 
     def stamp(self) -> int | None:
-        """Return the version of the list; None if there is none."""
         return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
 
     def listed(self) -> Any:
-        """Return the list, a JSON value; None if there is none."""
         return next((json.loads(bytes(value)) for (value,) in self._rows(statements.SHELF_LIST)), None)
 
     def names(self) -> Collection[str]:
-        """Return the names of all pieces in the table."""
         return [name for (name,) in self._rows(statements.PIECE_NAMES)]
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Piece]:
-        """Read the whole piece into memory."""
         rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
         if not rows:
             raise FileNotFoundError(f"{self.name} holds no {name}")
@@ -116,7 +107,6 @@ class PostgresShelf(Shelf):
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
-        """Hold the lock of the shelf in one transaction, rolled back if anything fails."""
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SHELF, name=self._document) as transaction:
             if not transaction.first:
@@ -124,7 +114,6 @@ class PostgresShelf(Shelf):
             yield _PostgresHands(transaction, self._shelf, self._document)
 
     def making(self, *, wait: bool) -> ExitStack | None:
-        """Take the lease for making pieces, or queue for it if it may wait."""
         right, queue = (PostgresLease(self._place, f".{kind}.{self._shelf}") for kind in ("making", "waiting"))
         with ExitStack() as held:
             if not right.take():
@@ -138,7 +127,6 @@ class PostgresShelf(Shelf):
             return held.pop_all()
 
     def clear(self) -> None:
-        """Delete the list and all pieces in one transaction."""
         place = self._place
         with place.database.transaction(place.identity, statements.CLEAR_LIST, name=self._document) as transaction:
             transaction.run(statements.CLEAR_PIECES, shelf=self._shelf)
@@ -156,18 +144,15 @@ class _PostgresHands:
         self._document = document
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:  # noqa: ARG002 - all is durable
-        """Insert or replace the row of a piece."""
         self._transaction.run(statements.PUT_PIECE, shelf=self._shelf, piece=name, data=data)
 
     def publish(self, value: Any, *, durable: bool = True) -> int:  # noqa: ARG002 - a transaction is
-        """Replace the row of the list and return its new version."""
         stamp = new_generation()
         listed = {"value": json.dumps(value).encode(), "version": stamp}
         self._transaction.run(statements.WRITE_DOCUMENT, session="", name=self._document, **listed)
         return stamp
 
     def remove(self, names: Collection[str]) -> None:
-        """Delete the rows of these pieces."""
         if names:
             self._transaction.run(statements.DROP_PIECES, shelf=self._shelf, pieces=list(names))
 
@@ -183,7 +168,6 @@ class _PostgresPiece:
         self._data = data
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return these bytes of the piece, held in memory."""
         return self._data[begin:end]
 
 

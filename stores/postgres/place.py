@@ -133,19 +133,15 @@ class PostgresPlace(Place):
         self.name = f"{address}{f' session {session}' if session else ''}"
 
     def lines(self, name: str) -> Lines:
-        """Return the lines of that name, kept in table rows."""
         return PostgresLines(self, _checked(name))
 
     def document(self, name: str) -> Document:
-        """Return the document of that name, kept in a table row."""
         return PostgresDocument(self, _checked(name))
 
     def lease(self, name: str) -> Lease:
-        """Return a lease of that name, kept in a table row."""
         return PostgresLease(self, _checked(name))
 
     def blobs(self, name: str) -> Blobs:
-        """Return the blobs of that name, kept in table rows."""
         return PostgresBlobs(self, _checked(name))
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -180,13 +176,11 @@ class PostgresLines(Lines):
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
-        """Hold the row lock of these lines in one transaction."""
         lock = statements.LOCK_OF_SESSION if self._place.session else statements.LOCK_OWN
         with self._place.transaction(lock, name=self._name, generation=new_generation(), count=0) as transaction:
             yield _PostgresPen(self._place, self._name, transaction)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Insert the lines in one round trip."""
         place = self._place
         where = {"session": place.session, "name": self._name}
         again = partial(self._append, records)
@@ -206,7 +200,6 @@ class PostgresLines(Lines):
         place.database.begun(place.identity, place.session, self._name)
 
     def newest_first(self) -> Iterator[Record]:
-        """Select the lines page by page, newest first."""
         before, limit = _END, _FIRST_PAGE
         while True:
             rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=before, limit=limit)
@@ -238,7 +231,6 @@ class _PostgresPen:
         self._transaction = transaction
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Insert the lines within the transaction."""
         if records:
             self._place.run(
                 statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
@@ -246,7 +238,6 @@ class _PostgresPen:
             )
 
     def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
-        """Update or delete each changed line within the transaction."""
         rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
         dropped, has_changed = [], False
         for n, text in reversed(rows):
@@ -289,7 +280,6 @@ class PostgresDocument(Document):
         return self._known[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        """Replace the value under its row lock if it differs."""
         lock = statements.LOCK_DOCUMENT_OF_SESSION if self._place.session else statements.LOCK_OWN_DOCUMENT
         with self._place.transaction(lock, durable=durable, name=self._name) as transaction:
             found = transaction.first[0][0]
@@ -302,7 +292,6 @@ class PostgresDocument(Document):
         return value
 
     def set_aside(self) -> str:
-        """Rename the document and return the new name; empty if there was none."""
         aside = f"{self._name}.{secrets.token_hex(4)}"
         return aside if self._place.run(statements.SET_DOCUMENT_ASIDE, name=self._name, aside=aside) else ""
 
@@ -320,7 +309,6 @@ class PostgresLease(Lease):
         return self.take_with(())
 
     def take_with(self, reads: Sequence[object]) -> bool:
-        """Take the lease and make these reads, in one round trip."""
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
         looks = self._looks(reads)
@@ -337,7 +325,6 @@ class PostgresLease(Lease):
         return bool(is_taken)
 
     def release(self) -> None:
-        """Delete the row of the lease, if it is held."""
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
 
@@ -393,18 +380,15 @@ class PostgresBlobs(Blobs):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Select the bytes; None if there are none. Raises `DamagedFile` for changed content."""
         row = self._row(checked_blob_name(name))
         rows = self._place.rows(statements.READ_DOCUMENT, name=row, version=0)
         return checked_blob(name, bytes(rows[0][1])) if rows else None
 
     def sizes(self) -> dict[str, int]:
-        """Select the size in bytes of each blob, sorted by name."""
         rows = self._place.rows(statements.SIZES_OF_BLOBS, kind=f"{self._kind}/")
         return dict(sorted((name.partition("/")[2], size) for name, size in rows))
 
     def drop(self, name: str) -> None:
-        """Delete the row of a blob; a missing one is no error."""
         self._place.run(statements.DROP_BLOB, name=self._row(checked_blob_name(name)))
 
     def _row(self, name: str) -> str:

@@ -78,38 +78,31 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         ]
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """Return the value of a key."""
         if (seen := self._seen(session)) is not None and seen.values is not None:
             return seen.values.get(key)
         rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
         return unescaped(rows[0][0]) if rows else None
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """Set a key, durably."""
         self._turns.pop(session.id, None)
         await asyncio.to_thread(self._set, session, entry)
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """Delete a key; return False if it did not exist."""
         self._turns.pop(session.id, None)
         return bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """Return all entries, oldest first."""
         rows = await self._rows(session, statements.ALL_VALUES)
         return [_key_value(row) for row in rows]
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        """Append the entries, in one round trip."""
         if entries:
             await asyncio.to_thread(self._append, session, entries)
 
     def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], None]:
-        """Override `TranscriptStore`."""
         return partial(self._append, session, entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Return the last `n` entries."""
         if n <= 0:
             return []
         if (seen := self._seen(session)) is not None and (len(seen.entries) >= n or not seen.is_part):
@@ -118,28 +111,23 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)))
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
-        """Count the entries."""
         rows = await self._rows(session, statements.COUNT_MESSAGES, roles=list(roles))
         return int(rows[0][0])
 
     async def transcript_stamp(self, session: SessionRef) -> str:
-        """Return what changes with each entry that is added or dropped."""
         rows = await self._rows(session, statements.STAMP_OF_MESSAGES, name=_MESSAGES)
         return f"{rows[0][0]}:{rows[0][1]}" if rows else "0"
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries permanently and return them."""
         self._turns.pop(session.id, None)
         return await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
 
     async def forget_session(self, session: SessionRef) -> None:
-        """Delete what is kept of a session."""
         for statement in (statements.DELETE_MESSAGES, statements.DELETE_VALUES):
             await self._rows(session, statement, id=session.id)
         self._turns.pop(session.id, None)
 
     async def aclose(self) -> None:
-        """Close the store."""
         await asyncio.to_thread(self._leave)
 
     def _seen(self, session: SessionRef) -> _Seen | None:
