@@ -25,7 +25,7 @@ from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
-    ClockWatch,
+    MOST_SKEW_S,
     PatientConnection,
     Row,
     check,
@@ -58,6 +58,7 @@ _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
 _POOL = "chatbot"
 _WARNS_EVERY_S = 60.0
+COMPARED_EVERY_S = 60.0
 
 T = TypeVar("T")
 Asked = tuple[str, dict[str, Any]]
@@ -99,23 +100,6 @@ class Waiting:
             self.failed(error)
 
 
-class Work:
-    """Statements of one transaction, in the name of an identity."""
-
-    def __init__(self, connection: psycopg.Connection[Row], identity: str) -> None:
-        self._connection = connection
-        self._identity = identity
-
-    def rows(self, statement: str, **values: Any) -> list[Row]:
-        """Run a statement and return its rows; none for one that returns none."""
-        cursor = self._connection.execute(prepared(statement), values | {"identity": self._identity})
-        return cursor.fetchall() if cursor.description else []
-
-    def run(self, statement: str, **values: Any) -> int:
-        """Run a statement; how many rows it touched."""
-        return self._connection.execute(prepared(statement), values | {"identity": self._identity}).rowcount
-
-
 class Database:
     """The database at a URL, opened when first used, and closed when its last user has called `leave`."""
 
@@ -134,9 +118,10 @@ class Database:
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
         self._opening = threading.Lock()
         self._is_away = False
-        """True if the last operation found no database, or one whose clock differs."""
+        """True if the last operation found no database."""
         self._looking = threading.Lock()
-        self._clock = ClockWatch(url.partition("#")[0], self.shown, self._refuse)
+        self._compared_at, self._offset = time.monotonic(), _offset()
+        """When the clock here was compared last with that of the database, and how it was set then."""
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
         self._begun: set[tuple[str, str, str]] = set()
@@ -264,6 +249,12 @@ class Database:
         self._at_once(identity, [], durable=True, is_safe=True)
 
     @property
+    def _held(self) -> dict[str, Transaction]:
+        """The transaction that this thread holds, of each identity."""
+        held: dict[str, Transaction] = self._own.__dict__.setdefault("held", {})
+        return held
+
+    @property
     def _put_off(self) -> dict[str, list[Waiting]]:
         """Waiting writes of this thread by identity."""
         waiting: dict[str, list[Waiting]] = self._own.__dict__.setdefault("waiting", {})
@@ -290,10 +281,9 @@ class Database:
             raise
         begun.commit()
 
-    def current(self, identity: str) -> Work | None:
+    def current(self, identity: str) -> Transaction | None:
         """Return the transaction that this thread holds for the identity."""
-        works: dict[str, Work] = getattr(self._own, "works", {})
-        return works.get(identity)
+        return self._held.get(identity)
 
     def why_not_apart(self) -> str:
         """Return why the role of this URL may see all identities; empty if it may not."""
@@ -311,27 +301,25 @@ class Database:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._opened()
         self._look_again()
-        self._clock.look()
         try:
             connection = pool.getconn()
         except PoolTimeout as error:
             raise self._why_none() from error
         try:
+            self._compare_clocks(connection)
             yield connection
         finally:
             if self._is_one_of_several and is_read_only(connection):
                 connection.close()  # the next one asks each host again
             pool.putconn(connection)
 
-    def hold(self, work: Work, identity: str) -> None:
+    def hold(self, transaction: Transaction, identity: str) -> None:
         """Note that this thread holds a transaction for the identity."""
-        if not hasattr(self._own, "works"):
-            self._own.works = {}
-        self._own.works[identity] = work
+        self._held[identity] = transaction
 
     def let_go(self, identity: str) -> None:
         """Note that the thread holds it no more."""
-        self._own.works.pop(identity, None)
+        self._held.pop(identity, None)
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds or fails permanently. `is_safe` if it may be done twice."""
@@ -355,10 +343,9 @@ class Database:
 
     def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Returns]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
-        work = self.current(identity)
-        if work is not None:
+        if (held := self.current(identity)) is not None:
             with self._translated():
-                return [_answer(_asked(work._connection, identity, each)) for each in wanted]  # noqa: SLF001
+                return [_answer(_asked(held.connection, identity, each)) for each in wanted]
 
         if waiting := self._put_off.get(identity):
             self._put_off[identity] = []
@@ -438,9 +425,12 @@ class Database:
                     self._try()
                     self._is_away = False
 
-    def _refuse(self) -> None:
-        """Make the next operation check whether the database can be used."""
-        self._is_away = True
+    def _compare_clocks(self, connection: psycopg.Connection[Row]) -> None:
+        """Raise `StoreFailed` if the clocks differ, compared once a minute and when the clock here was set."""
+        now, offset = time.monotonic(), _offset()
+        if now >= self._compared_at + COMPARED_EVERY_S or abs(offset - self._offset) > MOST_SKEW_S / 2:
+            check_clock(connection, self.shown)
+            self._compared_at, self._offset = now, offset
 
     def clock_skew(self) -> float:
         """Return by how many seconds this clock is ahead of that of the database."""
@@ -484,13 +474,14 @@ def _is_news(record: logging.LogRecord) -> bool:
     return True
 
 
-class Transaction(Work):
+class Transaction:
     """A transaction of the thread that began it, or a part of the one that it already holds."""
 
     def __init__(self, database: Database, identity: str, *, durable: bool) -> None:
         self._database = database
         self._durable = durable
         self._outer = database.current(identity)
+        self.connection: psycopg.Connection[Row]
         self._pool_exit: Any = None
         self.first: list[Row] = []
         self._identity = identity
@@ -498,7 +489,7 @@ class Transaction(Work):
     def start(self, first: str, values: dict[str, Any]) -> None:
         """Begin, and run the first statement."""
         if self._outer is not None:
-            self._connection = self._outer._connection  # noqa: SLF001 - a part of it
+            self.connection = self._outer.connection
             self.first = self.rows(first, **values)
             return
         database = self._database
@@ -522,10 +513,10 @@ class Transaction(Work):
                 self.run(statement, **values)
         elif self._pool_exit is not None:
             try:
-                with self._connection.pipeline():
+                with self.connection.pipeline():
                     for statement, values in last:
-                        self._connection.execute(prepared(statement), values | {"identity": self._identity})
-                    self._connection.execute("COMMIT")
+                        self.connection.execute(prepared(statement), values | {"identity": self._identity})
+                    self.connection.execute("COMMIT")
             except psycopg.Error as error:
                 if is_broken(error):
                     raise unknown_end(error, self._database.shown) from error
@@ -543,20 +534,22 @@ class Transaction(Work):
                 self._end()
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
-        try:
-            return super().rows(statement, **values)
-        except psycopg.Error as error:
-            raise explained(error, self._database.shown) from error
+        """Run a statement and return its rows; none for one that returns none."""
+        return self._ask(statement, values).rows
 
     def run(self, statement: str, **values: Any) -> int:
+        """Run a statement; return how many rows it touched."""
+        return self._ask(statement, values).touched
+
+    def _ask(self, statement: str, values: dict[str, Any]) -> Returns:
         try:
-            return super().run(statement, **values)
+            return _answer(_asked(self.connection, self._identity, (statement, values)))
         except psycopg.Error as error:
             raise explained(error, self._database.shown) from error
 
     def _roll_back(self) -> None:
         try:
-            self._connection.execute("ROLLBACK")
+            self.connection.execute("ROLLBACK")
         except psycopg.Error as error:
             logger.debug("a transaction ended with its connection: %s", error)
 
@@ -574,7 +567,7 @@ class Transaction(Work):
                 connection.rollback()
             borrowed.__exit__(None, None, None)
             raise
-        self._connection, self._pool_exit = connection, borrowed
+        self.connection, self._pool_exit = connection, borrowed
 
     def _end(self) -> None:
         self._database.let_go(self._identity)
@@ -584,6 +577,11 @@ class Transaction(Work):
 
 
 atexit.register(Database.close_all)
+
+
+def _offset() -> float:
+    """Return a number that changes when the clock of this machine is set."""
+    return time.time() - time.monotonic()
 
 
 def _asked(connection: psycopg.Connection[Row], identity: str, asked: Asked) -> psycopg.Cursor[Row]:

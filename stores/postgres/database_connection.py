@@ -6,11 +6,8 @@ which is gone ends by itself.
 
 from __future__ import annotations
 
-import logging
 import select
-import threading
-import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, TypeVar
@@ -239,47 +236,3 @@ def _short(error: psycopg.Error) -> str:
     if str(error) == "the connection is closed" and isinstance(error.__context__, psycopg.Error):
         return _short(error.__context__)  # why it was
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-logger = logging.getLogger(__name__)
-
-EVERY_S = 60.0
-
-
-class ClockWatch:
-    """The watch over one database. `refuse` is called, in a thread of its own, where the clocks differ too much."""
-
-    def __init__(self, url: str, shown: str, refuse: Callable[[], None]) -> None:
-        self._url = url
-        self._shown = shown
-        self._refuse = refuse
-        self._compared_at = time.monotonic()
-        self._offset = _offset()
-        self._comparing = threading.Lock()
-
-    def look(self) -> None:
-        """Compare in the background, where a minute has passed or the clock here was set. Returns at once."""
-        if self._is_due() and self._comparing.acquire(blocking=False):
-            self._compared_at, self._offset = time.monotonic(), _offset()
-            threading.Thread(target=self._compare, name="comparing clocks", daemon=True).start()
-
-    def _is_due(self) -> bool:
-        was_set = abs(_offset() - self._offset) > MOST_SKEW_S / 2
-        return was_set or time.monotonic() >= self._compared_at + EVERY_S
-
-    def _compare(self) -> None:
-        try:
-            with PatientConnection.connect(self._url, **settings_of(self._url)) as connection:
-                check_clock(connection, self._shown)
-        except StoreError as error:
-            logger.warning("%s; nothing is read or written until then", error)
-            self._refuse()
-        except psycopg.Error as error:
-            logger.debug("the clock of %s could not be read: %s", self._shown, error)
-        finally:
-            self._comparing.release()
-
-
-def _offset() -> float:
-    """Return a number that changes when the clock of this machine is set."""
-    return time.time() - time.monotonic()

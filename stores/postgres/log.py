@@ -118,7 +118,7 @@ class PostgresLog(Log):
             if _state_in(rows) == (self._generation, self._position):
                 self._known_at = max(self._known_at, looked)
 
-        return Look(self._database, self._identity, statements.JOURNAL_STATE, _HEAD, keep)
+        return Look(self._database, self._identity, statements.STATE_OF_HEAD, _HEAD, keep)
 
     def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:
@@ -257,7 +257,7 @@ class PostgresLog(Log):
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
         self._asked_at = time.monotonic()
-        return _state_in(self._rows(statements.JOURNAL_STATE, **_HEAD))
+        return _state_in(self._rows(statements.STATE_OF_HEAD, **_HEAD))
 
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._database.rows(self._identity, statement, **values)

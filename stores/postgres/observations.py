@@ -87,13 +87,13 @@ class PostgresShelf(Shelf):
         self.name = f"{place.name} {shelf}"
 
     def prepare(self) -> None:
-        self._place.rows(statements.PREPARE_SHELF, name=self._document)
+        self._rows(statements.LOCK_OWN_DOCUMENT)
 
     def stamp(self) -> int | None:
         return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
 
     def listed(self) -> Any:
-        return next((json.loads(bytes(value)) for (value,) in self._rows(statements.SHELF_LIST)), None)
+        return next((json.loads(bytes(value)) for _, value in self._rows(statements.READ_DOCUMENT, version=-1)), None)
 
     def names(self) -> Collection[str]:
         return [name for (name,) in self._rows(statements.PIECE_NAMES)]
@@ -127,12 +127,12 @@ class PostgresShelf(Shelf):
             return held.pop_all()
 
     def clear(self) -> None:
-        place = self._place
-        with place.database.transaction(place.identity, statements.CLEAR_LIST, name=self._document) as transaction:
+        place, name = self._place, self._document
+        with place.database.transaction(place.identity, statements.DROP_DOCUMENT, session="", name=name) as transaction:
             transaction.run(statements.CLEAR_PIECES, shelf=self._shelf)
 
-    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._place.rows(statement, name=self._document, shelf=self._shelf)
+    def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._place.rows(statement, name=self._document, shelf=self._shelf, **values)
 
 
 class _PostgresHands:

@@ -1,7 +1,4 @@
-"""Lines, documents, leases and blobs of an identity or a session as rows.
-
-One thread renews the leases of this process, by the clock of the database: those of servers may differ. A process that
-dies, or stops for longer than a lease lasts, loses it.
+"""Lines, documents, leases and blobs of an identity, or of one of its sessions, as rows. Blocking.
 
 The place of a deleted session raises `MissingFolder` on writing: each statement also finds and locks the session.
 """
@@ -48,7 +45,11 @@ _RENEWALS = 4
 
 
 class Leases:
-    """The leases that this process holds in one database."""
+    """The leases that this process holds in one database, renewed on one thread for as long as it holds any.
+
+    By the clock of the database: those of servers may differ. A process that dies, or stands still for longer than a
+    lease lasts, loses it.
+    """
 
     _known: ClassVar[WeakKeyDictionary[Database, Leases]] = WeakKeyDictionary()
     _guard = threading.Lock()
@@ -389,7 +390,7 @@ class PostgresBlobs(Blobs):
         return dict(sorted((name.partition("/")[2], size) for name, size in rows))
 
     def drop(self, name: str) -> None:
-        self._place.run(statements.DROP_BLOB, name=self._row(checked_blob_name(name)))
+        self._place.run(statements.DROP_DOCUMENT, name=self._row(checked_blob_name(name)))
 
     def _row(self, name: str) -> str:
         return f"{self._kind}/{name}"

@@ -115,7 +115,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         return int(rows[0][0])
 
     async def transcript_stamp(self, session: SessionRef) -> str:
-        rows = await self._rows(session, statements.STAMP_OF_MESSAGES, name=_MESSAGES)
+        rows = await self._rows(session, statements.STATE_OF_HEAD, name=_MESSAGES)
         return f"{rows[0][0]}:{rows[0][1]}" if rows else "0"
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:

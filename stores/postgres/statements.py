@@ -92,7 +92,7 @@ SIZES_OF_BLOBS = """
 SELECT name, octet_length(value) FROM chatbot.document
 WHERE identity = %(identity)s AND session = %(session)s AND starts_with(name, %(kind)s) AND value IS NOT NULL
 """
-DROP_BLOB = """
+DROP_DOCUMENT = """
 DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
 """
 
@@ -177,10 +177,6 @@ SELECT count(*) FROM chatbot.message
 WHERE identity = %(identity)s AND session = %(session)s
     AND (%(roles)s::text[] = '{}' OR role = ANY(%(roles)s::text[]))
 """
-STAMP_OF_MESSAGES = """
-SELECT generation, next FROM chatbot.head
-WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
-"""
 DROP_MESSAGES = """
 DELETE FROM chatbot.message
 WHERE identity = %(identity)s AND session = %(session)s AND n IN (
@@ -214,7 +210,7 @@ SELECT key, value, at FROM chatbot.key_value
 WHERE identity = %(identity)s AND session = %(session)s ORDER BY n
 """
 
-JOURNAL_STATE = """
+STATE_OF_HEAD = """
 SELECT generation, next FROM chatbot.head
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
 """
@@ -247,22 +243,13 @@ UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
 """
 
-PREPARE_SHELF = """
-INSERT INTO chatbot.document (identity, session, name, version) VALUES (%(identity)s, '', %(name)s, 0)
-ON CONFLICT (identity, session, name) DO NOTHING
-"""
 SHELF_STAMP = """
 SELECT version FROM chatbot.document
-WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
-"""
-SHELF_LIST = """
-SELECT value FROM chatbot.document
 WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
 """
 LOCK_SHELF = """
 SELECT version FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s FOR UPDATE
 """
-CLEAR_LIST = "DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s"
 CLEAR_PIECES = "DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
 PIECE_NAMES = "SELECT name FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
 READ_PIECE = """
