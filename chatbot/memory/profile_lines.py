@@ -243,7 +243,7 @@ def _each_value(newest: Sequence[Line]) -> list[Line]:
 
 
 def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # noqa: PLR0911 - one for each kind
-    """The time that a term of `chatbot.stores.text.dates` names; None for a time of day."""
+    """The time that a term of `chatbot.stores.text.dates` names; None for what is none."""
     kind, _, value = term.partition(":")
     try:
         if kind == "day":

@@ -1,37 +1,30 @@
 """Dates in texts as search terms: an event of "yesterday" is found by its date.
 
 A term shows its precision: `day:2026-03-04`, `week:2026-10`, `month:2026-03`, `year:2026`, and `in:03` for a month of
-any year. A day is also found by its month and year, a month by its year. `time:17:30` is a time of any day. Relative
-dates are resolved from a moment that the caller gives: for stored texts when they were written, for a question now. An
-ambiguous date has the terms of both readings.
+any year. A day is also found by its week, month and year, a month by its year. Relative dates are resolved from a
+moment that the caller gives: for stored texts when they were written, for a question now. An ambiguous date has the
+terms of both readings.
 
-English, German, French, Spanish and Chinese are understood; numeric dates are in any language. A Chinese weekday with
-"last", "this" or "next" is one of that week, Monday to Sunday; without, it is the last one before today.
+Dates in numbers are understood in any language, names of months in English, German, French and Spanish, and what is
+relative in English.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
-
-from chatbot.stores.text.date_forms import rules_for
-from chatbot.stores.text.date_words import (
-    Rule,
-    any_years,
-    day_of_year,
-    day_terms,
-    month_terms,
-    named_dates,
-    shifted,
-    weekday_before,
-    weekend,
-)
+from functools import lru_cache
 
 _LONGEST = 5_000
 """Characters of a text that are looked at."""
 _ACCENT = re.compile("[\u0300-\u036f]")
+_WORD = re.compile("[a-z]+|[年月]")
+_DIGIT = re.compile("[0-9]")
+
+Part = Mapping[str, str]
+"""The groups of a match, by name."""
 
 
 def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
@@ -39,107 +32,215 @@ def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
 
     `exact` leaves out the week, month and year that a day lies in, and the year of a month: that is for questions.
     """
-    text = text[:_LONGEST]
-    plain = _plain(text)
-    rules = rules_for(plain)
-    found = list(named_dates(rules, plain, at.date())) if rules else []
-    if not text.isascii() and HINT.search(text):
-        found += chinese_dates(text, at.date())
+    found = _named(_plain(text[:_LONGEST]), at.date())
     return list(dict.fromkeys(each for dates in found for each in (_finest(dates) if exact else dates)))
 
 
 def moment_terms(at: datetime) -> list[str]:
     """The terms of one day: itself, its week, month and year, and its month of any year."""
-    return day_terms(at.date())
+    return list(_day_terms(at.date()))
 
 
 def _plain(text: str) -> str:
     """The text in lower case, without accents."""
     if text.isascii():
         return text.lower()
-    return _ACCENT.sub("", unicodedata.normalize("NFD", text.lower().replace("’", "'")))
+    return _ACCENT.sub("", unicodedata.normalize("NFD", text.lower()))
+
+
+def _named(text: str, today: date) -> Iterator[list[str]]:
+    """Yield the terms of each date in the text. What one form has matched is not read by those after it."""
+    words = set(_WORD.findall(text))
+    if _DIGIT.search(text):
+        words.add("0")
+    taken: list[tuple[int, int]] = []
+    for needed, pattern, resolve in _FORMS:
+        if words.isdisjoint(needed):
+            continue
+        for match in re.finditer(pattern, text):  # compiled when it is first needed
+            begin, end = match.span()
+            if any(begin < other_end and other < end for other, other_end in taken):
+                continue
+            taken.append((begin, end))
+            try:
+                found = resolve(match.groupdict(""), today)
+            except (ValueError, OverflowError):  # the 31st of February
+                continue
+            if found:
+                yield list(found)
 
 
 def _finest(dates: list[str]) -> list[str]:
     """Return the named spans without the larger ones around them, such as both days of a weekend."""
     kind = dates[0].partition(":")[0]
-    kinds = {"week", "month", "in"} if kind == "week" else {kind}
-    return [each for each in dates if each.partition(":")[0] in kinds]
+    return [each for each in dates if each.partition(":")[0] == kind]
 
 
-HINT = re.compile("[年月日号天昨今明后周晚早]|星期|礼拜")
-"""No date without one of these."""
-
-_DIGITS = "零一二三四五六七八九十"
-_COUNT = r"(?P<count>\d{1,3}|[一二两三四五六七八九十几])"
-_WHICH = {"上上": -2, "上": -1, "这": 0, "本": 0, "下": 1}
-_UNITS = {"天": "day", "日": "day", "周": "week", "星期": "week", "礼拜": "week", "月": "month", "年": "year"}
-_WORDS = {"大前天": -3, "前天": -2, "昨天": -1, "昨日": -1, "昨晚": -1, "今天": 0, "今日": 0, "今早": 0, "今晚": 0}
-_WORDS |= {"明天": 1, "明日": 1, "明晚": 1, "后天": 2, "大后天": 3}
-_YEARS = {"前年": -2, "去年": -1, "今年": 0, "明年": 1}
-_NAMED_YEAR = r"(?P<year>(?:19|20)\d\d年|前年|去年|今年|明年)"
+def _numbered(*lines: str, begin: int = 1) -> dict[str, int]:
+    """The words of each line, by its place."""
+    return {word: number for number, line in enumerate(lines, begin) for word in line.split()}
 
 
-def chinese_dates(text: str, today: date) -> Iterator[list[str]]:
-    """The terms of each date that the text names."""
-    return named_dates(_RULES, text, today)
+_MONTHS = _numbered(
+    "january jan januar janner janvier enero",
+    "february feb februar fevrier febrero",
+    "march mar marz maerz mars marzo",
+    "april apr avril abril",
+    "may mai mayo",
+    "june jun juni juin junio",
+    "july jul juli juillet julio",
+    "august aug aout agosto",
+    "september sept sep septembre septiembre",
+    "october oct oktober octobre octubre",
+    "november nov novembre noviembre",
+    "december dec dezember decembre diciembre",
+)
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+_WEEKDAYS = _numbered("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", begin=0)
+_COUNTS = _numbered(
+    "a an one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"
+)
+_COUNTS |= {"a couple of": 2, "a few": 3, "several": 4}
+_WHICH = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}
+_DAYS = {"the day before yesterday": -2, "yesterday": -1, "last night": -1, "today": 0, "tonight": 0}
+_DAYS |= {"this morning": 0, "this afternoon": 0, "this evening": 0, "tomorrow": 1, "the day after tomorrow": 2}
 
 
-def _day(part: dict[str, str], today: date) -> list[str]:
-    month, day = int(part["month"]), int(part["day"])
-    return (
-        day_terms(date(_year_of(part["year"], today), month, day)) if part["year"] else day_of_year(month, day, today)
-    )
+def _in_numbers(part: Part, _: date) -> Sequence[str]:
+    """Return the day that two numbers name: day first after a dot, else in both readings, if both are dates."""
+    first, second, year, dash = part["first"], part["second"], part["year"], part["dash"]
+    if len(year) == 2 and (dash == "-" or (dash == "." and len(first + second) < 4)):
+        raise ValueError(f"{first}.{second}.{year} looks like a version")
+    whole = int(year) + 2000 * (len(year) == 2)
+    readings = [(int(second), int(first)), (int(first), int(second))]
+    days = [date(whole, month, day) for month, day in readings if month <= 12]
+    return [term for day in days[: 1 if dash == "." else 2] for term in _day_terms(day)]
 
 
-def _month(part: dict[str, str], today: date) -> list[str]:
-    month = int(part["month"])
+def _day(part: Part, today: date) -> Sequence[str]:
+    """Return a day; of one without a year the nearest that has been, or that comes within two months."""
+    month, day = int(_MONTHS.get(part["month"], part["month"])), int(part["day"])
     if part["year"]:
-        return month_terms(_year_of(part["year"], today), month)
-    return [any_years(month)]
+        return _day_terms(date(int(part["year"]), month, day))
+    known = []
+    for year in range(today.year - 4, today.year + 2):
+        try:
+            known.append(date(year, month, day))
+        except ValueError:  # the 29th of February, in most years
+            continue
+    near = [each for each in known if each <= today + timedelta(days=61)]
+    return _day_terms(min(near, key=lambda each: abs(each - today)))
 
 
-def _year(part: dict[str, str], today: date) -> list[str]:
-    return [f"year:{_year_of(part['year'], today)}"]
+def _month(part: Part, today: date) -> Sequence[str]:
+    month = int(_MONTHS.get(part["month"], part["month"]))
+    if part.get("year"):
+        return _month_terms(int(part["year"]), month)
+    which = _WHICH.get(part.get("which", ""))
+    if which is None:
+        return [f"in:{date(2000, month, 1).month:02}"]
+    past, to_come = month < today.month, month > today.month
+    return _month_terms(today.year + {-1: past - 1, 0: 0, 1: 1 - to_come}[which], month)
 
 
-def _word(part: dict[str, str], today: date) -> list[str]:
-    return day_terms(today + timedelta(days=_WORDS[part["word"]]))
+def _season(part: Part, today: date) -> Sequence[str]:
+    """Return the three months of a season in the northern half of the world; those of any year unless it says which."""
+    first, which = _SEASONS[part["season"]], _WHICH.get(part["which"])
+    if not part["year"] and which is None:
+        return [f"in:{(first + each - 1) % 12 + 1:02}" for each in range(3)]
+    latest, is_now = today.year - (today.month < first), (today.month - first) % 12 < 3
+    year = int(part["year"] or {-1: latest - is_now, 0: latest if is_now else today.year, 1: latest + 1}[which or 0])
+    months = [year * 12 + first - 1 + each for each in range(3)]
+    return [term for each in months for term in _month_terms(each // 12, each % 12 + 1)]
 
 
-def _away(part: dict[str, str], today: date) -> list[str]:
-    count = _number(part["count"])
-    return shifted(_UNITS[part["unit"]], count if part["side"] == "后" else -count, today)
+def _year(part: Part, _: date) -> Sequence[str]:
+    return [f"year:{part['year']}"]
 
 
-def _near(part: dict[str, str], today: date) -> list[str]:
-    weeks = _WHICH[part["which"]]
-    return weekend(today, weeks) if part["unit"] == "周末" else shifted(_UNITS[part["unit"]], weeks, today)
+def _away(part: Part, today: date) -> Sequence[str]:
+    count = _COUNTS.get(part["count"]) or int(part["count"])
+    return _shifted(part["unit"], count if part.get("ahead") else -count, today)
 
 
-def _weekday(part: dict[str, str], today: date) -> list[str]:
-    weekday = "一二三四五六日".index(part["weekday"].replace("天", "日"))
-    if not part["which"]:
-        return weekday_before(weekday, today)
-    return day_terms(today + timedelta(days=weekday - today.weekday(), weeks=_WHICH[part["which"]]))
+def _near(part: Part, today: date) -> Sequence[str]:
+    return _shifted(part["unit"], _WHICH[part["which"]], today)
 
 
-def _year_of(name: str, today: date) -> int:
-    return today.year + _YEARS[name] if name in _YEARS else int(name.removesuffix("年"))
+def _weekday(part: Part, today: date) -> Sequence[str]:
+    """Return the last such day before today; for "this" and "next" the first one after it."""
+    ahead = _WEEKDAYS[part["weekday"]] - today.weekday()
+    days = (ahead - 1) % 7 + 1 if _WHICH.get(part["which"], -1) >= 0 else ahead % 7 - 7
+    return _day_terms(today + timedelta(days=days))
 
 
-def _number(name: str) -> int:
-    if name == "几":
-        return 3
-    return 2 if name == "两" else _DIGITS.index(name) if name in _DIGITS else int(name)
+def _word(part: Part, today: date) -> Sequence[str]:
+    return _day_terms(today + timedelta(days=_DAYS[part["word"]]))
 
 
-_RULES: list[Rule] = [
-    (re.compile(rf"(?<!\d){_NAMED_YEAR}?(?P<month>\d{{1,2}})月(?P<day>\d{{1,2}})[日号]"), _day),
-    (re.compile(rf"(?<!\d){_NAMED_YEAR}?(?P<month>\d{{1,2}})月(?!\d)"), _month),
-    (re.compile(rf"(?<!\d){_NAMED_YEAR}"), _year),
-    (re.compile(f"(?P<word>{'|'.join(sorted(_WORDS, key=len, reverse=True))})"), _word),
-    (re.compile(rf"(?<!\d){_COUNT}个?(?P<unit>天|周|星期|礼拜|月|年)(?:之|以)?(?P<side>前|后)"), _away),
-    (re.compile(r"(?P<which>上上|上|这|本|下)个?(?P<unit>周末|周|星期|礼拜|月)(?![一二三四五六日天末])"), _near),
-    (re.compile(r"(?:(?P<which>上上|上|这|本|下)个?)?(?:周|星期|礼拜)(?P<weekday>[一二三四五六日天])"), _weekday),
+def _shifted(unit: str, count: int, today: date) -> Sequence[str]:
+    """Return the day, week, weekend, month or year that lies `count` of them after today."""
+    if unit == "day":
+        return _day_terms(today + timedelta(days=count))
+    if unit == "week":
+        return [_week_term(today + timedelta(weeks=count))]
+    if unit == "weekend":
+        saturday = today + timedelta(days=5 - today.weekday(), weeks=count)
+        return [*_day_terms(saturday), *_day_terms(saturday + timedelta(days=1))]
+    months = today.year * 12 + today.month - 1 + count
+    return _month_terms(months // 12, months % 12 + 1) if unit == "month" else [f"year:{today.year + count}"]
+
+
+@lru_cache(maxsize=1024)
+def _day_terms(day: date) -> tuple[str, ...]:
+    return (f"day:{day.isoformat()}", _week_term(day), *_month_terms(day.year, day.month))
+
+
+def _week_term(day: date) -> str:
+    year, week, _ = day.isocalendar()
+    return f"week:{year}-{week:02}"
+
+
+def _month_terms(year: int, month: int) -> list[str]:
+    first = date(year, month, 1)
+    return [f"month:{first:%Y-%m}", f"in:{month:02}", f"year:{year}"]
+
+
+def _either(words: Iterable[str]) -> str:
+    return "|".join(sorted(words, key=len, reverse=True))
+
+
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
+_MAYBE_YEAR = rf"(?:,?\s+(?:(?:of|del?|in)\s+)?{_YEAR})?\b"
+_MONTH = rf"(?P<month>{_either(_MONTHS)})\.?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)?(?:\s*[-\u2013]\s*\d{1,2}(?:st|nd|rd|th)?)?"
+"""A day, or the first of several."""
+_ON = rf"(?:\b(?:{_either(_WEEKDAYS)}),?\s+(?:the\s+)?)?"
+_UNIT = r"(?P<unit>day|weekend|week|month|year)"
+_COUNT = rf"(?P<count>\d{{1,3}}|{_either(_COUNTS)})\s+{_UNIT}s?"
+_SEASON = rf"(?P<season>{_either(_SEASONS)})"
+_ONE = rf"(?P<which>{_either(_WHICH)})"
+_IN = "in|during|since|until|by|im|seit|en|depuis|desde"
+_FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]] = [
+    ("0", rf"{_ON}(?<![\d.-]){_YEAR}(?P<dash>[-/.])(?P<month>\d\d?)(?P=dash)(?P<day>\d\d?)(?!\d|[-/.]\d)", _day),
+    (
+        "0",
+        r"(?<![\d./-])(?P<first>\d\d?)(?P<dash>[-/.])(?P<second>\d\d?)(?P=dash)(?P<year>(?:19|20)?\d\d)(?!\d|[-/.]\d)",
+        _in_numbers,
+    ),
+    ("月", rf"(?:{_YEAR}年)?(?<!\d)(?P<month>\d\d?)月(?P<day>\d\d?)[日号]", _day),
+    ("月", rf"(?:{_YEAR}年)?(?<!\d)(?P<month>\d\d?)月", _month),
+    ("年", rf"(?<!\d){_YEAR}年", _year),
+    (_MONTHS, rf"{_ON}\b{_DAY}\s+(?:(?:of|de)\s+)?{_MONTH}{_MAYBE_YEAR}", _day),
+    (_MONTHS, rf"{_ON}\b{_MONTH}\s+(?:the\s+)?{_DAY}(?!\d|:\d){_MAYBE_YEAR}", _day),
+    (_MONTHS, rf"\b{_MONTH},?\s+(?:(?:of|de)\s+)?{_YEAR}\b", _month),
+    (_MONTHS, rf"\b(?:{_IN}|{_ONE})\s+{_MONTH}\b", _month),
+    (_SEASONS, rf"\b(?:{_IN}|of|{_ONE})\s+(?:the\s+)?{_SEASON}(?:\s+(?:of\s+)?{_YEAR})?\b", _season),
+    (["ago"], rf"\b{_COUNT}\s+ago\b", _away),
+    (["in"], rf"\b(?P<ahead>in)\s+{_COUNT}\b", _away),
+    (["yesterday", "today", "tonight", "tomorrow", "last", "this"], rf"\b(?P<word>{_either(_DAYS)})\b", _word),
+    (_WHICH, rf"\b{_ONE}\s+{_UNIT}\b", _near),
+    (_WEEKDAYS, rf"\b(?:{_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
+    ("0", rf"\b(?:{_IN}|of|year|im\s+jahr)\s+{_YEAR}\b", _year),
 ]
+"""Forms of dates, in order, each with words of which a text has one, or `0` for a digit."""

@@ -320,7 +320,7 @@ async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(sessio
         ("Where did I live in May?", datetime(2025, 5, 16, 12, tzinfo=UTC)),
         ("Where did I live in 2019?", datetime(2019, 7, 2, 12, tzinfo=UTC)),
         ("Where did I live in mid-May 2024?", datetime(2024, 5, 16, 12, tzinfo=UTC)),
-        ("Where did I live in summer 2024?", datetime(2024, 7, 17, tzinfo=UTC)),
+        ("Where did I live in the summer of 2024?", datetime(2024, 7, 17, tzinfo=UTC)),
         ("Where did I live on 29 February 2024?", datetime(2024, 2, 29, 12, tzinfo=UTC)),
         ("Where did I live in December 2024?", datetime(2024, 12, 16, 12, tzinfo=UTC)),
         ("Where do I live?", None),
