@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
+
+from msgspec import Struct
 
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
@@ -16,16 +17,14 @@ from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.vectors import Vector
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingResult:
+class EmbeddingResult(Struct, frozen=True):
     """One vector per text, in order, and the usage to bill."""
 
     vectors: list[Vector]
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """The judgement of a text by heads that were trained on labelled lines. See `training/README.md`."""
 
     needs_memory: bool

@@ -7,10 +7,11 @@ identities/<name>/memory/           see `chatbot.memory`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from msgspec import Struct, field
 from platformdirs import user_config_path
 
 from chatbot import allowed
@@ -33,8 +34,7 @@ Sensitivity = Literal["public", "private", "secret"]
 """Least sensitivity of what is remembered, lowest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """An identity. `overrides` are its own settings, in the form of the configuration file."""
 
     name: str

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct, field
 
 from chatbot.stores.access import Right
 from chatbot.stores.query import check_limit
@@ -103,8 +105,7 @@ LEFT_OUT: Any = object()
 """The default of a field that stays as it is unless it is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """Description of a parameter, its bounds, and where a door differs.
 
     A door that is named gives the parameter that name; None hides it there. `brief` is told to models, where the name
@@ -123,8 +124,7 @@ class About:
     """Bound of a number where a model asks: one above it is brought down to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One parameter of an operation."""
 
     name: str
@@ -174,8 +174,7 @@ class Parameter:
         return self.about.usual.get(door, self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One thing that can be done with memory or sessions."""
 
     function: Callable[..., Awaitable[Any]]

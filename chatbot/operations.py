@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, cast
 
+from msgspec import Struct
+
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operation import (
@@ -356,8 +358,7 @@ async def read_memories(context: Context, ids: Ids) -> MemoryRows:
     return MemoryRows(rows, [each for each in ids if each not in found])
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRows:
+class MemoryRows(Struct, frozen=True):
     """Memories that were read, and the ids of those that are not there."""
 
     rows: Sequence[Observation]
@@ -578,8 +579,7 @@ async def purge_memories(
     return PurgeResult(gone, going, dry_run)
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeResult:
+class PurgeResult(Struct, frozen=True):
     """Ids of the memories and facts that are deleted, or would be."""
 
     ids: Sequence[str]
@@ -634,8 +634,7 @@ async def add_alias(
     return Alias(await context.memories.add_alias(name, alias), name, alias)
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Struct, frozen=True):
     """Two names of one person, and the id of the fact that says so."""
 
     id: str
@@ -977,8 +976,7 @@ async def read_session(
     return Entries(session.record, entries, count - len(entries) + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """Entries of a transcript, oldest first, the session that they are of, and the number of the first."""
 
     session: SessionRecord
@@ -1008,8 +1006,7 @@ async def compare_sessions(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionComparison:
+class SessionComparison(Struct, frozen=True):
     """Number of entries two sessions have in common at the beginning, and the entries that follow in each."""
 
     common: int

@@ -17,17 +17,18 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
+
+from msgspec import Struct, field
 
 from chatbot.stores.errors import DamagedFile, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import SessionRecord, SessionRef
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
+class Flaw(Struct, frozen=True):
     """Result of one check: "ok", a note, or a fault."""
 
     subject: str
@@ -51,8 +52,7 @@ Mark = object
 """Position up to which some lines were read. Its meaning is the engine's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """Records that were added since a mark, oldest first, and the mark after them."""
 
     records: list[Record]
@@ -235,8 +235,7 @@ class Place(ABC):
         return iter(())
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(Struct, frozen=True):
     """Depth of an examination, and checks of what a backend does not understand."""
 
     new_record: Callable[[str, datetime, datetime], SessionRecord]

@@ -7,8 +7,10 @@ it in one hop into a thread: see `without_waiting`.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct, field
 
 from chatbot.stores.access import View
 from chatbot.stores.query import Corpus, Filter, Match
@@ -48,8 +50,7 @@ class Question:
     """Row that does not count, such as one that keeps the question itself."""
 
 
-@dataclass(slots=True)
-class Candidates:
+class Candidates(Struct):
     """Rows that may answer, by id, with what ranking goes by."""
 
     rows: dict[str, Match] = field(default_factory=dict)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.row_events import Event
 
 
-@dataclass(frozen=True, slots=True)
-class CapFields:
+class CapFields(Struct, frozen=True):
     """Fields that decide which rows are archived first. `number` is the order of addition."""
 
     id: str

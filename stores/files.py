@@ -24,10 +24,11 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from chatbot.stores.errors import MissingFolder, ReadOnlyFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 
@@ -55,8 +56,7 @@ It is called again with more of the file if it would cut off all that it was giv
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """State of a file: enough to detect a change without reading it."""
 
     inode: int

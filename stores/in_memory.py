@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import wraps
 from itertools import islice
 from pathlib import Path
 from threading import RLock
 from typing import Any, ClassVar
+
+from msgspec import Struct, field
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
@@ -427,7 +428,6 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
         self._sessions.clear()
 
 
-@dataclass(slots=True)
-class _Session:
+class _Session(Struct):
     entries: dict[str, KeyValue] = field(default_factory=dict)
     transcript: list[TranscriptEntry] = field(default_factory=list)

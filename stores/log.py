@@ -20,9 +20,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
 
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.json_lines import encode, record_of
@@ -33,8 +35,7 @@ Place = tuple[int, int]
 """Place of a line in the log: offset and length in bytes, or the numbers of another engine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Position in a particular log: a cache keeps it to continue from there."""
 
     inode: int

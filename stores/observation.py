@@ -15,6 +15,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, get_args
 
+from msgspec import Struct
+
 from chatbot.stores.access import OWNER, Clearance, Guard, Sensitivity, Visibility, fold
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import (
@@ -385,8 +387,7 @@ def _set(owner: object, name: str, value: object) -> None:
     object.__setattr__(owner, name, value)
 
 
-@dataclass(frozen=True, slots=True)
-class RowState:
+class RowState(Struct, frozen=True):
     """State of a row: enough to decide whether it is kept, and who may change that."""
 
     id: str

@@ -9,12 +9,11 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from msgspec import ValidationError, convert
+from msgspec import Struct, ValidationError, convert
 
 from chatbot.stores.base import Store, contracts_of
 from chatbot.stores.errors import (
@@ -34,8 +33,7 @@ GREATEST = 10**12
 """No number in a configuration is greater."""
 
 
-@dataclass(frozen=True)
-class PluginPoint:
+class PluginPoint(Struct, frozen=True):
     """One group of plug-ins, with the words of its errors."""
 
     group: str

@@ -19,6 +19,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, did_you_mean
@@ -127,8 +129,7 @@ FILTERED = {name: label for name in FILTER_FIELDS if (label := "type" if name ==
 """From the fields of a filter to the labels that rows are chosen by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A part of a list. `after` is what to ask for next, or None at the end."""
 
     rows: tuple[Observation, ...]

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from chatbot.stores.backend import ATTACHMENTS
 
@@ -50,8 +51,7 @@ def is_image(media: str) -> bool:
     return media.startswith("image/")
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """An attachment as a transcript names it. `text` is the blob of what was read in it; empty for a picture."""
 
     name: str

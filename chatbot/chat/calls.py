@@ -11,9 +11,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from chatbot.chat.ledger import (
     Amount,
@@ -60,8 +62,7 @@ _LONGEST_REPLY = 200_000
 _LARGEST_REPLY_SHARE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class OwnBudget:
+class OwnBudget(Struct, frozen=True):
     """A limit in dollars a day for some purposes, beside `[budget]`; 0 sets none."""
 
     usd: float
@@ -75,8 +76,7 @@ class OwnBudget:
         return Limit(self.setting, "USD", self.usd, spent, self.remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hold:
+class _Hold(Struct, frozen=True):
     """One payer's account for a call, with a reservation if it has a limit."""
 
     ledger: Ledger

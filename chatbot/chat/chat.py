@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from chatbot.attachments import readable
 from chatbot.chat.client import NO_CLIENT, ClientRequest
@@ -39,8 +40,7 @@ COMPACTED = "compacted"
 _LEAST_TO_COMPACT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """The number of entries that left the window, and their summary."""
 
     entries: int

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct
+
 from chatbot.memory import SessionHandle
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.tools import ToolResult
@@ -37,36 +39,31 @@ MEMORABILITY = "memory.memorability"
 """The capability that decides what is worth remembering."""
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """The work that the turn is waiting for from now on, in a few words."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something that the user should know, and that did not stop the turn."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted:
+class ToolStarted(Struct, frozen=True):
     """The model asked for a tool, which now runs."""
 
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
+class ToolFinished(Struct, frozen=True):
     """The answer of a tool."""
 
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCall:
+class ClientCall(Struct, frozen=True):
     """The model asked for a tool that the client runs: the turn ends, and the client's next request goes on from it."""
 
     call: ToolCall
@@ -112,8 +109,7 @@ def event_from_json(kind: str, data: Mapping[str, Any]) -> Event:
     return ToolFinished(ToolResult(call, data["content"], data["is_error"]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStart:
+class SessionStart(Struct, frozen=True, kw_only=True):
     """The first turn of a session in this process is about to begin."""
 
     topic: ClassVar[str] = SESSION_START
@@ -121,8 +117,7 @@ class SessionStart:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptSubmit:
+class PromptSubmit(Struct, frozen=True, kw_only=True):
     """A prompt is about to be built. A listener may answer with `PromptMemory`: the first one goes into the prompt."""
 
     topic: ClassVar[str] = PROMPT_SUBMIT
@@ -143,8 +138,7 @@ class PromptSubmit:
     """Reports something to the user and in the receipt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolPost:
+class ToolPost(Struct, frozen=True, kw_only=True):
     """A tool has answered, and the answer is in the transcript."""
 
     topic: ClassVar[str] = TOOL_POST
@@ -155,8 +149,7 @@ class ToolPost:
     """The call with its arguments, as the model wrote them, and the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptExchange:
+class KeptExchange(Struct, frozen=True):
     """The answer of a listener that remembered the exchange: the id of its observation."""
 
     id: str
@@ -190,8 +183,7 @@ class TurnEnd:
         return next((answer.id for answer in self.answers if isinstance(answer, KeptExchange)), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnd:
+class SessionEnd(Struct, frozen=True, kw_only=True):
     """A session that was used in this process is left; another process may still use it."""
 
     topic: ClassVar[str] = SESSION_END
@@ -201,8 +193,7 @@ class SessionEnd:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """Work that the turn does itself at an event, in the place of the hook of that name."""
 
     name: str

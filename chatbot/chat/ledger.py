@@ -20,6 +20,8 @@ from itertools import takewhile
 from threading import Lock
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.memory.scope import utc_now
@@ -157,8 +159,7 @@ def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
 _SHORTEST_REPLY = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """A limit, and the amount that is already spent of it."""
 
     setting: str
@@ -207,8 +208,7 @@ class Quota:
 NO_QUOTA = Quota()
 
 
-@dataclass(frozen=True, slots=True)
-class Payer:
+class Payer(Struct, frozen=True):
     """A token or a user on whose account a call is, beside the identity's."""
 
     ledger: Ledger
@@ -279,8 +279,7 @@ class Amount:
     cost_usd: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """The right to make one call, until it is settled."""
 
     id: str

@@ -24,6 +24,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from chatbot.chat.fence import fenced, in_one_line
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
@@ -52,8 +54,7 @@ _ROLES = ("person said", "bot asked", "bot replied")
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBlock:
+class MemoryBlock(Struct, frozen=True):
     """Text for the prompt, empty where there is nothing, and the outcome of each hit."""
 
     text: str = ""

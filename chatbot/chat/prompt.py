@@ -19,9 +19,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
@@ -41,8 +43,7 @@ _PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\
 LabelType = TypeVar("LabelType", bound=str)
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A part of one of the texts, by their number."""
 
     text: int
@@ -137,8 +138,7 @@ _SHARE_OF_ROOM = 0.97
 _TRIES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Part that was cut: its name, and its tokens before and after."""
 
     what: str
@@ -150,8 +150,7 @@ class Cut:
         return {"what": self.what, "tokens": self.tokens, "kept": self.kept}
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Exchanges after cutting, what each takes, and what was cut."""
 
     exchanges: list[list[Message]]
@@ -276,8 +275,7 @@ _KEPT_AFTER_A_CUT = 0.75
 """A window that has become too long is cut to this share of its room, so that the next turns need not cut again."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptExtras:
+class PromptExtras(Struct, frozen=True):
     """Texts of the prompt beside the conversation. Empty ones are left out."""
 
     summary: str = ""
@@ -287,8 +285,7 @@ class PromptExtras:
     """The block of the message before."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptBundle:
+class PromptBundle(Struct, frozen=True):
     """The messages, and what each part takes in tokens; `left_out` counts messages."""
 
     messages: tuple[Message, ...]

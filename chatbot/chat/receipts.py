@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
@@ -29,8 +30,7 @@ IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, STANDING, BEFORE, IN
 """Outcomes of memories that the model saw."""
 
 
-@dataclass(slots=True)
-class Receipt:
+class Receipt(Struct):
     """The record of a turn while it is written; times are aware UTC, `seconds` wall-clock."""
 
     turn: str

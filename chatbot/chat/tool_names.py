@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.operations import OPERATIONS
@@ -26,8 +26,7 @@ def _ends_with(name: str, tool: str) -> bool:
     return before != name and not before[-1:].isalnum()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """The session, memory and agent of the tools. `session` is None for an agent without stores."""
 
     session: SessionHandle | None

@@ -11,10 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from chatbot.attachments import readable, split, with_links
 from chatbot.chat.attached import Attachments, inlined
@@ -94,8 +96,7 @@ _MEMORY_SHARE = 6
 """The memory block takes at most one part in so many of the model's window."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The settings of every turn of a conversation."""
 
     persona: str
@@ -107,8 +108,7 @@ class Rules:
     """Number of memories that a reranker ranks."""
 
 
-@dataclass(slots=True)
-class TurnContext:
+class TurnContext(Struct):
     """The parts that all turns of a conversation share. `session` and `memory` are None where nothing is kept."""
 
     model: Model

@@ -78,9 +78,10 @@ def _is_option(argv: Sequence[str], at: int) -> bool:
 
 def _may_name(argv: Sequence[str], command: str) -> bool:
     """Return True if the command line may name this command. A command in first place excludes all others."""
-    if argv and argv[0] in _COMMANDS:
-        return command in argv
-    return any(each in {"-h", "--help"} or not each.startswith("-") for each in argv)
+    first = next((at for at, each in enumerate(argv) if not _is_option(argv, at)), len(argv))
+    if not {"-h", "--help"}.isdisjoint(argv[:first]):
+        return True
+    return command in argv if argv[first : first + 1] and argv[first] in _COMMANDS else first < len(argv)
 
 
 _DEFAULTS = {

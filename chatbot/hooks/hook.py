@@ -20,7 +20,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
@@ -59,8 +59,7 @@ class Capabilities:
         return self._provided.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class HookContext:
+class HookContext(Struct, frozen=True):
     """The identity that a hook is made for, and what the hook may use."""
 
     config: Config
@@ -235,8 +234,7 @@ HOOKS = PluginPoint(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HookPlan:
+class HookPlan(Struct, frozen=True):
     """A hook class with its settings, before it is made."""
 
     name: str

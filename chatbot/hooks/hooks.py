@@ -28,6 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config
@@ -54,8 +56,7 @@ MOST_TOKENS = 8_000
 TIMEOUT_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieve:
+class Retrieve(Struct, frozen=True, kw_only=True):
     """Ask what is remembered."""
 
     session: SessionHandle
@@ -83,8 +84,7 @@ class Update:
         return f"memory.{self.session.id}.update"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to a request: what was found or kept, or why not."""
 
     hits: tuple[Hit, ...] = ()
@@ -122,8 +122,7 @@ _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
 """The hooks that the present code was called by, outermost first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """A hook, as the bus knows it."""
 
     name: str

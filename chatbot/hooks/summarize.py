@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from chatbot.chat.dialogue import ASSISTANT, USER, says_little
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
@@ -105,8 +104,7 @@ _READ_CHARACTERS = 20_000
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
-@dataclass(frozen=True, slots=True)
-class _TurnLines:
+class _TurnLines(Struct, frozen=True):
     """The lines that one turn offers for a summary, empty where it says little; `kept` is the row of its exchange."""
 
     at: datetime

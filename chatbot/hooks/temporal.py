@@ -26,11 +26,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from chatbot.chat.events import CHOOSE, SESSION_END, TOOL_POST, TURN_END, SessionEnd, ToolPost, TurnEnd
 from chatbot.hooks.capture import can_write
@@ -102,8 +101,7 @@ class Boundaries(Hook):
         return known[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Interaction:
+class Interaction(Struct, frozen=True):
     """One exchange or tool run: its time, and its keywords, as stems with the words that they came from."""
 
     at: datetime
@@ -123,16 +121,14 @@ class Interaction:
         return cls(at, words)
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(Struct, frozen=True):
     """A new subject began at `at`; `about` are its most frequent keywords that did not occur before it."""
 
     at: datetime
     about: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicWindow:
+class TopicWindow(Struct, frozen=True):
     """The last interactions, oldest first."""
 
     size: int = 3
@@ -227,8 +223,7 @@ class Temporal(Hook):
         return [by_id[each] for each in chosen]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A row that may be chosen."""
 
     id: str

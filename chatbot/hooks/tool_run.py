@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
 from chatbot.messages import CONCEPTS, without_blocks
@@ -96,16 +97,14 @@ _EXIT = re.compile(r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?[ :=]+\d+|(?<=]
 _DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
 
 
-@dataclass(frozen=True, slots=True)
-class Milestone:
+class Milestone(Struct, frozen=True):
     """A point worth going back to: a task is done, a file is saved, tests pass."""
 
     kind: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRun:
+class ToolRun(Struct, frozen=True):
     """One run of a tool, cleaned: arguments as they were, the output cut to what is kept."""
 
     tool: str

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from chatbot.embedding import Judgement
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import Memorability, content, is_worth_keeping, rarity
@@ -39,8 +41,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSummary:
+class ModelSummary(Struct, frozen=True):
     """A model's summary of everything up to `until`."""
 
     until: datetime

@@ -7,10 +7,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct, field
 
 from chatbot.errors import SessionError
 from chatbot.memory.memory import Memory
@@ -42,8 +44,7 @@ _Write = tuple[str, Callable[[], object] | None, Callable[[], Awaitable[object]]
 """A write: the name of its part, a blocking function if there is one, and a coroutine."""
 
 
-@dataclass(slots=True)
-class WriteResult:
+class WriteResult(Struct):
     """Result of `SessionHandle.write_together`: failures by the name of the part, and the outcomes of the events."""
 
     failed: dict[str, StoreError] = field(default_factory=dict)

@@ -12,8 +12,10 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct, field
 
 from chatbot.memory.memorability import content
 from chatbot.memory.merging import (
@@ -61,8 +63,7 @@ _DAYS_TO_GATHER = (7, 30)
 """Days to collect rows before erasing, which rewrites the journal: as long as they were kept, within these bounds."""
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """Cache of a run for the next one; results are the same without it."""
 
     words: dict[str, tuple[str, Words]] = field(default_factory=dict)
@@ -75,8 +76,7 @@ class Findings:
     """Time of the last erasure of rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunPosition:
+class RunPosition(Struct, frozen=True):
     """The last active row that the last run read; work without reading always covers all rows."""
 
     active: str | None = None

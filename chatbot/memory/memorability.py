@@ -14,7 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from chatbot.embedding import Judgement
 from chatbot.messages import asks
@@ -44,8 +45,7 @@ _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(Struct, frozen=True):
     """The four dimensions, each from 0 to 1."""
 
     substance: float
@@ -59,8 +59,7 @@ class Scores:
         return self.substance * self.distinctiveness * (1 + self.salience + self.type_weight) / 3
 
 
-@dataclass(frozen=True, slots=True)
-class Memorability:
+class Memorability(Struct, frozen=True):
     """The gate, and how much each type counts."""
 
     gate: float = GATE

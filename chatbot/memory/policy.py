@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from chatbot.stores.caps import surplus, weigh
@@ -23,8 +24,7 @@ Part = Literal["", "consolidation", "compression"]
 """All of maintenance, what changes how important rows are, or what merges, retires and erases them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionRule:
+class RetentionRule(Struct, frozen=True, kw_only=True):
     """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
 
     Without `types` it is about all types that are not protected. `agent` and `namespace` None mean all of them.
@@ -111,8 +111,7 @@ class Policy:
         return takewhile(lambda other: other is not rule, self.rules)
 
 
-@dataclass(frozen=True, slots=True)
-class RowDecision:
+class RowDecision(Struct, frozen=True):
     """Decision about rows: their fate, and the reason."""
 
     fate: Fate
@@ -173,8 +172,7 @@ Kind = Literal["consolidate", "archive", "delete", "compress", "summarize", "era
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Deed:
+class Deed(Struct, frozen=True):
     """Change to some rows, and its reason; `by` is the summary that now replaces them."""
 
     kind: Kind

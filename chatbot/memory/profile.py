@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from chatbot.memory.profile_lines import (
     ALSO,
@@ -224,8 +226,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         raise UnknownObservation(f"no proposal has the id {proposal_id}")
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileValue:
+class ProfileValue(Struct, frozen=True):
     """A value of a key; with `also`, beside those that the key has."""
 
     key: str

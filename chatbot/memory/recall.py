@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -63,8 +65,7 @@ _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankedMemory:
+class RankedMemory(Struct, frozen=True):
     """Considered row with its score and its outcome; with the observation if it was recalled."""
 
     row: RowScore

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
+from msgspec import Struct
+
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
@@ -132,8 +134,7 @@ The last argument has rows that other sessions may have repeated: a repetition m
 """
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEvent:
+class MemoryEvent(Struct, frozen=True):
     """An operation on memory. The ids are those of the rows that it changed or returned, in its order."""
 
     action: Literal["update", "retrieve"]

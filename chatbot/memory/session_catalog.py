@@ -16,6 +16,8 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Any
 
+from msgspec import Struct
+
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.access import NO_PROJECT
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
@@ -273,8 +275,7 @@ RECEIPTS = "receipts"
 Receipt = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QuotedTexts:
+class QuotedTexts(Struct, frozen=True):
     """Texts of some turns: what was said in them, and the titles that they gave the session."""
 
     said: frozenset[str]

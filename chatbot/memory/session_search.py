@@ -12,9 +12,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
@@ -43,8 +44,7 @@ _MATCHES = 100
 _BATCH = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SessionHit:
+class SessionHit(Struct, frozen=True):
     """A session that matches a search, and its best line.
 
     `role` is that of the entry, `memory` for a memory of the session, or `title`. `number` counts the entries from 1,
@@ -78,8 +78,7 @@ class SessionHit:
         }
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(Struct):
     """State of one session while it is ranked."""
 
     session: SessionHandle

@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
+
+from msgspec import Struct, field
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
@@ -62,8 +64,7 @@ _SHOWN_MATCHES = 5
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemOptions:
+class SystemOptions(Struct, frozen=True, kw_only=True):
     """Settings of a memory that only an application makes."""
 
     observations: str | None = None
@@ -814,8 +815,7 @@ def _names(store_types: Sequence[str]) -> tuple[str, ...]:
     return tuple(store_types)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """`common` entries at the beginning say the same; `left` and `right` are what follows them in each."""
 
     common: int

@@ -10,9 +10,10 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field
 
 from chatbot.memory.maintenance import Findings, Run, RunPosition
 from chatbot.memory.policy import MaintenanceReport, Part, Policy, together
@@ -34,8 +35,7 @@ class UnderWay(StoreBusy):
     """Somebody else maintains this memory at the moment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(Struct, frozen=True, kw_only=True):
     """Options of `MemorySystem.maintain`."""
 
     part: Part = ""
@@ -44,8 +44,7 @@ class Wish:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Upkeep:
+class Upkeep(Struct, frozen=True):
     """State that the last run left behind."""
 
     done_at: datetime | None = None

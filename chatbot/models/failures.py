@@ -6,9 +6,10 @@ import random
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from chatbot.errors import (
     ContextTooLong,
@@ -173,8 +174,7 @@ MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
 """All tools of the plug-in `memory`: even writing tools return stored memories."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disclosure:
+class Disclosure(Struct, frozen=True):
     """Memories that one provider may be sent.
 
     By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or

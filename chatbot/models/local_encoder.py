@@ -19,11 +19,12 @@ import threading
 from array import array
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
@@ -42,8 +43,7 @@ ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Struct, frozen=True):
     """All heads: a row of weights and a bias each, and the thresholds, the lowest first."""
 
     names: tuple[str, ...]

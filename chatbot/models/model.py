@@ -13,17 +13,17 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec, Usage
 from chatbot.models.failures import Disclosure
 from chatbot.stores.lifecycle import AsyncResource
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """US dollars for one token."""
 
     input_usd: float

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from chatbot.config import ProviderSettings, RerankSettings
 from chatbot.errors import ConfigError, ProviderFailed
@@ -23,8 +24,7 @@ _TIMEOUT_S = 10.0
 """Seconds that a turn may wait: without an answer the ranking is unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reranking:
+class Reranking(Struct, frozen=True):
     """A score for each text, the higher the better, and what the call took."""
 
     scores: list[float]

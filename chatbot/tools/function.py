@@ -9,10 +9,11 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any, get_type_hints
+
+from msgspec import Struct
 
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
@@ -33,8 +34,7 @@ _WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 _SHOWN_MISTAKES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(Struct, frozen=True):
     """Bounds of a whole number, for `Annotated`. A number outside is set to the bound, and the model is informed.
 
     A negative number is an error, as everywhere.

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.stores.errors import StoreError, did_you_mean
@@ -25,8 +27,7 @@ from chatbot.stores.span import span
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """Effect of a call, in the terms of the Model Context Protocol. The defaults assume the worst."""
 
     reads_only: bool = False

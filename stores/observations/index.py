@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from msgspec import Struct
 
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Hands, Shelf
@@ -76,8 +77,7 @@ class UnpublishedSegment:
     right: ExitStack = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSegment:
+class PublishedSegment(Struct, frozen=True):
     """A segment that others use already."""
 
     segment: Segment

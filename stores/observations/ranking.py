@@ -10,10 +10,10 @@ influence at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from chatbot.stores.observations import overlay as packing
 from chatbot.stores.observations.filters import always, fitting, predicate
@@ -37,8 +37,7 @@ class RankedRows(NamedTuple):
     scores: Ints
 
 
-@dataclass(slots=True)
-class _VisiblePart:
+class _VisiblePart(Struct):
     """Visible part of a segment: its documents (None for all), their number, and the sums of their lengths."""
 
     documents: Ints | None
@@ -132,8 +131,7 @@ def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
     return _VisiblePart(seen, segment.entry.known - len(hidden), left)
 
 
-@dataclass(slots=True)
-class _Postings:
+class _Postings(Struct):
     """Postings of a question's terms in a segment or in the overlay, ordered by term and field."""
 
     first: int

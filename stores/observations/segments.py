@@ -29,6 +29,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import StoreError
@@ -62,8 +63,7 @@ class DamagedSegment(DamagedArrays):
         self.entry = entry
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
+class SegmentEntry(Struct, frozen=True):
     """Entry of a segment in the manifest."""
 
     name: str
@@ -297,8 +297,7 @@ def _text(key: bytes, rest: bytes) -> bytes:
     return key + rest if rest else key.rstrip(b"\0")
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """The segments in the order of their rows; `erasures` counts how often texts were purged."""
 
     generation: int = 0

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
@@ -26,8 +27,7 @@ _COMPACTED_FROM = 2_000
 """Compaction is considered from this many lines that only count."""
 
 
-@dataclass(slots=True)
-class Request:
+class Request(Struct):
     """Events that a caller wants committed together, and their outcomes."""
 
     view: View

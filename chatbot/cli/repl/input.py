@@ -13,9 +13,9 @@ import shlex
 import sys
 import termios
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import Input
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from chatbot.chat import Chat
 
 
-@dataclass(slots=True)
-class Next:
+class Next(Struct):
     """Next step of the chat after a command: take a turn, offer a draft for editing, change the identity, or leave."""
 
     say: str | None = None
