@@ -41,12 +41,12 @@ def is_overfull(active: int, cap: int) -> bool:
 
 
 def archiving(ids: list[str], at: datetime, cap: int) -> Event:
-    """The event by which a cap is kept."""
+    """Return the event that archives rows past a cap."""
     return Event(kind="archive", at=at, ids=tuple(ids), who="cap", why=f"more than {cap:,} memories")
 
 
 def with_time_to_live(event: Event, ttl_days: float) -> Event:
-    """The event, its new row given the time to live that rows have by default."""
+    """Return the event with the default time to live for its new row."""
     row = event.row
     if not ttl_days or row is None or row.expires_at is not None or row.type in PROTECTED_TYPES:
         return event
@@ -58,5 +58,5 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
 
 
 def weigh(row: Observation, number: int) -> CapFields:
-    """The row, weighed."""
+    """Return the cap fields of a row."""
     return CapFields(row.id, number, row.type, row.standing, row.use_count + row.mention_count)

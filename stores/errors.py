@@ -70,7 +70,7 @@ class DamagedFile(StoreError, ValueError):
 
 
 class LaterFormat(StoreError, ValueError):
-    """A file was written by a later release; it is left alone, not guessed at."""
+    """A file was written by a later release; it is left unchanged."""
 
 
 _NAMED = 3
@@ -82,7 +82,7 @@ class UnknownObservation(StoreError, LookupError):
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> Self:
-        """The error that names these ids, of many the first ones."""
+        """Return the error that names the first of these ids."""
         named = list(ids)
         others = f" or {len(named) - _NAMED:,} others" if len(named) > _NAMED else ""
         return cls(f"no memory has the id {', '.join(named[:_NAMED])}{others}")
@@ -97,7 +97,7 @@ class ChangedMeanwhile(ConflictingChange):
 
 
 class OtherEmbedder(StoreError, ValueError):
-    """The vectors that are kept were made by another model; they are never compared, and never thrown away unasked."""
+    """The stored vectors were made by another model; they are not compared, and only deleted on request."""
 
 
 class AccessDenied(StoreError, PermissionError):
@@ -119,11 +119,11 @@ class StoreFailed(StoreError, OSError):
 
 
 class ReadOnlyFolder(StoreFailed):
-    """The folder may be read, and not be written: it is a backup, or on a disk that is mounted read-only."""
+    """The folder is read-only: a backup, or on a disk that is mounted read-only."""
 
 
 class StoreAway(StoreFailed, ConnectionError):
-    """The database cannot be reached just now: it is stopped, starts again, or the network broke.
+    """The database cannot be reached: it is stopped or starting, or the network is down.
 
     The operation changed nothing.
     """
@@ -132,7 +132,7 @@ class StoreAway(StoreFailed, ConnectionError):
 
 
 class UnknownOutcome(StoreAway):
-    """The connection broke while something was written, and it is not known whether it was kept."""
+    """The connection broke during a write, which may have succeeded."""
 
     in_public = (
         "the connection to the storage broke while something was written, and it is not known whether it was kept: "

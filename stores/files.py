@@ -40,7 +40,7 @@ FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _TAIL_BYTES = 4096
-_CHUNK_BYTES = 64 * 1024  # so many are asked for whether the file has them or not
+_CHUNK_BYTES = 64 * 1024  # most bytes of one read
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.002
@@ -108,7 +108,7 @@ class Folder:
         self._is_open = True
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
-        """Lock the folder against all who use that name, always the same one; see `locked`."""
+        """Lock the folder against all others that lock it by `name`; see `locked`."""
         if self._lock is None:
             self._lock = self._open_lock(name)
         _acquire(self._lock.descriptor, self.path, timeout_s)
@@ -280,7 +280,7 @@ class Folder:
             self.create(aside, lost)
             logger.warning("the last entry of %s was cut off: what was written of it is kept as %s", path, aside)
         elif cut:
-            logger.warning("cut %d bytes that were never promised off the end of %s: %r", cut, path, lost[:80])
+            logger.warning("cut %d bytes of an incomplete write off the end of %s: %r", cut, path, lost[:80])
         if cut:
             os.ftruncate(file, size - cut)
         if missing:
@@ -434,7 +434,7 @@ def sync_folder(path: Path) -> None:
 
 
 def contained(root: Path, name: str) -> Path:
-    """`root / name`, after links are resolved still directly inside of `root`; else `UnsafePath`."""
+    """Return `root / name`. Raises `UnsafePath` if it is not directly inside `root` after resolving links."""
     path = root / _plain(name)
     if path.is_symlink() and path.resolve().parent != root.resolve():
         raise UnsafePath(f"{path} is a link that leaves {root}")

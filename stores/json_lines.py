@@ -1,6 +1,6 @@
 """Files with one JSON object a line, only ever added to: journal, receipts and bills. Blocking.
 
-A line that cannot be read never hides the others: it is left where it is, skipped, and reported.
+An unreadable line hides no others: it is kept, skipped and reported.
 
 Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`. Reading does not check it, so a line that its owner
 edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`.
@@ -73,7 +73,7 @@ def read(folder: Folder, name: str) -> list[dict[str, Any]]:
 
 
 def read_since(folder: Folder, name: str, start: int, end: int) -> tuple[list[dict[str, Any]], int]:
-    """The records whose lines begin at `start` or later and end before `end`, and where the next line begins."""
+    """Return the records of whole lines from `start` to `end`, and where the next line begins."""
     whole, _, _ = folder.read(name, start, end).rpartition(b"\n")
     if not whole:
         return [], start

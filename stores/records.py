@@ -1,4 +1,4 @@
-"""Values that stores keep, and the record of a session: all that is known of it without opening it. Immutable."""
+"""Values that stores keep, and the record of a session, known without opening it. Immutable."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def micros(at: datetime) -> int:
 
 
 def moment(at: int) -> datetime:
-    """The time that `micros` gave."""
+    """Return the time of such microseconds."""
     return _EPOCH + at * _MICROSECOND
 
 
@@ -142,24 +142,24 @@ class SessionRecord:
     clearance: Clearance = "full"
     """Clearance needed to open the session, and the highest clearance of memories seen through it."""
     archived_at: datetime | None = None
-    """Time of archiving: the session is not offered any more, but can still be opened."""
+    """Time of archiving: lists leave it out, but it can be opened."""
     pinned_at: datetime | None = None
-    """When its user pinned it, so that lists for people show it first."""
+    """Time of pinning: lists for people show it first."""
     origin: str = ""
-    """Of an imported session: its origin, as a key that stays the same."""
+    """Stable key of the origin of an imported session."""
     namespace: str = ""
-    """The part of memory that it reads and writes, and from which alone it can be opened."""
+    """Namespace that it reads and writes, and from which alone it can be opened."""
     principal: str = OWNER
-    """Principal who began it, and may change it; see `chatbot.stores.access`."""
+    """Principal who owns it; see `chatbot.stores.access`."""
     project: str = ""
-    """Its project: its memories are of that project, and those of other projects are not recalled."""
+    """Project of the session and its memories; those of other projects are not recalled."""
     sensitivity: Sensitivity = "public"
-    """Least sensitivity of what is remembered of it."""
+    """Least sensitivity of its memories."""
     opening: str = ""
-    """Digest of its first exchange, where a client that sends all of a conversation has begun it."""
+    """Digest of the first exchange, if a client began it that sends whole conversations."""
     history: str = ""
-    """Digest of all of the conversation as such a client holds it, how many entries the transcript had then, and those
-    of the last exchanges: `digest:entries:one.another`."""
+    """Digest of the conversation as such a client holds it, the number of entries then, and the digests of the last
+    exchanges: `digest:entries:one.another`."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)
@@ -196,7 +196,7 @@ class SessionRecord:
     def is_open_to(self, clearance: Clearance, namespace: str = "", project: str | None = None) -> bool:
         """Return whether a caller may know of the session: in its namespace and project, with at least its clearance.
 
-        The project None stands for all.
+        The project None means all.
         """
         return (
             namespace == self.namespace
@@ -235,7 +235,7 @@ def is_session_id(text: str) -> bool:
 
 
 def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
-    """Read what `as_json` gave. Raises `InvalidValue`; a record of a later version is refused, not guessed at."""
+    """Read a record in the form of `as_json`. Raises `InvalidValue`, or `LaterFormat` for one of a later version."""
     try:
         if fields.get("version", VERSION) > VERSION:
             raise LaterFormat(

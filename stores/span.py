@@ -1,7 +1,7 @@
 """The seam of telemetry: a span around each piece of work, and counts. Both do nothing unless an observer is set.
 
-The observer is set where work enters: an operation on memory, a turn. It holds for all that is called from there, in
-tasks begun there too, so the parts in between pass nothing on. Labels are plain words; the observer names attributes.
+The observer is set where work begins: an operation on memory, a turn. It is inherited by everything called from there,
+also in new tasks, so nothing passes it on. Labels are plain words; the observer names attributes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Span:
         """Add details."""
 
     def fail(self, error_type: str, *, is_fault: bool = True) -> None:
-        """Mark the work as failed, or only as stopped where `is_fault` is false."""
+        """Mark the work as failed, or as stopped if `is_fault` is false."""
 
     def end(self) -> None:
         """End the work. Only for work that no `with` block can hold, as in a generator."""
@@ -79,7 +79,7 @@ def present_observer() -> Observer | None:
 
 
 def observed(observer: Observer | None) -> AbstractContextManager[None]:
-    """Set the observer of all that is done within; None changes nothing."""
+    """Set the observer within a block; None changes nothing."""
     return nullcontext() if observer is None or _observer.get() is observer else _observed(observer)
 
 

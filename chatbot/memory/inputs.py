@@ -1,8 +1,7 @@
 """Typed parameters of the operations on memory, derived from the dataclasses that declare them.
 
 A parameter is a field of a dataclass: those of `remember` are the fields of `Draft`, which are those of a row. Type
-checkers and editors see each of them by name, and so does `inspect.signature`; a misspelt one is an `InvalidValue` that
-names what is meant.
+checkers, editors and `inspect.signature` see each by name; a misspelt one is an `InvalidValue` with a suggestion.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def takes(
 ) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Operation[Concatenate[Self, P], Answer]]:
     """Give an operation the fields of its one argument, a dataclass, as parameters.
 
-    `refusal` is what is said of a parameter that there is not, before its name.
+    `refusal` begins the error about an unknown parameter, before its name.
     """
     known = _parameters(inputs)
 
@@ -45,9 +44,9 @@ def takes(
 def sets(
     inputs: Callable[P, object], refusal: str
 ) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Operation[Concatenate[Self, str, P], Answer]]:
-    """Give an operation that sets fields of what an id names the parameters of the dataclass `inputs`, none required.
+    """Give an operation that changes fields the fields of `inputs`, a dataclass, as optional parameters.
 
-    It is called with those that were given.
+    It is called with the given ones.
     """
     known = _parameters(inputs)
 

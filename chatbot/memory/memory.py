@@ -1,4 +1,4 @@
-"""`Memory`: every operation on what is remembered, as one caller sees it, and the summaries of sessions.
+"""`Memory`: every operation on memories, as one caller sees them, and the summaries of sessions.
 
 A summary is an observation that is as strict as the strictest memory in it.
 """
@@ -54,14 +54,14 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
         return Memory(self.scope.everywhere())
 
     def expecting(self, versions: frozenset[str] | None, made: dict[str, str] | None = None) -> Memory:
-        """The same memory, whose changes raise `ChangedMeanwhile` for a row that has none of these versions.
+        """Return the same memory, whose changes raise `ChangedMeanwhile` for a row in none of these versions.
 
-        None expects nothing. `made` is filled with the version of each row as a write left it, by id.
+        None checks nothing. `made` is filled with the new version of each changed row by id.
         """
         return Memory(replace(self.scope, expects=versions, made=made))
 
     async def move(self, to: str, *, session_id: str | None = None, project: str | None = None) -> int:
-        """Put what is remembered of a session, or in a project, into the project `to`; empty: into none. How many.
+        """Move the memories of a session or project to the project `to`, or to none if empty; return how many.
 
         Facts go with their sources.
         """
@@ -93,10 +93,10 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
         open_items: Sequence[str] = (),
         session_id: str | None = None,
     ) -> AddResult:
-        """Keep what was asked for in a session, what came of it, what was decided, and what is still open.
+        """Keep a session's request, outcome, decisions and open items as its summary.
 
-        The session is the scope's own, unless another is named; an earlier summary of it is brought up to date. It is
-        derived from what was remembered in the session; that of a fork also from its ancestors, until it was made.
+        It replaces an earlier summary. It is derived from the memories of the session, for a fork also from those of
+        its ancestors until the fork. The session is by default the scope's own.
         """
         scope = self.scope
         session = session_id or scope.session_id
@@ -104,7 +104,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
             raise InvalidValue("a summary needs the id of the session that it is about")
         (request, outcome, decisions, open_items), redacted = redact_all(
             (request, outcome, tuple(decisions), tuple(open_items))
-        )  # before anything is cut, and half a secret with it
+        )  # before texts are cut, which could leave half a secret
         besides = await scope.ancestors() if scope.ancestors and not session_id else ()
         said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
         sources = [each for wanted in said_in for each in await _said_in(scope, wanted)]
@@ -140,13 +140,13 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
         return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))
 
     async def _keep_first(self, session: str) -> None:
-        """Keep the first of two summaries if two processes have made the first one at once."""
+        """Keep the first of two summaries that two processes made at once."""
         found = await self.session_summaries(session_id=session, ask=SENSITIVITIES)
         if later := sorted(row.id for row in found)[1:]:
             await self.forget(*later)
 
 
 async def _said_in(scope: Scope, wanted: Filter) -> list[str]:
-    """The ids of what was remembered there, as far as the caller may see it."""
+    """Return the ids of the rows that match, as far as the caller may see them."""
     rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
     return [row.id for row in rows if row.type != "session_summary"]

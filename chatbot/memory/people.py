@@ -1,11 +1,11 @@
-"""Facts, tasks, and the people whom observations name: an index that is folded from what is remembered.
+"""Facts, tasks, and the people whom observations name, derived from the memories.
 
 A fact is a triple of subject, predicate and object, with a confidence and, where there is one, its source.
 
 That two names are one person is a fact like any other, with the predicate `also known as`.
 
-A task is an observation with the metadata `kind = "task"`. Open ones surface when a session begins, unless their
-surface is empty; one that is completed or cancelled does not. Every surface describes a task by `Task.details`.
+A task is an observation with the metadata `kind = "task"`. Open ones are shown when a session begins, unless their
+`surface` is empty. Every door describes a task by `Task.details`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class FactQuery(FactFilter):
     limit: int = 100
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
-    """Facts that were stated by then; one that was taken back is never among them."""
+    """Facts stated by then, without retracted ones."""
     known_at: datetime | None = None
     """The same."""
 
 
 class Facts(ScopedOperations):
-    """Stating, asking for and taking back facts."""
+    """Operations on facts."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Facts(ScopedOperations):
         visibility: Visibility | None = None,
         sensitivity: Sensitivity = "public",
     ) -> Triple:
-        """State a fact, and return it; the same again is counted. One with a source is as strict and current as that.
+        """State a fact and return it; a repetition is counted. A fact is as strict and current as its source.
 
         Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
         """
@@ -105,7 +105,7 @@ class Facts(ScopedOperations):
         return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
 
     async def purge_fact(self, fact_id: str) -> None:
-        """Erase a fact permanently, from every file, also one that was taken back.
+        """Erase a fact permanently, from every file, also a retracted one.
 
         Raises `UnknownObservation` if there is none of that id.
         """
@@ -122,7 +122,7 @@ class Facts(ScopedOperations):
             raise unknown from None
 
     async def retract_fact(self, fact_id: str) -> None:
-        """Take a fact back; the journal holds it until it is erased. Raises `UnknownObservation` for no such fact."""
+        """Retract a fact; the journal keeps it until it is erased. Raises `UnknownObservation` if there is none."""
         scope = self.scope
         await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))
 
@@ -132,7 +132,7 @@ ALIAS = "also known as"
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Someone who is mentioned, by the name used most; how often, when last, and what is stated about them."""
+    """A person by the most used name, with the number and time of mentions and the facts about them."""
 
     name: str
     aliases: tuple[str, ...]
@@ -152,7 +152,7 @@ class Person:
 
 
 def _is_of(fact: Triple) -> tuple[object, ...]:
-    """Return what two facts in the same words must share to be one: each is erased and shown with all of that."""
+    """Return the properties that two facts in the same words must share to be one."""
     guard = () if fact.source else (fact.visibility, fact.sensitivity, fold(fact.project))
     return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard
 
@@ -198,13 +198,13 @@ class People(Facts):
         return sorted(found, key=lambda person: (-person.mention_count, fold(person.name)))
 
     async def add_alias(self, name: str, alias: str) -> str:
-        """State that two names are one person; the id of that fact."""
+        """State that two names are one person; return the id of the fact."""
         fact = await self.store_fact(name, ALIAS, alias)
         return fact.id
 
 
 async def other_names(scope: Scope, names: Iterable[str] | str) -> tuple[str, ...]:
-    """The names, with all others that are known for the same people."""
+    """Return the names with all other names of the same people."""
     names = (names,) if isinstance(names, str) else tuple(names)
     groups = _groups(await _alias_facts(scope, PUBLIC))
     found = {fold(name): name for name in names}
@@ -248,7 +248,7 @@ _PLAIN = frozenset({"note", DEFAULT_TYPE})
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to be done. `due` is text as it was given, ISO dates sort."""
+    """Something to do. `due` is any text; ISO dates sort."""
 
     id: str
     title: str
@@ -273,7 +273,7 @@ class Task:
 
 
 class Tasks(MemoryWrites):
-    """Writing tasks down, and ticking them off."""
+    """Operations on tasks."""
 
     __slots__ = ()
 
@@ -289,10 +289,10 @@ class Tasks(MemoryWrites):
         note: str = "",
         source: str = "user",
     ) -> Task:
-        """Write a task down, as pending. It is shown whenever a session begins, unless `surface` is empty.
+        """Add a pending task. It is shown when a session begins, unless `surface` is empty.
 
-        One that is open in the same words takes the details that are given, and keeps the others; one that was closed,
-        or any other memory, becomes a task to do.
+        An open task with the same words takes the given details and keeps the others; a closed one, or another memory
+        with these words, becomes an open task.
         """
         details = {"scope": scope, "priority": priority, "surface": surface, "due": due, "note": note}
         _check(details)
@@ -313,10 +313,10 @@ class Tasks(MemoryWrites):
         return await self._task(remembered.id)
 
     async def update_task(self, task_id: str, **changes: str) -> Task:
-        """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`. What is searched stays as it is.
+        """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`; the searched text stays.
 
-        A task that is closed surfaces no more; one that is opened again does, unless `surface` says otherwise.
-        Raises `UnknownObservation` for what is no task, or `InvalidValue`.
+        A closed task is shown no more, a reopened one is, unless `surface` is given. Raises `UnknownObservation` if it
+        is no task, or `InvalidValue`.
         """
         _check(changes)
         task = await self._task(task_id)
@@ -366,7 +366,7 @@ class Tasks(MemoryWrites):
         plain: dict[str, Any] = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
         plain |= {"project": given["project"]} if given["project"] else {}
         del given["project"]
-        details = {"kind": KIND, "status": "pending", **_written(given)}  # None drops what was said when it was done
+        details = {"kind": KIND, "status": "pending", **_written(given)}  # None drops the details of its completion
         await self.update(known_id, metadata=details, **plain)
 
     async def _task(self, task_id: str) -> Task:
@@ -395,7 +395,7 @@ def task_of(row: Observation) -> Task:
 
 
 def _written(details: dict[str, str]) -> dict[str, str | None]:
-    """The details as metadata: None takes one away. An empty `surface` is kept, for without one a task surfaces."""
+    """Return the details as metadata; None removes one. An empty `surface` is kept, as none means the default."""
     return {name: value if name == "surface" else value or None for name, value in details.items()}
 
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 Fate = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
-"""All of maintenance, what changes how important rows are, or what merges, retires and erases them."""
+"""All of maintenance, changes of strength alone, or merging, retention and erasing alone."""
 
 
 class RetentionRule(Struct, frozen=True, kw_only=True):
     """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
 
-    Without `types` it is about all types that are not protected. `agent` and `namespace` None mean all of them.
+    Without `types` it covers all types that are not protected; None as `agent` or `namespace` covers all of them.
     """
 
     types: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class RetentionRule(Struct, frozen=True, kw_only=True):
     """Number of active rows; the least important others are archived."""
 
     def covered_types(self) -> tuple[Type, ...]:
-        """The types of rows that it is about."""
+        """Return the types of rows that it covers."""
         return tuple(filter(self._is_about, TYPES))
 
     @property
@@ -71,21 +71,21 @@ class Policy:
     decay_per_day: float = 0.05
     compression_min_age_days: float = 7
     similarity: float = 0.5
-    """The share of common words from which on rows are alike; 0: nothing is compressed."""
+    """Share of common words from which rows are merged; 0 merges none."""
     summarize_after_days: float = 0
-    """Days after its last row at which what is left of a session is rolled up."""
+    """Days after its last row at which a session's remaining rows become one digest."""
     max_per_session: int = 0
-    """Number of rows of one session stay active."""
+    """Number of rows of a session that stay active."""
     erase_after_days: float = 0
-    """Days after which what was deleted, or is past its time, is deleted permanently."""
+    """Days after which deleted and expired rows are deleted permanently."""
     rules: tuple[RetentionRule, ...] = ()
     rows_per_run: int = 2_000
     """Rows read and rows decayed in one run; the next run continues after them."""
     seconds_per_run: float = 2.0
-    """Past that a run begins nothing more, and the next one goes on."""
+    """Time after which a run starts nothing more; the next run continues."""
 
     def only(self, part: Part) -> Policy:
-        """The policy with one part of it alone."""
+        """Return the policy with one part alone."""
         if part == "consolidation":
             return replace(self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
         return replace(self, decay_per_day=0) if part == "compression" else self
@@ -95,13 +95,13 @@ class Policy:
         return next((rule for rule in self.rules if rule.covers(row)), None)
 
     def types_of(self, rule: RetentionRule) -> tuple[Type, ...]:
-        """The types of the rows that the rule may hold for: those that no rule before it has for itself."""
+        """Return the types that the rule covers and no earlier rule covers whole."""
         whole = (other for other in self._before(rule) if other.is_whole)
         taken = {each for other in whole for each in other.covered_types()}
         return tuple(each for each in rule.covered_types() if each not in taken)
 
     def exceptions(self, rule: RetentionRule) -> list[RetentionRule]:
-        """The rules before it that hold for some of the rows of these types."""
+        """Return the earlier rules that cover some rows of these types."""
         types = set(self.types_of(rule))
         return [
             other for other in self._before(rule) if not (other.is_whole or types.isdisjoint(other.covered_types()))
@@ -127,7 +127,7 @@ def configured(settings: MaintenanceSettings) -> Policy:
 
 
 def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecision]:
-    """Return the decisions about rows to which nothing has happened for so many days."""
+    """Return the decisions about rows that were untouched for so many days."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         found[f"{row.type} untouched for {days:g} days"].append(row.id)
@@ -135,9 +135,9 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecis
 
 
 def crowded(rows: Sequence[Observation], policy: Policy) -> list[RowDecision]:
-    """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
+    """Return which active rows to archive, in their order, to keep the caps of rules and sessions.
 
-    The cap of a rule holds for each namespace by itself: what one user writes displaces no row of another.
+    A rule's cap applies to each namespace by itself: one user's rows displace none of another.
     """
     sentences = []
     for rule in policy.rules:
@@ -159,7 +159,7 @@ def crowded(rows: Sequence[Observation], policy: Policy) -> list[RowDecision]:
 
 
 def days_since(then: datetime, now: datetime) -> float:
-    """The days between; below 0 where the clock was set back."""
+    """Return the days between; below 0 if the clock was set back."""
     return (now - then).total_seconds() / 86_400
 
 
@@ -192,7 +192,7 @@ class MaintenanceReport:
     """True if nothing is left to do; else the next run continues where this one ended."""
     seconds: float = 0.0
     skipped: Literal["", "under way", "not due"] = ""
-    """Why nothing was looked at: another process is at it, or it was done a short while ago."""
+    """Why nothing was done: another process runs it, or ran it recently."""
 
     def counts(self) -> Mapping[str, int]:
         """Number of rows for each kind of deed."""
@@ -218,7 +218,7 @@ class MaintenanceReport:
 
 
 def together(reports: Sequence[MaintenanceReport]) -> MaintenanceReport:
-    """Several runs, one after the other, as one."""
+    """Return the report of several runs as one."""
     return MaintenanceReport(
         deeds=tuple(deed for report in reports for deed in report.deeds),
         dry_run=reports[-1].dry_run,

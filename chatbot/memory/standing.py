@@ -1,12 +1,12 @@
-"""Standing questions: what memory answers today to the questions of the configuration, in the person's own words.
+"""Standing questions: the answers of memory to the questions of the configuration, in the person's own words.
 
-An answer is what recall finds in what the person said, wrote down or imported, the newest first: as many statements as
-their evidence carries, which may be none. To a pinned question come all rows that have enough of it, unjudged. Nothing
-of an answer is kept: it is never older than the memory, passes the gate each time, and loses what is forgotten or
-erased. Only the vectors of the questions are kept, while the program runs.
+An answer is what recall finds among rows that the person said, wrote or imported, newest first: the statements with
+enough evidence, which may be none. A pinned question gets all rows with enough evidence, unjudged. Answers are not
+stored: they are current, pass the gate each time, and lose what is forgotten or erased. Only the vectors of the
+questions are kept, while the program runs.
 
-A sentence that a model made of an answer is a row derived from those beneath it: as strict as they are, and erased with
-them. It is shown while the answer is the one that it was made of, and goes into no prompt.
+A sentence that a model made of an answer is a row derived from the answer's rows: as strict as they are, and erased
+with them. It is shown while the answer is unchanged, and goes into no prompt.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
 _MADE_OF = "made_of"
-"""Metadata of a sentence: the versions of the rows that it was made of."""
+"""Metadata key of a sentence: the versions of its source rows."""
 _MOST = 8
 _ENOUGH = 0.6
 """Share of the best row's evidence that each must have, as in a prompt."""
 _LEAST = 0.25
-"""Evidence of the best row without which nothing answers; of a pinned question all rows that have enough come then."""
+"""Evidence that the best row needs for an answer, and every row of a pinned question."""
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
 
 
@@ -90,7 +90,7 @@ class StandingQuestions(Profiles):
     ) -> list[StandingAnswer]:
         """Return the answers to all standing questions, or to the `pinned` ones: now, or as of a time.
 
-        Only what the caller said, wrote down or imported answers. It counts as no use.
+        Only rows that the caller said, wrote or imported answer. Counts as no use.
         """
         from chatbot.memory.reading import Need, Recall
         from chatbot.memory.recall import recollected
@@ -121,8 +121,8 @@ class StandingQuestions(Profiles):
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
 
     async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
-        """Keep the sentence that a model made of an answer, in the place of the one before."""
-        anywhere = type(self)(replace(self.scope, session_id=None))  # what is true of a person belongs to no session
+        """Keep the sentence that a model made of an answer, in place of the former one."""
+        anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
         made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
         sources = [row.id for row in answer.rows]
         kept = await anywhere.upsert(
@@ -133,7 +133,7 @@ class StandingQuestions(Profiles):
             derived_from=sources,
             source="extraction",
         )
-        if kept.outcome == "exact_dup":  # the same was made of other rows, which it stays derived from
+        if kept.outcome == "exact_dup":  # the same sentence was made of other rows, and stays derived from them
             [row] = await self.scope.store.get(self.scope.view(SENSITIVITIES), [kept.id])
             kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
         return kept
@@ -145,7 +145,7 @@ class StandingQuestions(Profiles):
         return {(str(row.metadata[LINE]), *map(str, row.metadata[_MADE_OF])): row.title for row in own}
 
     async def _stated(self, rows: Sequence[Observation]) -> list[Observation]:
-        """Return the rows that state something, where that is judged; a request states nothing."""
+        """Return the rows that are judged to state something, or all without a judge."""
         meaning = self.scope.meaning
         judged = await meaning.judge([row.headline for row in rows]) if meaning is not None else ()
         return [row for row, found in zip_longest(rows, judged) if found is None or found.states_something]

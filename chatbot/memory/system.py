@@ -1,4 +1,4 @@
-"""`MemorySystem`: the life of sessions, and the stores that they share."""
+"""`MemorySystem`: creates, finds, changes and deletes sessions, and opens the stores that they share."""
 
 from __future__ import annotations
 
@@ -65,22 +65,22 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SystemOptions(Struct, frozen=True, kw_only=True):
-    """Settings of a memory that only an application makes."""
+    """Advanced settings of a memory system."""
 
     observations: str | None = None
-    """Store of what is remembered without a session; by default `observations`, or `in_memory` without a home."""
+    """Store of memories without a session; by default `observations`, or `in_memory` without a home."""
     plugins_beside: Path | None = None
-    """File beside which plug-ins are searched for."""
+    """Folder to search for plug-ins."""
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
-    """Weights of what was found: `search`, `recent`, `inject` and any of one's own."""
+    """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
     questions: Callable[[], Sequence[StandingSettings]] = standing_questions
     """Returns the standing questions."""
     bill: Billing | None = None
-    """Called with the calls of the embedder."""
+    """Called after each call of the embedder, to bill it."""
     tell: Tell | None = None
     """Called after each operation."""
     project: str = ""
-    """Project of new sessions, where the caller is in none and not kept from any."""
+    """Project of new sessions of a caller that is not in a project."""
 
 
 class MemorySystem(AsyncResource, Observable):
@@ -88,10 +88,9 @@ class MemorySystem(AsyncResource, Observable):
 
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
     `postgresql://user@host/database#ada`; None keeps everything in memory and writes nothing.
-    `settings` configures stores by name, `ttl` lets sessions expire that long after their last use; `embedder` lets
-    rows be found by their meaning too, and is closed along. A session on the disk names its stores: as
-    `module:Class` only those that `settings` name, or that were used to create one. Open with `async with`; any number
-    of processes may share one `home`.
+    `settings` configures stores by name; sessions expire `ttl` after their last use; `embedder` finds rows by meaning,
+    and is closed with the system. A stored session may use a store `module:Class` only if `settings` or an earlier
+    `create_session` name it. Open with `async with`; any number of processes may share one `home`.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class MemorySystem(AsyncResource, Observable):
         options: SystemOptions | None = None,
     ) -> None:
         self.where: Home | None = parse_home(home) if isinstance(home, str) else home
-        """Folder or address of everything that is kept; None where nothing is."""
+        """Folder or address of the memory; None if nothing is kept."""
         self.caller = caller or Caller()
         self._settings = settings or {}
         self._ttl = ttl
@@ -114,7 +113,7 @@ class MemorySystem(AsyncResource, Observable):
         self._clock = clock
         self._options = options or SystemOptions()
         self._chosen = {*self._settings}
-        """Stores that the creator of this object has named: a record on disk may have come from anybody."""
+        """Stores that this program has named: a session's record could name any code."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._environment = Environment(
@@ -138,13 +137,13 @@ class MemorySystem(AsyncResource, Observable):
 
     @property
     def home(self) -> Path | None:
-        """The identity's memory folder; None where everything is in a database or in memory."""
+        """The identity's memory folder; None for a database or memory."""
         return self.where if isinstance(self.where, Path) else None
 
     async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
-        """The name of the memory's own embedder, and its vectors of these texts; billed as those of memories are.
+        """Return the name of the embedder and its vectors of these texts; billed as for memories.
 
-        Raises `UnsupportedOperation` where there is none, or whatever `ModelError` it raises.
+        Raises `UnsupportedOperation` without an embedder, or its `ModelError`.
         """
         if self._embedder is None:
             raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
@@ -165,8 +164,8 @@ class MemorySystem(AsyncResource, Observable):
     ) -> MemorySystem:
         """Return the same memory for a caller who may see or do less, in a namespace and project they may enter.
 
-        Rows and sessions that they make belong to `principal`; in a user's namespace that is the user. Raises
-        `AccessDenied` for what would be more than this one may. It is closed along with this one.
+        Rows and sessions that they make belong to `principal`, by default the user of a user's namespace. Raises
+        `AccessDenied` for more than this caller may. Closing either closes both.
         """
         caller = self.caller.narrowed(
             clearance, rights=rights, principal=principal, namespace=namespace, project=project
@@ -178,10 +177,10 @@ class MemorySystem(AsyncResource, Observable):
         return seen
 
     async def create_session(self, store_types: Sequence[str], agent_id: str, *, title: str = "") -> SessionHandle:
-        """A new session that uses the stores of these names. It is on the disk, whole, on return.
+        """Create a session that uses these stores. Durable on return.
 
-        Nobody sees more through it than the caller does, now or later; `cleared_for` makes one of less clearance, or
-        in another namespace, or in a project.
+        It never shows more than the caller may see; `cleared_for` first for less clearance, another namespace, or a
+        project.
         """
         self.caller.check("chat")
         return await self._created(self._new_record(_names(store_types), agent_id, title))
@@ -216,10 +215,10 @@ class MemorySystem(AsyncResource, Observable):
         *,
         any_agent: bool = False,
     ) -> SessionHandle:
-        """Open a session again. Reads that session alone, however many there are.
+        """Load a session; reads no other.
 
-        Raises `SessionNotFound`, also for one that is not open to the caller; `SessionExpired`; or `WrongAgent` where
-        the session is not of `agent_id` and `any_agent` was not asked for.
+        Raises `SessionNotFound`, also for one that is not open to the caller; `SessionExpired`; or `WrongAgent` if the
+        session is not of `agent_id`, without `any_agent`.
         """
         record = await self._open_record(session_id)
         if not any_agent and record.agent_id != agent_id:
@@ -242,17 +241,17 @@ class MemorySystem(AsyncResource, Observable):
         limit: int | None = None,
         wanted: Callable[[SessionRecord], bool] = lambda _: True,
     ) -> list[SessionRecord]:
-        """Sessions that are open and not expired, the one used last first; of all agents, or of one; those `wanted`.
+        """Return the open sessions, the one used last first, archived ones too; of one agent, or of all.
 
-        Archived ones are among them. Open are those that were begun with no more than the caller's clearance.
+        Open are sessions of the caller's namespace and project that need no higher clearance and are not expired.
         """
         self.caller.check("read")
         return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
 
     async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
-        """The open sessions that fit, the one used last first. Only a filter by what was said looks into any of them.
+        """Return the open sessions that fit, the one used last first. Only a filter by messages reads any of them.
 
-        Raises `SessionNotFound` where the session that the page should begin behind is gone.
+        Raises `SessionNotFound` if the session `wanted.behind` is gone.
         """
         self.caller.check("read")
         if wanted.behind is not None:
@@ -278,10 +277,10 @@ class MemorySystem(AsyncResource, Observable):
         exclude: Collection[str] = (),
         progress: Progress | None = None,
     ) -> list[SessionHit]:
-        """The sessions that speak of `text`, best first, each with the line that does so best.
+        """Return the open sessions that match `text`, best first, each with its best line.
 
-        Only those that are open are searched, as in `list_sessions`; archived ones too, unless `wanted` says otherwise.
-        Where many have changed since the last search, `progress` is called with how many of those are read.
+        Archived ones are searched too, unless `wanted` excludes them. `progress` is called while many changed sessions
+        are read.
         """
         from chatbot.memory.session_search import search
 
@@ -300,14 +299,14 @@ class MemorySystem(AsyncResource, Observable):
         return await search(sessions, text, self._terms, self._observing(), limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str) -> SessionHandle | None:
-        """The agent's session that was used last, or None where it has none."""
+        """Return the agent's session that was used last; None if it has none."""
         records = await self.choose_sessions(SessionFilter(agent_id=agent_id, is_archived=False, limit=1))
         return await self.load_session(records[0].id, agent_id) if records else None
 
     async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
-        """The open session whose id is, or begins with, `text`, or whose title is `text`, whatever the case.
+        """Return the open session with the id, beginning of an id, or title `text`, whatever the case.
 
-        Raises `SessionNotFound`, or `AmbiguousSession` naming what matches.
+        Raises `SessionNotFound`, or `AmbiguousSession` with the matches.
         """
         self.caller.check("read")
         if is_session_id(text):
@@ -330,7 +329,7 @@ class MemorySystem(AsyncResource, Observable):
         return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
 
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
-        """Put a session away: it is not offered any more, and still opened and searched by who asks; or undo that."""
+        """Archive a session, so that lists leave it out, or undo that. It can still be opened and searched."""
         now = self._clock()
         self.caller.check("write", await self._open_record(session_id))
         return await self._catalog.change(
@@ -340,11 +339,11 @@ class MemorySystem(AsyncResource, Observable):
     async def fork_session(
         self, session_id: str, agent_id: str | None = None, *, title: str = "", at: int | None = None
     ) -> SessionHandle:
-        """A new session that begins with everything the old one holds, and then goes its own way.
+        """Create a session with a copy of everything that the old one holds.
 
-        With `at`, of what was said only the first entries up to that number, archived ones counted too; raises
-        `InvalidValue` where there are fewer. It belongs to `agent_id`, or to the old one's agent. Receipts stay behind:
-        what they bill was spent only once. A session of another principal takes the right `curate`.
+        With `at`, copy only the first `at` entries, archived ones counted; raises `InvalidValue` if there are fewer. It
+        belongs to `agent_id`, or to the old agent. Receipts are not copied: they were paid once. A session of another
+        principal needs the right `curate`.
         """
         source = await self.load_session(session_id, any_agent=True)
         source.check("write")
@@ -372,10 +371,10 @@ class MemorySystem(AsyncResource, Observable):
         receipts: Sequence[dict[str, Any]] = (),
         attachments: Iterable[tuple[bytes, str]] = (),
     ) -> SessionHandle:
-        """Take in a session that was held elsewhere, whole or not at all, with the times that it has.
+        """Add a session from elsewhere, whole or not at all, with its own times.
 
-        Nobody sees more through it than the caller's clearance allows. Call `reorder_sessions` when all are in. Raises
-        `InvalidValue` where there is a session of that id.
+        It never shows more than the caller's clearance allows. Call `reorder_sessions` after the last one. Raises
+        `InvalidValue` if the id exists.
         """
         if await self.is_taken(record.id):
             raise InvalidValue(f"session {record.id} already exists")
@@ -393,23 +392,23 @@ class MemorySystem(AsyncResource, Observable):
         return self._handle(record, stores)
 
     async def reorder_sessions(self) -> None:
-        """Bring adopted sessions into the order of their last use: the index is built anew when it is next read."""
+        """Bring adopted sessions into the order of their last use."""
         await self._catalog.reorder()
 
     async def delete_session(self, session_id: str, *, keep_memory: bool = False) -> Erasure:
-        """Erase a session with its files and, unless `keep_memory` says otherwise, with what is remembered of it.
+        """Erase a session with its files and, unless `keep_memory`, its memories.
 
-        That is every observation and fact of the session that the caller may see, with all that was derived from them.
-        An import does not bring back what was erased. Forks keep their copy of what was said, and what is remembered
-        of them: the answer names them. The session goes last: after a kill midway it can be deleted again. Raises
-        `SessionNotFound`, or `MissingRight`: it takes `erase`.
+        Those are all observations and facts of the session that the caller may see, with everything derived from them.
+        An import does not bring them back. Forks keep their copy and their memories: the answer names them. The session
+        goes last: after a kill midway it can be deleted again. Raises `SessionNotFound`, or `MissingRight` without
+        `erase`.
         """
         record = await self._open_record(session_id)
         self.caller.check("erase", record)
         return await self._erase(record, self.caller, keep_memory=keep_memory)
 
     async def deleting(self, session_id: str) -> Erasure:
-        """Return what `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
+        """Return what `delete_session` would erase; nothing is changed. Needs `read` and `erase`.
 
         Raises `SessionNotFound`, or `MissingRight`.
         """
@@ -419,9 +418,9 @@ class MemorySystem(AsyncResource, Observable):
         return joined(found, forks=await self._forks_of(record.id))
 
     async def sessions_anywhere(self) -> list[SessionRecord]:
-        """Records of the sessions in this namespace and in those that may be entered from it, expired ones too.
+        """Return the sessions of this namespace and of those that may be entered from it, expired ones too.
 
-        For those who manage users: whether a session is open to the caller is not asked.
+        For the management of users: whether a session is open to the caller is not checked.
         """
         own = self.caller
         return await self._catalog.find(
@@ -433,9 +432,9 @@ class MemorySystem(AsyncResource, Observable):
         )
 
     async def erase_session(self, record: SessionRecord) -> Erasure:
-        """Delete a session of this namespace, with its memory, whatever clearance it needs. It takes `erase`.
+        """Delete a session of this namespace with its memory, whatever clearance it needs. Needs `erase`.
 
-        Raises `SessionNotFound` for one of another namespace, and where another process was faster.
+        Raises `SessionNotFound` for one of another namespace, or if another process was faster.
         """
         self.caller.check("erase")
         if record.namespace != self.caller.namespace:
@@ -443,7 +442,7 @@ class MemorySystem(AsyncResource, Observable):
         return await self._erase(record, self.caller.raised(clearance="full"), keep_memory=False)
 
     async def expired_sessions(self) -> list[SessionRecord]:
-        """The sessions whose time to live is over and that are not erased yet, as far as the caller may know of them.
+        """Return the expired sessions that are not erased yet and that the caller may know of.
 
         The owner may know of those of every namespace.
         """
@@ -458,10 +457,9 @@ class MemorySystem(AsyncResource, Observable):
         return await self._catalog.find(lambda record: record.is_expired(now))
 
     async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
-        """Erase the sessions whose time to live is over. One that resists stops no other.
+        """Erase all expired sessions; one that fails stops no other. Return the ids that the caller may know of.
 
-        They expire for all callers; returned are the ids of those that the caller may know of. What
-        is remembered of them stays, unless `keep_memory` is false: then all of it is erased, seen or not.
+        Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not.
         """
         now = self._clock()
         erased = []
@@ -488,9 +486,9 @@ class MemorySystem(AsyncResource, Observable):
     ) -> MaintenanceReport:
         """Fade, merge and erase memories by the policy; return the changes made, or those of a dry run.
 
-        Looks at a bounded number of rows and goes on behind them the next time; `whole` takes as many runs as it needs.
-        `part` is what of it is wanted. The rows are those of the first of `stores` that keeps observations. Does
-        nothing, and says so, where another process is at it, or was less than `unless_within` ago.
+        Reads a bounded number of rows and continues after them the next time; `whole` makes as many runs as needed.
+        `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
+        and reports that, if another process is running it, or did less than `unless_within` ago.
         """
         from chatbot.memory.policy import Policy
         from chatbot.memory.upkeep import UpkeepFile, Wish, maintain, not_due
@@ -506,7 +504,7 @@ class MemorySystem(AsyncResource, Observable):
         return report
 
     def unobserved(self) -> Memory | None:
-        """Return the memory without spans, to measure it: of the owner, all namespaces; None before it was used."""
+        """Return the memory without spans, to measure it: the owner's in all namespaces; None before first use."""
         if not any(isinstance(store, ObservationStore) for store in self._stores.values()):
             return None
         scope = self._scope().everywhere()
@@ -540,18 +538,18 @@ class MemorySystem(AsyncResource, Observable):
 
     @property
     def is_closed(self) -> bool:
-        """True after `aclose`, also of the memory that this one is a lesser view of."""
+        """True after `aclose`, also of the system that this one was made from."""
         return self._catalog.is_closed
 
     async def _open_record(self, session_id: str) -> SessionRecord:
-        """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
+        """Raises `SessionNotFound`, also for a session that is not open, with the same steps for both."""
         own = self.caller
         shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
         unknown = SessionNotFound(f"no session has the id {shown}")
         try:
             record = await self._catalog.get(session_id)
         except SessionNotFound:
-            if own.clearance != "full" or own.principal != OWNER:  # to whom nothing is closed
+            if own.clearance != "full" or own.principal != OWNER:  # the owner may know of all
                 await self._catalog.get_another(is_there=True)
             raise unknown from None
         if not record.is_open_to(own.clearance, own.namespace, own.project):
@@ -577,7 +575,7 @@ class MemorySystem(AsyncResource, Observable):
         )
 
     async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
-        """Erase a session, and of what is remembered of it what that caller may see."""
+        """Erase a session, and its memories that the caller may see."""
         forks = await self._forks_of(record.id)
         scopes = [] if keep_memory else self._scopes_of(record, caller)
         marks = [] if keep_memory else marks_of_session(record.id, record.origin)
@@ -594,7 +592,7 @@ class MemorySystem(AsyncResource, Observable):
         return joined(erased, forks=forks, kept=keep_memory)
 
     def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
-        """The places in which something may be remembered of a session, for the owner across all namespaces."""
+        """Return the scopes that may hold memories of a session, for the owner across all namespaces."""
         names = list(dict.fromkeys([*record.store_types, self._observations]))
         stores = self._open_stores(names).values()
         return [
@@ -604,7 +602,7 @@ class MemorySystem(AsyncResource, Observable):
         ]
 
     async def _forks_of(self, session_id: str) -> list[str]:
-        """The forks of a session, and theirs, that are open to the caller."""
+        """Return the direct and indirect forks of a session that are open to the caller."""
         forks = (await self._with_forks([session_id]))[1:]
         if not forks:
             return []
@@ -613,17 +611,17 @@ class MemorySystem(AsyncResource, Observable):
         return sorted((record.id for record in found), key=forks.index)
 
     async def is_taken(self, session_id: str) -> bool:
-        """Return whether there is a session of that id, open or not."""
+        """Return whether there is a session with that id, open or not."""
         try:
             await self._catalog.get(session_id)
         except SessionNotFound:
             return False
         except (SessionError, StoreError):
-            return True  # by one that is damaged
+            return True  # a damaged session
         return True
 
     async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
-        """Return whether the number of messages in a session fits. A session that cannot be read fits nothing."""
+        """Return whether the number of messages fits; not for an unreadable session."""
         try:
             session = self._handle(record, self._stores_of(record))
             messages = await session.transcript_count(MESSAGES)
@@ -657,9 +655,9 @@ class MemorySystem(AsyncResource, Observable):
         used_at: datetime,
         origin: str,
     ) -> SessionRecord:
-        """The record of a session that was held elsewhere, to be adopted.
+        """Return the record for `adopt_session` of a session from elsewhere.
 
-        A time in the future is ignored, so that the session does not count as the one used last.
+        A time in the future is ignored, so that it does not count as the one used last.
         """
         self._chosen.update(store_types)
         record = self._new_record(store_types, agent_id, title)
@@ -708,7 +706,7 @@ class MemorySystem(AsyncResource, Observable):
         )
 
     def _turn_order(self, session_id: str) -> TurnOrder:
-        """The order of turns of a session, the same for all its handles."""
+        """Return the order of turns of a session, the same for all its handles."""
         with self._opening_stores:
             order = self._turn_orders.get(session_id)
             if order is None:
@@ -717,9 +715,9 @@ class MemorySystem(AsyncResource, Observable):
             return order
 
     def memory(self, agent_id: str = "", *, session_id: str | None = None) -> Memory:
-        """Everything that can be done with what is remembered, without a session; rows are written by `agent_id`.
+        """Return the memory without a session; rows are written by `agent_id`.
 
-        With `session_id` they are written of that session, whose own clearance is not asked.
+        With `session_id` they are written for that session, whose clearance is not checked.
         """
         return Memory(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
@@ -747,7 +745,7 @@ class MemorySystem(AsyncResource, Observable):
                 logger.warning("the summary of session %s stays: %s", each, error)
 
     async def _of_anyone(self, session_id: str) -> SessionHandle:
-        """A session of any namespace and principal, to correct data derived from erased rows."""
+        """Load a session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
         caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
         return self._handle(record, self._open_stores(record.store_types), caller=caller)
@@ -778,7 +776,7 @@ class MemorySystem(AsyncResource, Observable):
         return Path(root).expanduser() if isinstance(root, str) and root else None
 
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
-        """The stores that a session uses. Raises `UnknownStore` for one whose code is not configured."""
+        """Open the stores of a session. Raises `UnknownStore` for one whose code is not configured."""
         for name in record.store_types:
             if ":" in name and name not in self._chosen:
                 raise UnknownStore(
@@ -824,7 +822,7 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(left: Sequence[TranscriptEntry], right: Sequence[TranscriptEntry]) -> Comparison:
-    """The common beginning goes by who said what, not by when."""
+    """Compare entries by role and text, not by time."""
     same = takewhile(lambda pair: is_same(*pair), zip(left, right, strict=False))
     common = sum(1 for _ in same)
     return Comparison(common, tuple(left[common:]), tuple(right[common:]))

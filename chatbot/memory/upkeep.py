@@ -1,6 +1,6 @@
-"""Record of the last maintenance and its progress: a small file, and a lock so that one process does it.
+"""Progress of maintenance: a small file, and a lease so that one process runs at a time.
 
-What the file says is never needed: without it maintenance begins again at the oldest row, and does nothing twice.
+The file may be lost: then maintenance begins again at the oldest row, and does nothing twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTS: tuple[Part, ...] = ("consolidation", "compression")
 
 
 class UnderWay(StoreBusy):
-    """Somebody else maintains this memory at the moment."""
+    """Another process is maintaining this memory."""
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -51,12 +51,12 @@ class Upkeep(Struct, frozen=True):
     place: RunPosition = field(default_factory=RunPosition)
 
     def is_due(self, now: datetime, every: timedelta) -> bool:
-        """Return whether the next run is due; it is if the clock was set back behind the last run."""
+        """Return whether the next run is due, also if the clock was set back before the last run."""
         return self.done_at is None or not timedelta(0) <= now - self.done_at < every
 
 
 class UpkeepFile:
-    """Keeps it in a place."""
+    """Stores the state in a place."""
 
     def __init__(self, place: Kept) -> None:
         self._document = place.document(NAME)
@@ -64,10 +64,10 @@ class UpkeepFile:
         self._kept: dict[Part, Upkeep] = {}
         self._is_claimed = False
         self.findings = Findings()
-        """Results that one run leaves to the next in the same process, to save work."""
+        """Cache for the next run in this process."""
 
     def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
-        """Return whether a run may be due, as this process knows; another one may have run since."""
+        """Return False if this process knows that no run is due; another process may have run since."""
         return self._of(part).is_due(now, every)
 
     async def read(self, part: Part) -> Upkeep:
@@ -89,7 +89,7 @@ class UpkeepFile:
             await asyncio.to_thread(lease.release)
 
     async def keep(self, part: Part, upkeep: Upkeep) -> None:
-        """Record the state for the next run; that of all is that of each part. Needs the claim."""
+        """Record the state for the next run; one of all parts counts for each. Needs the claim."""
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._is_claimed:
             await asyncio.to_thread(self._document.change, lambda _: _written(self._kept), durable=False)
@@ -106,7 +106,7 @@ async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -
         if not (await file.read(wish.part)).is_due(scope.clock(), wish.unless_within):
             return not_due(dry_run=wish.dry_run)
         async with file.claimed():
-            upkeep = await file.read(wish.part)  # again, for another process may have been at it a moment ago
+            upkeep = await file.read(wish.part)  # again: another process may just have run
             if not upkeep.is_due(scope.clock(), wish.unless_within):
                 return not_due(dry_run=wish.dry_run)
             return await _runs(scope, file, policy.only(wish.part), wish, RunPosition() if wish.whole else upkeep.place)
@@ -129,7 +129,7 @@ async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, plac
 
 
 def not_due(*, dry_run: bool) -> MaintenanceReport:
-    """The report where nothing was done, for it was done a short while ago."""
+    """Return the report of a run that was not due."""
     return MaintenanceReport(dry_run=dry_run, skipped="not due")
 
 

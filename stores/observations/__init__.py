@@ -1,14 +1,14 @@
-"""The store of what is remembered: `observations.jsonl` is the truth, an index of arrays in the cache finds it.
+"""The store of memories: `observations.jsonl` is the truth, an index of arrays in the cache finds it.
 
 store       the contract for async callers, its questions    writer     changes of the log
-replica     rows in this process: log, table and search
-log         the journal, a file of events                    rewriting  lines of a rewritten log
+replica     rows in this process: log, table, snapshot and search
+log         the journal, a file of events
 table       the columns: what is known of every row          filters    rows by labels, conditions and time
 lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet
 search      rows by their words: what is indexed when        index      segments, and rows that are only in memory
 ranking     scores, and questions over whole columns         arrays     the format of every cache, with checksums
-segments    arrays of postings, and which of them count      codec      Whoosh, which writes segments
-row_vectors vectors of meaning                               snapshot   the table as a file in the cache
+segments    arrays of postings, and their manifest           codec      Whoosh, which writes segments
+row_vectors vectors of meaning
 
 To follow a search: store, search, index, ranking, segments.
 """

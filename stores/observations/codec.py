@@ -1,7 +1,7 @@
 """Writing of segments by Whoosh's own `SegmentWriter`, through a codec.
 
-A codec is where Whoosh lets others decide how postings are kept. With this one it writes no file of its own: no table
-of contents, no pickle. Searches need none of it: they read the arrays.
+A codec decides how Whoosh stores postings. With this one Whoosh writes no file of its own: no table of contents, no
+pickle. Searches only read the arrays.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
 _FIELD, _DOCUMENT, _TERM = 16, 20, 36
-"""Where in a packed posting the field and the document begin, and the term where it is packed for sorting."""
+"""First bits of field, document and, for sorting, term in a packed posting."""
 
 Counts = Mapping[str, int]
 Part = tuple[Sequence[bytes], Ints, Ints]
-"""Terms, how many postings each has, and these: `document << 20 | field << 16 | count`."""
+"""Terms, the number of postings of each, and the postings: `document << 20 | field << 16 | count`."""
 
 
 class _CountField(FieldType):  # type: ignore[misc]
@@ -50,17 +50,17 @@ class Postings:
         self._terms = array("I")
         self._counts = array("I")
         self._runs: list[tuple[int, int]] = []
-        """Of each field of a document: how many terms it has, and its part of a packed posting."""
+        """For each field of a document: its number of terms, and its part of a packed posting."""
         self._parts = list(parts)
 
     def add(self, field: int, document: int, counts: Counts) -> None:
-        """Take all postings of one field of a document."""
+        """Add all postings of one field of a document."""
         self._terms.extend(map(self._numbers.__getitem__, counts))
         self._counts.extend(counts.values())
         self._runs.append((len(counts), document << _DOCUMENT | field << _FIELD))
 
     def extend(self, part: Part) -> None:
-        """Take many."""
+        """Add many."""
         self._parts.append(part)
 
     def iter_postings(self) -> Postings:
@@ -75,7 +75,7 @@ class Postings:
         self._parts.clear()
 
     def arrays(self, codes: Ints) -> dict[str, Ints]:
-        """The arrays of a segment, besides `texts` and those of lengths; `codes` are these, by field and document."""
+        """Return the arrays of a segment without `texts` and lengths; `codes` are the lengths by field and document."""
         parts = [*self._parts, *([self._gathered()] if self._runs else [])]
         if not sum(len(part[2]) for part in parts):
             return {}
@@ -232,7 +232,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
             self.add_document(**fields)
 
     def add_document(self, **fields: Counts) -> None:
-        """Add a document whose terms were counted before: a field at once, where Whoosh takes posting by posting."""
+        """Add a document with counted terms, a field at once; Whoosh would add posting by posting."""
         self.perdocwriter.start_doc(self.docnum)
         for name, counts in fields.items():
             self.perdocwriter.add_field(name, self.schema[name], None, sum(counts.values()))
@@ -257,7 +257,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self.pool.extend(_part_of(segment, places))
 
     def finish(self) -> SegmentDraft:
-        """The segment, in place of Whoosh's commit, which would write a table of contents."""
+        """Return the segment; Whoosh's commit would write a table of contents."""
         self.docnum = self._end - self._start
         self._finalize_segment()
         self._finish()
@@ -266,7 +266,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
 
 
 def _part_of(segment: Segment, places: Ints) -> Part:
-    """The postings of the documents of a segment that are taken over, at their places."""
+    """Return the postings of the documents to copy, at their new places."""
     firsts, runs = segment.whole("firsts", "<u4").astype("i8"), segment.whole("runs", "<u4").astype("i8")
     postings = segment.postings
     rows, counts = places[postings >> 16], (postings & MANY).astype("u8")
@@ -289,9 +289,9 @@ def build(
     segments: Iterable[Segment] = (),
     pause: Callable[[], object] = lambda: None,
 ) -> SegmentDraft:
-    """The segment of these rows: each as a document gives it, or else as the first of the segments that holds it.
+    """Return the segment of these rows, each from `documents` or else from the first of `segments` that holds it.
 
-    `pause` is called between rows, where others may want to go on.
+    `pause` is called between rows, to let other threads run.
     """
     writer = RowWriter(start, end)
     for row, version, fields in documents:

@@ -1,7 +1,7 @@
 """The text index of the observations: a cache that may be deleted at any time, and never shows what is hidden.
 
-Rows are numbered as in the journal. A row is found by the newest of its texts that was `put` here or that a segment
-holds, never by an older one beside it. Scores are those of `bm25.rank` over the visible rows, bit for bit.
+Rows are numbered as in the journal. A row is found by its newest text only, `put` here or held by a segment. Scores are
+those of `bm25.rank` over the visible rows, bit for bit.
 
 Guarded by the owner's lock, except `write` and `release`, which may run beside everything else.
 """
@@ -53,12 +53,12 @@ _ATTEMPTS = 3
 
 
 class IndexUnusable(Exception):
-    """There can be no text index on the disk: its folder cannot be written, or Whoosh cannot be imported."""
+    """No text index can be kept on the disk: its folder cannot be written, or Whoosh cannot be imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The rows to write next as one segment; what `texts` does not have of them is taken from the `segments`."""
+    """The rows to write next as one segment, from `texts` or else from `segments`."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ class Plan:
 
 @dataclass(eq=False, slots=True)
 class UnpublishedSegment:
-    """Unused segment on the disk. Publish it: until then, no other writer may."""
+    """A segment on the disk that is not in use yet. Publish it: no other process can write until then."""
 
     segment: Segment
     plan: Plan
@@ -108,7 +108,7 @@ class TextIndex:
         return self._shelf is not None
 
     def open(self) -> None:
-        """Take over the sound segments and remove all else. Raises `IndexUnusable`, never for what is in the files."""
+        """Use the sound segments and remove all else. Raises `IndexUnusable`, but not for damaged files."""
         if find_spec("whoosh") is None:
             raise IndexUnusable("whoosh is not installed")
         try:
@@ -126,14 +126,14 @@ class TextIndex:
         self._totals.clear()
 
     def refresh(self) -> bool:
-        """Adopt what another process published; returns whether there was anything. One call to the system if not."""
+        """Use the manifest that another process published; return whether there was one. One system call if not."""
         if self._shelf is None or self._shelf.stamp() == self._stamp:
             return False
         self._load()
         return True
 
     def uncovered(self, versions: array[int]) -> list[int]:
-        """The rows whose text of exactly that version was neither put nor is in a segment."""
+        """Return the rows whose text of that version was neither put nor is in a segment."""
         wanted = np.array(versions, "i8")
         missing = np.ones(len(wanted), bool)
         for segment in self._segments:
@@ -143,7 +143,7 @@ class TextIndex:
         return [row for row in rows if self._overlay.version(row) != versions[row]]
 
     def put(self, row: int, version: int, document: Document) -> None:
-        """Find the row by this text and by no other from now on."""
+        """Find the row by this text only from now on."""
         self._overlay.put(row, Text.of(version, document))
         self._log.append(row)
         if len(self._log) > _LOG_ROWS:
@@ -169,7 +169,7 @@ class TextIndex:
         return Corpus(totals.count, average_length(totals.lengths, totals.count))
 
     def drop(self, damage: DamagedSegment) -> None:
-        """Drop and remove a segment that is not what was written, or that others replaced meanwhile."""
+        """Remove a segment that is damaged, or that others replaced meanwhile."""
         if self.refresh():
             return
         self._adopt(self._manifest, [segment for segment in self._segments if segment.entry != damage.entry])
@@ -206,9 +206,9 @@ class TextIndex:
     ) -> UnpublishedSegment | None:
         """Write the segment of the plan, in any thread; None if it is outdated or another process is writing.
 
-        `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that is not given
-        stays uncovered. Nothing is written once `is_current` returns false, so a caller that erases rows makes it false
-        first and then calls `erase`. `pause` is called between rows.
+        `documents` has row, version and terms of rows whose texts are not in the plan; missing rows stay uncovered.
+        Nothing is written once `is_current` returns false: before calling `erase`, make it false. `pause` is called
+        between rows.
         """
         from chatbot.stores.observations.codec import build
 
@@ -228,7 +228,7 @@ class TextIndex:
             return UnpublishedSegment(segment, plan, right.pop_all())
 
     def publish(self, written: UnpublishedSegment) -> None:
-        """Publish the segment, here and for others, in place of those that it replaces. A late one is dropped."""
+        """Publish the segment in place of those that it replaces; an outdated one is dropped."""
         self.adopt(self.release(written))
 
     def release(self, written: UnpublishedSegment) -> PublishedSegment | None:
@@ -246,15 +246,15 @@ class TextIndex:
         return PublishedSegment(segment, after, stamp)
 
     def adopt(self, released: PublishedSegment | None) -> None:
-        """Use a released segment here as well; none, or one that others replaced meanwhile, changes nothing."""
+        """Use a released segment here as well, unless others replaced it meanwhile."""
         if released is not None and released.manifest.generation > self._manifest.generation:
             self._take(released.manifest, released.stamp, {released.segment.entry: released.segment})
 
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts.
 
-        Segments with such a text are written again without it, or dropped if that fails: their rows become uncovered
-        then. A segment that was written when these rows were not searched any more stays.
+        Segments with such a text are rewritten without it, or dropped if that fails, uncovering their rows. Segments
+        written after these rows were last searched stay.
         """
         self._overlay.drop(rows)
         self._totals.clear()
@@ -276,7 +276,7 @@ class TextIndex:
         self._take(after, stamp, made)
 
     def _without(self, segment: Segment | None, rows: Collection[int], hands: Hands) -> Segment | None:
-        """Write the segment again without these rows; None if that is not worth it, or not possible."""
+        """Rewrite the segment without these rows; None if that is not worth it, or fails."""
         from chatbot.stores.observations.codec import build
 
         inside = [row for row in rows if segment is not None and segment.start <= row < segment.end]
@@ -304,7 +304,7 @@ class TextIndex:
             self._drop_bad("it is not what was written")
 
     def _drop_bad(self, why: str) -> None:
-        """Unlist and remove damaged pieces; they are not used again, even if that fails."""
+        """Remove damaged pieces; they are not used again, even if that fails."""
         logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._kept.name, why)
         with suppress(StoreError):
             self._remove_bad()
@@ -333,7 +333,7 @@ class TextIndex:
     def _adopt(self, manifest: Manifest, segments: Iterable[Segment]) -> None:
         """Use these segments; the log begins with the rows that the overlay holds in their stead."""
         self._manifest = manifest
-        self._segments = list(segments)  # another one each time, by which all that is cached knows it
+        self._segments = list(segments)  # a new list each time: caches compare its identity
         self._log = []
         covered: list[int] = []
         ends = [segment.end for segment in self._segments]
@@ -359,7 +359,7 @@ class TextIndex:
         return Plan(start, end, self._manifest.generation, self._manifest.erasures, texts, segments)
 
     def _regions(self) -> Iterator[tuple[int, int, int]]:
-        """The ranges that could be written, each with how many of its rows are in memory."""
+        """Yield the ranges that could be written, each with the number of its rows in memory."""
         rows = sorted(self._overlay)
         position = 0
         for segment in self._segments:
@@ -393,7 +393,7 @@ def _may_hold(entry: SegmentEntry, segment: Segment | None, rows: Iterable[int])
 
 
 def _opened(shelf: Shelf | None, entry: SegmentEntry) -> Segment | None:
-    """The segment, if it is the one that was written; its postings are checked when they are read."""
+    """Return the segment unless it is damaged; its postings are checked when read."""
     if shelf is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Search of rows by words: over the index in the cache, or in memory if there can be none.
+"""Search of rows by words: in the index of the cache, or in memory if it cannot be written.
 
 A row is in memory before it is in the index, so each search sees each write before it. The index catches up in the
 background, a batch at a time, while searches go on. NumPy is loaded with the first search.
@@ -32,19 +32,19 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 RowOf = Callable[[int], Observation | None]
-"""From a row's number to the row whose text is to be found, or None for one that was erased."""
+"""Returns the row of a number; None if it was erased."""
 
 NAME = "index"
 LEAST_ROWS = 32
-"""Fewer rows than this are left to the next process when this one closes, so that no segment is made for each."""
+"""Fewer rows than this are left to the next process on closing, so that segments stay few."""
 _AT_ONCE = 128
-"""Rows that are read while the lock is held, when the index is built again."""
+"""Rows read at a time under the lock while the index is rebuilt."""
 _PUT_AT_MOST = 4 * FLUSH_ROWS
-"""More missing rows than this are written into the index before they are searched."""
+"""More missing rows than this are written to the index before a search."""
 _MOST_HELD = 1 << 13
-"""Rows that are held until they are indexed; of more, the later ones are read again."""
+"""Rows kept until they are indexed; further ones are read again."""
 _PAUSE_S = 0.0001
-"""Between two rows of a batch, so that a search need not wait until Python takes the interpreter from us."""
+"""Pause between rows of a batch, which lets a search run."""
 
 
 class TextSearch:
@@ -68,16 +68,16 @@ class TextSearch:
         self._is_replaced = is_replaced
         self._index: TextIndex | None = None
         self._stale: dict[int, Observation | None] = {}
-        """Rows to be indexed; of some the row itself, which need not be read then."""
+        """Rows to index by number, with the row itself if it is known."""
         self._is_whole = False
         self._is_steady = self._is_fresh = False
         self.progress: Progress | None = None
 
     @contextmanager
     def steady(self, *, is_fresh: bool) -> Iterator[None]:
-        """Check only once for what other processes have published: one answer may take several questions.
+        """Check only once for an index that others published, while several questions are answered.
 
-        Not at all where it is known that they have written nothing.
+        With `is_fresh`, do not check at all.
         """
         self._is_steady, self._is_fresh = True, is_fresh
         try:
@@ -105,7 +105,7 @@ class TextSearch:
     def erase(self, numbers: Collection[int]) -> None:
         """Remove the texts of these rows from memory and every file of the index before returning."""
         index = self._index or self._opened()
-        self._is_whole = False  # whatever fails, what is still a row is found again
+        self._is_whole = False  # if this fails, the remaining rows are found again
         if not index.is_kept:
             self._shelf.clear()
         index.erase(numbers)
@@ -113,7 +113,7 @@ class TextSearch:
             self._stale.pop(number, None)
 
     def rebuild(self, progress: Progress | None) -> None:
-        """Throw the index away and write it again, however small it is."""
+        """Delete the index and write it again, however small it is."""
         self.close()
         index = self._opened()
         before, self.progress = self.progress, progress
@@ -160,11 +160,11 @@ class TextSearch:
         except MissingFolder:
             return False  # another process has removed the index
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s stays behind, which costs memory alone: %s", self._shelf.name, error)
+            logger.warning("the index of %s could not be updated and stays in memory: %s", self._shelf.name, error)
         return False
 
     def leave(self) -> None:
-        """Write what is in memory only for the next process, if it is much. A failure costs time alone."""
+        """Write rows that are only in memory for the next process, if they are many. A failure only costs time."""
         index = self._index
         if index is not None and index.pending + len(self._stale) >= LEAST_ROWS:
             self.index_batch(LEAST_ROWS, 0)
@@ -190,7 +190,7 @@ class TextSearch:
                 self._is_whole = False
 
     def _caught_up(self) -> TextIndex:
-        """The index, with everything in it that there is."""
+        """Return the index, with all rows in it."""
         index = self._index or self._opened()
         if not (self._is_steady and self._is_fresh) and index.refresh():
             self._is_whole = False
@@ -209,7 +209,7 @@ class TextSearch:
             index = TextIndex(self._shelf)
             index.open()
         except (IndexUnusable, StoreError, OSError) as error:
-            logger.warning("no text index can be kept, so every process reads all rows anew: %s", error)
+            logger.warning("no text index can be kept, so each process reads all rows: %s", error)
             index = self._in_memory()
         self._index = index
         self._is_whole = False
@@ -240,9 +240,9 @@ class TextSearch:
                     return
                 index.publish(written)
             except MissingFolder:
-                return  # another process, which can keep no index, has removed ours: what is missing stays in memory
+                return  # another process has removed the index: the rest stays in memory
             except (OSError, StoreError) as error:
-                logger.warning("the index of %s is not whole, which costs memory: %s", self._shelf.name, error)
+                logger.warning("the index of %s is incomplete, the rest stays in memory: %s", self._shelf.name, error)
                 return
             if self.progress is not None:
                 self.progress(plan.end, rows)

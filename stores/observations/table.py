@@ -498,7 +498,7 @@ class Table:
         }
 
     def weighed(self, number: int) -> CapFields:
-        """The row, weighed for a cap."""
+        """Return the cap fields of a row."""
         uses = self.use_count[number] + self.mention_count[number]
         return CapFields(self.ids[number], number, self.type_of(number), self.standing(number), uses)
 

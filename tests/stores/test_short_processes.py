@@ -271,7 +271,7 @@ def test_a_full_disk_costs_the_file_alone(small_disk: Path, caplog: pytest.LogCa
         fill(small_disk)
 
     place.run(work)
-    assert "stays behind" in caplog.text
+    assert "stays in memory" in caplog.text
     assert place.files() == []
     assert len(place.run(found)) == 100
     (small_disk / "ballast").unlink()
