@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
@@ -65,7 +64,7 @@ class LiteLLMModel(Model):
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
-        self.provider.check(await self._litellm())
+        self.provider.check(await litellm_import.litellm())
 
     async def context_window(self) -> int:
         """Return the window from the settings or LiteLLM's table."""
@@ -98,7 +97,7 @@ class LiteLLMModel(Model):
         asked = options.as_openai().keys() - CallOptions.HARMLESS
         if not asked:
             return ()
-        litellm = await self._litellm()
+        litellm = await litellm_import.litellm()
         given = self.provider.arguments()
         try:
             name, provider, *_ = litellm.get_llm_provider(
@@ -111,7 +110,7 @@ class LiteLLMModel(Model):
 
     async def json_mode(self) -> JsonMode:
         """Return the support for JSON output from LiteLLM's tables."""
-        litellm = await self._litellm()
+        litellm = await litellm_import.litellm()
         try:
             given = self.provider.arguments()
             if litellm.supports_response_schema(model=given["model"]):
@@ -135,7 +134,7 @@ class LiteLLMModel(Model):
     ) -> AsyncGenerator[Delta, None]:
         """Ask for a reply, with retries until the first chunk."""
         self.provider.check_before_call()
-        litellm = await self._litellm()
+        litellm = await litellm_import.litellm()
         self._connections.use(litellm)
         request = self._request(messages, tools, max_output_tokens)
         if options is not None:
@@ -177,11 +176,7 @@ class LiteLLMModel(Model):
             if not is_whole(response.stream):
                 raise ProviderFailed(f"{self.name}: the reply broke off before its end")
             usage = await self._usage(reading, messages, tools, is_reported=has_reported_usage(response.stream))
-        yield Finished(reading.reason, usage, self._answerer(reading.model))
-
-    def _answerer(self, told: str) -> str:
-        """Return the model that answered, as reported by the provider."""
-        return told or self.name
+        yield Finished(reading.reason, usage, reading.model or self.name)
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
         settings = self._settings
@@ -226,7 +221,7 @@ class LiteLLMModel(Model):
         if self.provider.input_usd_per_million is None:
             if (billed := getattr(told, "cost", None)) is not None:
                 return float(billed)
-            litellm = await self._litellm()
+            litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model that the table does not hold raises a bare Exception
                 return float(
                     sum(litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=told))
@@ -236,15 +231,12 @@ class LiteLLMModel(Model):
     async def _info(self) -> dict[str, Any]:
         """Look the model up in LiteLLM, in a thread because it queries some local servers."""
         if self._known is None:
-            litellm = await self._litellm()
+            litellm = await litellm_import.litellm()
             try:
                 self._known = dict(await asyncio.to_thread(litellm.get_model_info, self.provider.priced_as))
             except Exception:  # noqa: BLE001 - LiteLLM raises a bare Exception for an unknown model
                 self._known = {}
         return self._known
-
-    async def _litellm(self) -> ModuleType:
-        return await litellm_import.litellm()
 
 
 def _json_format(mode: JsonMode, schema: Mapping[str, Any]) -> dict[str, Any]:

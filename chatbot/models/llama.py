@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.errors import ContextTooLong, ProviderFailed, RequestRefused
+from chatbot.messages import FinishReason
 from chatbot.models.chat_template import ChatTemplate, PromptPiece
 from chatbot.models.weights import missing_engine
 
@@ -131,7 +132,7 @@ class Generation:
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    reason: str = "stop"
+    reason: FinishReason = "stop"
 
 
 class Llama:

@@ -13,21 +13,20 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from pathlib import Path, PurePath
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.errors import ChatbotError, ModelError
-from chatbot.messages import CallOptions, Message, ToolSpec
-from chatbot.models import litellm_import
-from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.model import JsonMode, Price
+from chatbot.errors import ChatbotError, ModelError, ModelTimeout
+from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
+from chatbot.models.model import Model, Price
+from chatbot.models.provider import Provider
 from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine
 
 if TYPE_CHECKING:
     from chatbot.models.llama import Generation, Llama, Sampling
 
 T = TypeVar("T")
+_SAMPLING = ("temperature", "top_p", "seed")
 
 
 class Engine:
@@ -162,31 +161,29 @@ ENGINES = Engines()
 """The engines of this process."""
 
 
-class LocalModel(LiteLLMModel):
-    """`local/smollm2-135m`, or `local/` and the path of a GGUF file. It takes no tools."""
+class LocalModel(Model):
+    """`local/smollm2-135m`, or `local/` and the path of a GGUF file. It takes no tools, and costs nothing."""
 
     supports_tools = False
 
     def __init__(self, settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
-        super().__init__(settings, providers)
         self.name = f"{PREFIX}{PurePath(settings.name).name}"
+        self.disclosure = Provider.of(settings, providers).disclosure
+        self._settings = settings
         self._is_open = True
         self._engine = ENGINES.open(settings.name, settings.context_window)
 
     def warm(self) -> None:
         """Load the model in the background."""
-        litellm_import.begin()
         self._engine.warm()
 
     @property
     def loading(self) -> str:
-        """LiteLLM or the weights, until they are loaded."""
-        return super().loading or ("" if self._engine.is_loaded else self.name)
+        """The weights, until they are loaded."""
+        return "" if self._engine.is_loaded else self.name
 
     async def ready(self) -> None:
-        """Wait until the library and the weights are loaded."""
-        self.warm()
-        await super().ready()
+        """Wait until the weights are loaded."""
         with suppress(ChatbotError):
             await self._engine.window()
 
@@ -195,10 +192,6 @@ class LocalModel(LiteLLMModel):
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
         if not has_engine():
             raise missing_engine()
-
-    async def sees_images(self) -> bool:
-        """Return False: the engine reads text alone."""
-        return False
 
     async def context_window(self) -> int:
         """Return the window of the loaded model."""
@@ -212,98 +205,45 @@ class LocalModel(LiteLLMModel):
         """Return all options except those of sampling, which are all that a local model knows."""
         return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
 
-    async def json_mode(self) -> JsonMode:
-        """Return no support: JSON is only asked for in the prompt."""
-        return ""
-
     async def price(self) -> Price:
         """Nothing."""
         return Price(0.0, 0.0)
 
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),  # noqa: ARG002 - it takes none
+        max_output_tokens: int | None = None,
+        json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - JSON is only asked for in the prompt
+        options: CallOptions | None = None,
+    ) -> AsyncGenerator[Delta, None]:
+        """Ask for a reply, each piece of which may take as long as the settings say."""
+        from chatbot.models.llama import Generation, Sampling
+
+        settings, done = self._settings, Generation()
+        given = {name: getattr(settings, name) for name in _SAMPLING} | (options.as_openai() if options else {})
+        pieces = self._engine.stream(
+            [message.as_openai() for message in messages],
+            max_tokens=min(max_output_tokens or settings.max_output_tokens, settings.max_output_tokens),
+            sampling=Sampling(**{name: given[name] for name in _SAMPLING if given[name] is not None}),
+            done=done,
+        )
+        async with aclosing(pieces):
+            while (piece := await self._next(pieces)) is not None:
+                yield TextDelta(piece)
+        usage = Usage(done.input_tokens, done.output_tokens, done.cached_tokens, cost_usd=0.0)
+        yield Finished(done.reason, usage, self.name.removeprefix(PREFIX))
+
+    async def _next(self, pieces: AsyncGenerator[str, None]) -> str | None:
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await anext(pieces, None)
+        except TimeoutError:
+            raise ModelTimeout(f"{self.name}: nothing came for {self._settings.timeout_s:g} s") from None
+
     async def aclose(self) -> None:
         """Release the model; the weights are freed with their last user."""
-        await super().aclose()
         if self._is_open:
             self._is_open = False
             await ENGINES.let_go(self._engine)
-
-    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
-        request = super()._request(messages, tools, limit)
-        request.pop("tools", None)
-        return request | {"model": self._settings.name, "context_window": self._settings.context_window}
-
-    def _answerer(self, told: str) -> str:  # noqa: ARG002 - LiteLLM's, with all folders
-        return self.name.removeprefix(PREFIX)
-
-    async def _litellm(self) -> ModuleType:
-
-        litellm = await litellm_import.litellm()
-        register(litellm)
-        return litellm
-
-
-PROVIDER = PREFIX.removesuffix("/")
-_USUAL_LIMIT = 1024
-
-
-def register(litellm: ModuleType) -> None:
-    """Make `local/…` known to LiteLLM. Doing it again changes nothing."""
-    if any(item["provider"] == PROVIDER for item in litellm.custom_provider_map):
-        return
-    litellm.custom_provider_map.append({"provider": PROVIDER, "custom_handler": _handler(litellm)})
-    litellm.utils.custom_llm_setup()
-
-
-def _handler(litellm: ModuleType) -> Any:
-    from chatbot.models.llama import Generation
-
-    class LocalModels(litellm.CustomLLM):  # type: ignore[misc, name-defined]
-        """LiteLLM's side of the provider."""
-
-        async def astreaming(self, **call: Any) -> AsyncGenerator[dict[str, Any], None]:
-            done = Generation()
-            async with aclosing(_stream(call, done)) as pieces:
-                async for piece in pieces:
-                    yield _chunk(piece)
-            yield _chunk("", done)
-
-        async def acompletion(self, **call: Any) -> Any:
-            done = Generation()
-            text = "".join([piece async for piece in _stream(call, done)])
-            response = call["model_response"]
-            response.choices[0].message.content = text
-            response.choices[0].finish_reason = done.reason
-            response.usage = litellm.Usage(**_usage(done))
-            return response
-
-    return LocalModels()
-
-
-def _stream(call: dict[str, Any], done: Generation) -> AsyncGenerator[str, None]:
-    from chatbot.models.llama import Sampling
-
-    parameters = call.get("optional_params") or {}
-    asked = {key: parameters[key] for key in ("temperature", "top_p", "seed") if parameters.get(key) is not None}
-    engine = ENGINES.get(call["model"], int(parameters.get("context_window") or 0))
-    limit = int(parameters.get("max_tokens") or parameters.get("max_completion_tokens") or _USUAL_LIMIT)
-    return engine.stream(call["messages"], max_tokens=limit, sampling=Sampling(**asked), done=done)
-
-
-def _chunk(text: str, done: Generation | None = None) -> dict[str, Any]:
-    return {
-        "text": text,
-        "tool_use": None,
-        "is_finished": done is not None,
-        "finish_reason": done.reason if done else "",
-        "usage": _usage(done) if done else None,
-        "index": 0,
-    }
-
-
-def _usage(done: Generation) -> dict[str, Any]:
-    return {
-        "prompt_tokens": done.input_tokens,
-        "completion_tokens": done.output_tokens,
-        "total_tokens": done.input_tokens + done.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
-    }

@@ -19,7 +19,7 @@ from msgspec import convert
 from chatbot.config import ModelSettings
 from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
-from chatbot.models import Model, Price, litellm_import, open_model
+from chatbot.models import Model, Price, open_model
 from chatbot.models.local_model import ENGINES, Engine
 from chatbot.models.weights import find_model
 from tests.patience import PATIENCE_S
@@ -222,20 +222,6 @@ async def test_an_odd_conversation_gets_some_reply(messages: list[Message]) -> N
     async with local() as model:
         _, end = await reply_of(model, messages, max_output_tokens=3)
     assert end.usage.output_tokens <= 3
-
-
-async def test_litellm_itself_can_call_it() -> None:
-    from chatbot.models.local_model import register
-
-    litellm = await litellm_import.litellm()
-    register(litellm)
-    register(litellm)
-    messages = [message.as_openai() for message in CAPITAL]
-    response = await litellm.acompletion(model=NAME, messages=messages, max_tokens=20)
-    assert "Paris" in response.choices[0].message.content
-    assert response.usage.prompt_tokens > 10
-    stream = await litellm.acompletion(model=NAME, messages=messages, max_tokens=20, stream=True)
-    assert "Paris" in "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
 
 @pytest.mark.nightly
