@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from chatbot.chat.calls import Calls
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import judge
-from chatbot.hooks.extraction.structured import Table, objects_in, records_in
+from chatbot.hooks.extraction.structured import Table, objects_in
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
@@ -135,10 +135,7 @@ def parse_facts(reply: str, at: datetime) -> FactList:
     """Read the facts of a reply. Never raises."""
     facts: dict[str, ExtractedFact] = {}
     dropped: list[tuple[str, str]] = []
-    tables = objects_in(reply, "facts", plain="content") or records_in(
-        reply, ("content", "subject", "category", "type", "key", "value")
-    )
-    for table in tables[:MOST_FACTS]:
+    for table in objects_in(reply, "facts")[:MOST_FACTS]:
         fact = _fact(table)
         if fact is None or fold(fact.content) in facts:
             continue

@@ -1,14 +1,13 @@
 """Calls of the model for extraction, and its structured answers.
 
-Tried in turn: the whole text, code fences, both without commas before a closing bracket, the outermost `[…]`, then the
-whole objects at the beginning of a list that breaks off, and lines such as `content: …`, which small models write.
+Whatever stands around them, the whole objects of an answer are read: of a list that breaks off, those before its end.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,57 +35,28 @@ _LONGEST = 200_000
 _MOST_TRIES = 8
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
-_LIST = re.compile(r"\[\s*(?=[\]{])")
-_BETWEEN = re.compile(r"[\s,]*")
+_BEGIN = re.compile(r"[\[{]")
 _TRAILING = re.compile(r",(?=\s*[\]}])")
 _DECODER = json.JSONDecoder(strict=False)
 
 Table = dict[str, Any]
 
 
-def object_in(text: str) -> Table:
-    """Return the first JSON object of a reply; empty where there is none."""
-    text = _THOUGHT.sub("", text[:_LONGEST])
-    for written in (text, *_FENCE.findall(text)[:_MOST_TRIES]):
-        if isinstance(value := _whole(written), dict):
-            return value
-    for begin in _places("{", text):
-        if isinstance(value := _first(text, begin), dict):
-            return value
-    return {}
-
-
-def objects_in(text: str, key: str, *, plain: str = "") -> list[Table]:
-    """Return the objects of the list that the reply is, or holds under `key`; none where there is no such list.
-
-    With `plain`, each string of a list of strings stands for an object that has it under that name.
-    """
-    text = _THOUGHT.sub("", text[:_LONGEST])
-    parts = (text, *_FENCE.findall(text)[:_MOST_TRIES])
-    for written in (*parts, *(_TRAILING.sub("", part) for part in parts)):
-        value = _whole(written)
-        listed = value.get(key) if isinstance(value, dict) else value
-        if isinstance(listed, list):
-            is_plain = plain and all(isinstance(each, str) for each in listed)
-            return [{plain: each} for each in listed] if is_plain else _tables(listed)
-        if isinstance(listed, dict) and listed is not value:
-            return [listed]
-    return _outermost(_TRAILING.sub("", text))
-
-
-def records_in(text: str, names: Sequence[str]) -> list[Table]:
-    """Return the records of a reply without JSON: lines `name: value`, each record beginning with the first name."""
-    records: list[Table] = []
-    line = re.compile(
-        rf"^[^\w\n]{{0,8}}({'|'.join(names)})[*_`]{{0,2}}:[*_`]{{0,2}}[ \t]*(\S.*)$", re.IGNORECASE | re.MULTILINE
-    )
-    for found in line.finditer(_THOUGHT.sub("", text[:_LONGEST])):
-        name, value = found[1].casefold(), found[2].strip()
-        if name == names[0]:
-            records.append({})
-        if records:
-            records[-1].setdefault(name, value)
-    return records
+def objects_in(text: str, key: str = "") -> list[Table]:
+    """Return the objects that a reply holds, one after another; those of its list under `key` where it has one."""
+    text = _TRAILING.sub("", _THOUGHT.sub("", text[:_LONGEST]))
+    found, at, tries = list[Table](), 0, 0
+    while tries < _MOST_TRIES and (begun := _BEGIN.search(text, at)):
+        try:
+            value, at = _DECODER.raw_decode(text, begun.start())
+        except (ValueError, RecursionError):
+            tries, at = tries + 1, begun.end()  # what broke off may hold whole ones
+            continue
+        listed = value if isinstance(value, list) else value.get(key)
+        if isinstance(listed, list) and not found and (listed == [] or any(isinstance(each, dict) for each in listed)):
+            return [each for each in listed if isinstance(each, dict)]
+        found += [each for each in (listed, value) if isinstance(each, dict)][:1]
+    return found
 
 
 def without_wrapping(text: str) -> str:
@@ -94,59 +64,6 @@ def without_wrapping(text: str) -> str:
     text = _THOUGHT.sub("", text[:_LONGEST]).strip()
     fenced = _FENCE.fullmatch(text)
     return fenced[1].strip() if fenced else text
-
-
-def _outermost(text: str) -> list[Table]:
-    end = text.rfind("]") + 1
-    for found in _found(_LIST, text):
-        value = _whole(text[found.start() : end])
-        tables = _tables(value) if isinstance(value, list) else _leading(text, found.end())
-        if tables or text[found.end() : found.end() + 1] == "]":
-            return tables
-    return next(([value] for begin in _places("{", text) if isinstance(value := _first(text, begin), dict)), [])
-
-
-def _leading(text: str, at: int) -> list[Table]:
-    """Return the objects from there on, up to the first that is broken."""
-    tables: list[Table] = []
-    while True:
-        between = _BETWEEN.match(text, at)
-        at = between.end() if between else at
-        try:
-            value, at = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return tables
-        if not isinstance(value, dict):
-            return tables
-        tables.append(value)
-
-
-def _tables(values: list[Any]) -> list[Table]:
-    return [value for value in values if isinstance(value, dict)]
-
-
-def _whole(text: str) -> Any:
-    try:
-        return _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _first(text: str, begin: int) -> Any:
-    try:
-        return _DECODER.raw_decode(text, begin)[0]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _places(sign: str, text: str) -> Iterator[int]:
-    return (found.start() for found in _found(re.compile(re.escape(sign)), text))
-
-
-def _found(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Return the first few matches, so that a text of nothing but beginnings takes no longer."""
-    for _, found in zip(range(_MOST_TRIES), pattern.finditer(text), strict=False):
-        yield found
 
 
 PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing")

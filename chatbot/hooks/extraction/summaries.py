@@ -17,7 +17,7 @@ from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import without_role_marks
 from chatbot.errors import ChatbotError
-from chatbot.hooks.extraction.structured import object_in, without_wrapping
+from chatbot.hooks.extraction.structured import objects_in, without_wrapping
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import (
     READ_AT_ONCE,
@@ -135,7 +135,7 @@ async def summarize_by_model(
 
 def parse_summary(reply: str) -> SessionSummary | None:
     """Read the summary in a reply; None where it is empty, or reads like an instruction. Never raises."""
-    given = object_in(reply)
+    given = next(iter(objects_in(reply)), {})
     summary = SessionSummary(
         _line(given.get("request")),
         _line(given.get("outcome")),
