@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from msgspec import Meta
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
-from chatbot.config import MaintenanceSettings, Table
+from chatbot.config import Table
 from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
@@ -157,18 +156,15 @@ class Maintenance(Hook):
     timeout_s = 60.0
     background = True
     part: ClassVar[Part]
+    every: ClassVar[str]
+    """Setting that says how many hours after a run the next one is due."""
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
         settings = context.config.maintenance
         self._policy = configured(settings)
-        self._every = timedelta(hours=self.hours(settings))
+        self._every = timedelta(hours=getattr(settings, self.every))
         context.capabilities.provide(f"memory.{self.part}", self.run)
-
-    @staticmethod
-    @abstractmethod
-    def hours(settings: MaintenanceSettings) -> float:
-        """Return how many hours after a run the next one is due."""
 
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
         """Maintain the memory that the session uses, if it uses one."""
@@ -187,11 +183,7 @@ class Consolidation(Maintenance):
 
     priority = 200
     part = "consolidation"
-
-    @staticmethod
-    def hours(settings: MaintenanceSettings) -> float:
-        """Return `consolidate_every_hours`."""
-        return settings.consolidate_every_hours
+    every = "consolidate_every_hours"
 
 
 class Compression(Maintenance):
@@ -199,8 +191,4 @@ class Compression(Maintenance):
 
     priority = 300
     part = "compression"
-
-    @staticmethod
-    def hours(settings: MaintenanceSettings) -> float:
-        """Return `compress_every_hours`."""
-        return settings.compress_every_hours
+    every = "compress_every_hours"

@@ -19,14 +19,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -93,7 +93,7 @@ class Answer(Struct, frozen=True):
 
 
 async def answered(request: Retrieve | Update) -> Answer:
-    """AnswerT a request. Raises nothing but cancellation."""
+    """Answer a request. Raises nothing but cancellation."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await _respond(request)
@@ -115,8 +115,6 @@ async def _respond(request: Retrieve | Update) -> Answer:
 
 
 logger = logging.getLogger(__name__)
-
-AnswerT = TypeVar("AnswerT")
 
 _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
 """The hooks that the present code was called by, outermost first."""
@@ -216,12 +214,12 @@ class Bus:
 
     async def _call(self, subscription: Subscription, event: Any, step: Step | None = None) -> object:
         token = _running.set((*_running.get(), subscription.name))
-        steps = Stepwise(_answer(subscription, event, step))
+        began = time.monotonic()
         limit = asyncio.timeout(subscription.timeout_s)
         answer, failure = None, ""
         try:
             async with limit:
-                answer = await steps
+                answer = await _answer(subscription, event, step)
         except TimeoutError as error:
             failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else reason_of(error)
         except asyncio.CancelledError:
@@ -236,13 +234,10 @@ class Bus:
             _running.reset(token)
         if failure:
             await self.note_failure(subscription.name, event, failure)
-        if steps.longest_s > subscription.timeout_s:
-            await self._note_slow(subscription, event, steps.longest_s)
+        elif (took := time.monotonic() - began) > subscription.timeout_s:  # no time-out ends what never awaits
+            had = f"slow: it let nothing else run for {took:.1f} s, and has {subscription.timeout_s:g} s"
+            await self.note_failure(subscription.name, event, had, was="is")
         return answer
-
-    async def _note_slow(self, subscription: Subscription, event: Any, seconds: float) -> None:
-        had = f"slow: it let nothing else run for {seconds:.1f} s, and has {subscription.timeout_s:g} s"
-        await self.note_failure(subscription.name, event, had, was="is")
 
     async def note_failure(
         self, hook: str, event: Any, message: str, *, was: str = "failed, and was passed over:"
@@ -287,36 +282,6 @@ def _takes_answers(event: Any) -> bool:
 def _session_of(event: Any) -> str:
     session = getattr(event, "session", None)
     return str(getattr(session, "id", "") or getattr(event, "session_id", "") or "")
-
-
-class Stepwise(Generic[AnswerT]):
-    """Awaits a coroutine step by step, and measures how long a step kept everything else from running.
-
-    A step runs from one `await` that waits to the next: no time-out can end one that never awaits.
-    """
-
-    def __init__(self, coroutine: Coroutine[Any, Any, AnswerT]) -> None:
-        self._coroutine = coroutine
-        self.longest_s = 0.0
-        """The longest step so far."""
-
-    def __await__(self) -> Generator[Any, Any, AnswerT]:
-        step: Callable[[], Any] = partial(self._coroutine.send, None)
-        while True:
-            began = time.monotonic()
-            try:
-                waits_for = step()
-            except StopIteration as done:
-                answer: AnswerT = done.value
-                return answer
-            finally:
-                self.longest_s = max(self.longest_s, time.monotonic() - began)
-            try:
-                yield waits_for
-            except BaseException as error:  # noqa: BLE001 -- the coroutine handles it, a cancellation too
-                step = partial(self._coroutine.throw, error)
-            else:
-                step = partial(self._coroutine.send, None)
 
 
 MEMORY_STORE = "memory.store"
