@@ -29,21 +29,10 @@ _TAGS = {
     "machines": "Backup, and sync with other machines.",
     "server": "The server itself.",
 }
-_FOUND_AT = {
-    ("/v1/sessions", "post", "201"): ("session_id", "/id"),
-    ("/v1/sessions/{session_id}/fork", "post", "201"): ("session_id", "/id"),
-    ("/v1/memories", "post", "201"): ("memory_id", "/id"),
-    ("/v1/tasks", "post", "201"): ("task_id", "/id"),
-    ("/v1/facts", "post", "201"): ("fact_id", "/id"),
-    ("/v1/people", "post", "201"): ("fact_id", "/id"),
-    ("/v1/responses", "post", "200"): ("response", "/id"),
-    ("/v1/models", "get", "200"): ("name", "/data/0/id"),
-}
-"""Links: which field of which answer is a parameter of other routes."""
 
 
 class DocumentedApi(FastAPI):
-    """App whose document includes tokens, `Idempotency-Key`, and links between routes."""
+    """App whose document includes tokens and `Idempotency-Key`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -104,7 +93,6 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
                 operation["responses"].setdefault(str(status), _as_schema(answer))
     for path in OPEN_PATHS & document["paths"].keys():
         document["paths"][path]["get"]["security"] = []
-    _add_links(document)
     return document
 
 
@@ -113,18 +101,6 @@ def _as_schema(answer: dict[str, Any]) -> dict[str, Any]:
         "description": answer["description"],
         "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer['model'].__name__}"}}},
     }
-
-
-def _add_links(document: dict[str, Any]) -> None:
-    for (path, method, status), (name, place) in _FOUND_AT.items():
-        document["paths"][path][method]["responses"][status]["links"] = {
-            operation["operationId"]: {
-                "operationId": operation["operationId"],
-                "parameters": {name: f"$response.body#{place}"},
-            }
-            for _, _, operation in _operations(document)
-            if any(each.get("name") == name and each["in"] == "path" for each in operation.get("parameters", ()))
-        }
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -113,14 +113,9 @@ def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
     assert f"Tested: {len(list(_operations(served.app.openapi())))}" in done.stdout
 
 
-def test_each_operation_has_a_name_of_its_own_and_every_link_fits(document: dict[str, Any]) -> None:
-    operations = {operation["operationId"]: operation for _, _, operation in _operations(document)}
-    assert len(operations) == len(list(_operations(document)))
-    for name, operation in operations.items():
-        for answer in operation["responses"].values():
-            for link in answer.get("links", {}).values():
-                known = {_at(document, each)["name"] for each in operations[link["operationId"]]["parameters"]}
-                assert known.issuperset(link["parameters"]), (name, link["operationId"])
+def test_each_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
+    names = [operation["operationId"] for _, _, operation in _operations(document)]
+    assert len(names) == len(set(names))
 
 
 def test_everything_is_described(document: dict[str, Any]) -> None:
