@@ -9,18 +9,18 @@ so that calls made at the same time, in any number of processes, cannot pass a l
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from threading import Lock
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, QuotaExceeded
@@ -56,22 +56,13 @@ class Call:
         return head | asdict(self.usage) | {"seconds": round(self.seconds, 3)}
 
 
+_USAGE = tuple(each.name for each in fields(Usage))
+
+
 def parse_call(record: Mapping[str, Any]) -> Call:
     """Parse a record of `Call.as_json`."""
-    return Call(
-        at=parse_time(record["at"]),
-        session=str(record["session"]),
-        purpose=str(record["purpose"]),
-        model=str(record["model"]),
-        usage=Usage(
-            input_tokens=int(record["input_tokens"]),
-            output_tokens=int(record["output_tokens"]),
-            cached_tokens=int(record["cached_tokens"]),
-            cost_usd=record["cost_usd"],
-            estimated=bool(record["estimated"]),
-        ),
-        seconds=float(record["seconds"]),
-    )
+    usage = {name: record[name] for name in _USAGE}
+    return msgspec.convert({**record, "at": parse_time(record["at"]), "usage": usage}, Call)
 
 
 @dataclass(slots=True)
@@ -93,21 +84,13 @@ class Bill:
 
     def add(self, usage: Usage) -> None:
         """Add one call."""
-        self.calls += 1
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cached_tokens += usage.cached_tokens
-        self.cost_usd += usage.cost_usd or 0.0
-        self.calls_of_unknown_cost += usage.cost_usd is None
+        read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
+        self.take_in(Bill(1, read, written, cached, usage.cost_usd or 0.0, int(usage.cost_usd is None)))
 
     def take_in(self, other: Bill) -> None:
         """Add another bill."""
-        self.calls += other.calls
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.cached_tokens += other.cached_tokens
-        self.cost_usd += other.cost_usd
-        self.calls_of_unknown_cost += other.calls_of_unknown_cost
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for purpose, part in other.by_purpose.items():
             self.by_purpose.setdefault(purpose, Bill()).take_in(part)
 
@@ -117,6 +100,9 @@ class Bill:
         for purpose in fields["by_purpose"].values():
             del purpose["by_purpose"]
         return fields
+
+
+_SUMMED = tuple(each.name for each in fields(Bill) if each.name != "by_purpose")
 
 
 def merged(bills: Iterable[Bill]) -> Bill:
@@ -141,7 +127,7 @@ def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
     for record in records:
         try:
             yield parse_call(record)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
             logger.warning("a line of the bill cannot be read and was skipped: %r (%s)", record, error)
 
 
@@ -280,10 +266,19 @@ class Amount:
 
 
 class Reservation(Struct, frozen=True):
-    """The right to make one call, until it is settled."""
+    """The right to make one call, until it is settled; for how much, by whom, and until when it counts at most."""
 
     id: str
-    amount: Amount
+    session: str
+    purpose: str
+    until: Annotated[datetime, Meta(tz=True)]
+    tokens: int
+    cost_usd: float
+
+
+class _Reservations(Struct):
+    reservations: list[Reservation]
+    v: int = 1
 
 
 Decide = Callable[[Bill, Bill], Amount]
@@ -380,33 +375,34 @@ class Ledger:
 
         def add(before: bytes | None) -> bytes:
             now = utc_now()
-            waiting = [each for each in self._parsed(before) if each["until"] > format_time(now)]
+            waiting = [each for each in self._parsed(before) if each.until > now]
             with self._summing:  # after the reservations were read: what is settled meanwhile counts twice, not never
                 self._take_in()
                 day = merged([self._by_day.get(_day(at), Bill())])
                 own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])
-            its = [each for each in waiting if session and each["session"] == session]
             day.take_in(_bill_of(waiting))
-            own.take_in(_bill_of(its))
+            own.take_in(_bill_of(each for each in waiting if session and each.session == session))
             amount = decide(day, own)
-            reserved.append(Reservation(secrets.token_hex(8), amount))
-            told = {"id": reserved[0].id, "session": session, "purpose": purpose, **asdict(amount)}
-            return _written([*waiting, {**told, "until": format_time(now + _LAPSES_AFTER)}])
+            new = secrets.token_hex(8), session, purpose, now + _LAPSES_AFTER, amount.tokens, amount.cost_usd
+            reserved.append(Reservation(*new))
+            return msgspec.json.encode(_Reservations([*waiting, *reserved]))
 
         self._reservations.change(add, durable=False)  # who reserved anything does not survive a power cut either
         return reserved[0]
 
     def _release(self, reservation: Reservation) -> None:
         def without(before: bytes | None) -> bytes:
-            return _written(each for each in self._parsed(before) if each["id"] != reservation.id)
+            return msgspec.json.encode(
+                _Reservations([each for each in self._parsed(before) if each.id != reservation.id])
+            )
 
         self._reservations.change(without, durable=False)
 
-    def _parsed(self, data: bytes | None) -> list[dict[str, Any]]:
+    def _parsed(self, data: bytes | None) -> list[Reservation]:
         """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
         try:
-            return [] if data is None else _reservations_in(data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return [] if data is None else msgspec.json.decode(data, type=_Reservations).reservations
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             name = self._reservations.name
             raise DamagedFile(f"{name} is damaged ({error}): delete it while no model call is running") from error
 
@@ -421,10 +417,10 @@ def examine_reservations(place: Place | Home) -> Flaw | None:
 
     try:
         data = document.read()
-        count = 0 if data is None else len(_reservations_in(data))
+        count = 0 if data is None else len(msgspec.json.decode(data, type=_Reservations).reservations)
     except StoreError as error:
         return Flaw("bill", "bad", str(error))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return Flaw("bill", "bad", f"{document.name} is damaged ({error}): no call can be made", mend=set_aside)
     return Flaw("bill", "ok", f"money is reserved for {how_many(count, 'call')}") if count else None
 
@@ -433,27 +429,9 @@ def _day(moment: datetime) -> str:
     return moment.astimezone(UTC).date().isoformat()
 
 
-def _bill_of(reservations: Iterable[Mapping[str, Any]]) -> Bill:
+def _bill_of(reservations: Iterable[Reservation]) -> Bill:
     bill = Bill()
     for each in reservations:
-        part = Bill(input_tokens=each["tokens"], cost_usd=each["cost_usd"])
-        bill.take_in(replace(part, by_purpose={each["purpose"]: part}))
+        part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
+        bill.take_in(replace(part, by_purpose={each.purpose: part}))
     return bill
-
-
-def _written(reservations: Iterable[Mapping[str, Any]]) -> bytes:
-    return json.dumps({"v": 1, "reservations": list(reservations)}).encode() + b"\n"
-
-
-def _reservations_in(data: bytes) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": str(each["id"]),
-            "session": str(each["session"]),
-            "purpose": str(each["purpose"]),
-            "until": format_time(parse_time(each["until"])),
-            "tokens": int(each["tokens"]),
-            "cost_usd": float(each["cost_usd"]),
-        }
-        for each in json.loads(data)["reservations"]
-    ]
