@@ -17,17 +17,19 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from chatbot.chat.ledger import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
 from chatbot.memory.scope import Caller, check_namespace, utc_now
-from chatbot.server.callers import REMEMBERS, USERS, Remembers, ServerCaller, Users, checked, quota_of
+from chatbot.server.callers import Remembers, ServerCaller, Users, checked
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home
-from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.records import format_time
 
 NAME = "tokens.json"
 VERSION = 1
@@ -64,6 +66,11 @@ class Token:
     """Daily limits of the token."""
     user_quota: Quota = NO_QUOTA
     """Daily limits of each user named in its requests who has no own quota."""
+
+    def __post_init__(self) -> None:
+        check_namespace(self.namespace)
+        checked(self.quota)
+        checked(self.user_quota)
 
     def as_json(self) -> dict[str, Any]:
         """The token as the file holds it."""
@@ -154,12 +161,12 @@ class Tokens:
             created_at=utc_now(),
             metrics=metrics,
             rights=_rights(rights),
-            namespace=check_namespace(namespace),
+            namespace=namespace,
             project=Caller(project=project).project,
             users=users,
             memory=memory,
-            quota=checked(quota),
-            user_quota=checked(user_quota),
+            quota=quota,
+            user_quota=user_quota,
         )
         self._change(lambda tokens: _with(tokens, token))
         return text, token
@@ -174,7 +181,7 @@ class Tokens:
         def limited(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
             token = _called(tokens, text)
             new = change(token)
-            changed[:] = [replace(token, quota=checked(new.quota), user_quota=checked(new.user_quota))]
+            changed[:] = [replace(token, quota=new.quota, user_quota=new.user_quota)]
             return tuple(changed[0] if each is token else each for each in tokens)
 
         self._change(limited)
@@ -237,38 +244,10 @@ def _parse(data: bytes, path: str) -> tuple[Token, ...]:
         written = json.loads(data)
         if written["version"] > VERSION:
             raise LaterFormat(f"{path} was written by a later release: upgrade chatbot to read it")
-        return tuple(_parse_token(token) for token in written["tokens"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return msgspec.convert(written["tokens"], tuple[Token, ...])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
         if isinstance(error, LaterFormat):
             raise
         raise DamagedFile(
             f"{path} cannot be read, so all requests are refused: repair or delete it ({error})"
         ) from error
-
-
-def _parse_token(written: dict[str, Any]) -> Token:
-    if written["clearance"] not in CLEARANCES or not isinstance(written["identities"], list):
-        raise InvalidValue(f"the token {written['id']!r} has no valid clearance or identities")
-    users = written.get("users", "apart")
-    if users not in USERS:
-        raise InvalidValue(f"the token {written['id']!r} has no valid users: use {' or '.join(USERS)}")
-    memory = written.get("memory", "off")
-    if memory not in REMEMBERS:
-        raise InvalidValue(f"the token {written['id']!r} has no valid memory: use {' or '.join(REMEMBERS)}")
-    return Token(
-        id=str(written["id"]),
-        sha256=str(written["sha256"]),
-        label=str(written["label"]),
-        identities=tuple(map(str, written["identities"])),
-        clearance=written["clearance"],
-        rate_per_minute=int(written["rate_per_minute"]),
-        created_at=parse_time(written["created_at"]),
-        metrics=written.get("metrics") is True,
-        rights=_rights(written.get("rights", GUEST_RIGHTS)),
-        namespace=check_namespace(written.get("namespace", "")),
-        project=Caller(project=written.get("project")).project,
-        users=users,
-        memory=memory,
-        quota=quota_of(written.get("quota")),
-        user_quota=quota_of(written.get("user_quota")),
-    )

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
+
+import msgspec
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
 from chatbot.memory.scope import Caller, digest_of, joined, user_namespace
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 Users = Literal["apart", "shared"]
 """Memory of a caller's users: one each, or the caller's."""
-USERS: tuple[Users, ...] = get_args(Users)
 Remembers = Literal["on", "off"]
 """True if calls of clients that name no session are remembered."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
@@ -187,14 +188,9 @@ def checked(quota: Quota) -> Quota:
     return quota
 
 
-def quota_of(written: Any) -> Quota:
-    """Read a quota as it is written; None is none. Raises `ValueError`, `TypeError` or `KeyError`."""
-    return NO_QUOTA if written is None else checked(Quota(float(written["day_usd"]), int(written["day_tokens"])))
-
-
 def _parsed(data: bytes | None, name: str) -> dict[str, Quota]:
     try:
-        written = {} if data is None else json.loads(data)["users"]
-        return {str(digest): quota_of(each) for digest, each in written.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        quotas = {} if data is None else msgspec.convert(json.loads(data)["users"], dict[str, Quota])
+        return {digest: checked(quota) for digest, quota in quotas.items()}
+    except (ValueError, KeyError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error
