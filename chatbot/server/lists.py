@@ -10,16 +10,16 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
+from chatbot.memory import SessionHandle
 from chatbot.operation import NoSuchPage
 from chatbot.server import request_values
 from chatbot.server.errors import UNKNOWN, Problem, ProblemError
 from chatbot.server.request_values import ID
+from chatbot.stores.records import TranscriptEntry
 
 Item = TypeVar("Item")
 
 _CURSOR = "`next_cursor` of the page before."
-_TIME = "[0-9]{1,16}"
-"""A time in microseconds since 1970, for which any number will do."""
 RANK = "^[0-9]{1,3}$"
 """The cursor of a list by rank: how many came before."""
 
@@ -27,7 +27,7 @@ Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
 
 
 IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
-EntryCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~[1-9][0-9]{{0,7}}$", description=_CURSOR)]
+EntryCursor = Annotated[str | None, Query(pattern="^[1-9][0-9]{0,7}$", description=_CURSOR)]
 
 
 SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
@@ -74,3 +74,17 @@ def _position(items: Sequence[Item], key: Callable[[Item], str], cursor: str) ->
         if key(item) == cursor:
             return position
     raise gone(cursor)
+
+
+async def entries_between(
+    session: SessionHandle, place: Callable[[int], tuple[int, int]]
+) -> tuple[list[TranscriptEntry], int, int]:
+    """Return the entries that `place` selects of the number of all; the number of the first one, and that of all."""
+    total = await session.transcript_count()
+    while True:  # a turn may add entries between counting and reading
+        begin, end = place(total)
+        begin, end = max(0, begin), min(end, total)
+        last = await session.transcript_read_last(total - begin)
+        if (now := await session.transcript_count()) == total:
+            return last[: max(0, end - begin)], begin, total
+        total = now

@@ -1,10 +1,9 @@
 """Our own routes: operations on memory and sessions, and those beside the table, each group with its reason.
 
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
-conversation  a running turn: it is streamed, stopped, taken back and billed, and `chatbot` does it by chatting
+conversation  a running turn, which is streamed, stopped, taken back and billed, and the files of its session
 machines      backup and sync, which the terminal does itself
 profile       keys of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
-session_files the files of a session, which the terminal has on its disk
 users         all users of a server; `chatbot users` does the same for its owner
 """
 
@@ -14,14 +13,13 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, conversation, machines, profile, session_files, users
+from chatbot.server.native import agents, conversation, machines, profile, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
     """Return all of them."""
     own = (
         conversation.router,
-        session_files.router,
         profile.router,
         users.router,
         users.usage_router,

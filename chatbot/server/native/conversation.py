@@ -1,33 +1,32 @@
-"""`/v1/sessions/{id}/…`: what was said, saying something, and what it cost."""
+"""`/v1/sessions/{id}/…`: what was said, saying something, what it cost, and the files that the session is."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Path, Response
 from pydantic import Field
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, StreamingResponse
 
+from chatbot.attachments import media_of
 from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat.events import event_as_json
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.errors import ChatbotError
-from chatbot.memory import SessionHandle
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of, unexpected
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
-from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
+from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, entries_between, gone, page_after
 from chatbot.server.relay import RemoteTurn
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RunningTurn
-from chatbot.stores.errors import StoreError
-from chatbot.stores.records import TranscriptEntry, micros, moment
+from chatbot.stores.backend import is_blob_name
+from chatbot.stores.errors import StoreError, UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
@@ -117,12 +116,15 @@ async def list_messages(
 ) -> Page[Entry]:
     """The last entries, oldest first; `next_cursor` leads to those before them."""
     session = await access.session(session_id)
-    entries = await _entries_before(session, limit + 1, None if cursor is None else _place(cursor))
-    shown = entries[-limit:]
-    return Page(
-        data=[Entry.model_validate(entry) for entry in shown],
-        next_cursor=_cursor(shown) if len(entries) > limit else None,
-    )
+
+    def place(total: int) -> tuple[int, int]:
+        end = total if cursor is None else int(cursor)
+        return end - limit, end
+
+    entries, begin, total = await entries_between(session, place)
+    if cursor is not None and int(cursor) > total:
+        raise gone(cursor)
+    return Page(data=[Entry.model_validate(entry) for entry in entries], next_cursor=str(begin) if begin else None)
 
 
 @router.delete("/messages", summary="Take back the last exchange")
@@ -211,45 +213,88 @@ async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writ
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
 
 
-async def _entries_before(session: SessionHandle, n: int, place: _Place | None) -> Sequence[TranscriptEntry]:
-    """The last `n` entries before a place; of the transcript no more is read than that takes, about."""
-    if place is None:
-        return await session.transcript_read_last(n)
-    read = 2 * n
-    while True:
-        entries = await session.transcript_read_last(read)
-        is_all = len(entries) < read
-        if is_all:
-            entries = await session.transcript_read_all()
-        position = _position(entries, place)
-        if position is not None and (position >= n or is_all):
-            return entries[max(0, position - n) : position]
-        if is_all:
-            raise gone(place.text())
-        read *= 4
+_AS_A_DOWNLOAD = {
+    "content-disposition": "attachment",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; sandbox",
+    "cache-control": "no-store",
+}
+"""Uploaded content is never opened as a page of this server."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Place:
-    """An entry of a transcript: of all that have its time, which one from the end."""
+class StoredFile(Shape):
+    """A file in a session's folder."""
 
-    at: datetime
-    from_end: int
-
-    def text(self) -> str:
-        return f"{micros(self.at)}~{self.from_end}"
-
-
-def _position(entries: Sequence[TranscriptEntry], place: _Place) -> int | None:
-    alike = [position for position, entry in enumerate(entries) if entry.at == place.at]
-    return alike[-place.from_end] if len(alike) >= place.from_end else None
+    name: str
+    """Name."""
+    size: int
+    """In bytes."""
+    modified: datetime
+    """When it was last written."""
 
 
-def _cursor(shown: Sequence[TranscriptEntry]) -> str:
-    """The place of the first entry that was shown."""
-    return _Place(shown[0].at, sum(entry.at == shown[0].at for entry in shown)).text()
+@router.get("/files", summary="List the files of a session")
+async def list_files(session_id: SessionId, access: AccessHere) -> Page[StoredFile]:
+    """All of them, by name."""
+    session = await access.session(session_id)
+    return Page(data=[StoredFile.model_validate(file) for file in await session.list_files()])
 
 
-def _place(cursor: str) -> _Place:
-    at, _, from_end = cursor.partition("~")
-    return _Place(moment(int(at)), int(from_end))
+@router.get(
+    "/files/{name}",
+    summary="Download one",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
+)
+async def get_file(
+    session_id: SessionId,
+    name: Annotated[str, Path(max_length=255, description="The file's name.")],
+    access: AccessHere,
+) -> StreamingResponse:
+    """As it is on the disk."""
+    session = await access.session(session_id)
+    if name not in {file.name for file in await session.list_files()}:
+        raise UnsafePath(f"the session has no file {name!r:.80}")
+    return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=_AS_A_DOWNLOAD)
+
+
+class AttachedFile(Shape):
+    """A file that messages of a session name."""
+
+    name: str
+    """Stored name: a digest of the content."""
+    size: int
+    """In bytes."""
+    media_type: str
+    """Content type."""
+
+
+@router.get("/attachments", summary="List the attachments of a session")
+async def list_attachments(session_id: SessionId, access: AccessHere) -> Page[AttachedFile]:
+    """Files and pictures; messages name them by links to `attachments/` and their name."""
+    session = await access.session(session_id)
+    return Page(
+        data=[
+            AttachedFile(name=name, size=size, media_type=media_of(name))
+            for name, size in (await session.attachments()).items()
+        ]
+    )
+
+
+@router.get(
+    "/attachments/{name}",
+    summary="Download an attachment",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
+)
+async def get_attachment(
+    session_id: SessionId,
+    name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
+    access: AccessHere,
+) -> Response:
+    """As it was sent, always as a download; a document in which a secret was found is its text alone."""
+    session = await access.session(session_id)
+    data = await session.attachment(name) if is_blob_name(name) else None
+    if data is None:
+        raise UnsafePath(f"the session has no attachment {name!r:.80}")
+    return Response(data, media_type=media_of(name), headers=_AS_A_DOWNLOAD)

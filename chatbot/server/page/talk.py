@@ -14,6 +14,7 @@ from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import only_asks
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.lists import entries_between
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
@@ -262,15 +263,8 @@ async def _part(
     session: SessionHandle, place: Callable[[int], tuple[int, int]], *, is_forwards: bool = False
 ) -> TalkSpan:
     """Read the part that `place` gives for the number of all entries, as whole exchanges."""
-    total = await session.transcript_count()
-    while True:  # a turn may add entries between counting and reading
-        begin, end = place(total)
-        begin, end = max(0, begin), min(end, total)
-        last = await session.transcript_read_last(total - begin)
-        if (now := await session.transcript_count()) == total:
-            break
-        total = now
-    entries = last[: max(0, end - begin)]
+    entries, begin, total = await entries_between(session, place)
+    end = begin + len(entries)
     if not is_forwards:
         whole = _from_a_message(entries) if begin else entries
         begin, entries = begin + len(entries) - len(whole), whole
