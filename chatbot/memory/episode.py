@@ -7,12 +7,13 @@ only what left the window since the last one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from msgspec import Struct
 
@@ -26,7 +27,7 @@ from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore
 from chatbot.stores.observation import Type
-from chatbot.stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.stores.span import span
 
 KEY, MODEL_KEY = SUMMARY_KEYS
@@ -73,6 +74,9 @@ class Episode:
         return replace(self, until=until, lines=tuple(_best_lines([*self.lines, *filter(None, map(_line, entries))])))
 
 
+Summary = TypeVar("Summary", Episode, ModelSummary)
+
+
 async def summarize_episode(session: SessionHandle, since: datetime | None, *, save: bool = True) -> str:
     """Return the summary of the transcript before `since`; empty where there is none, or it cannot be kept."""
     with span("memory", operation="summarize_episode"):
@@ -108,53 +112,28 @@ async def take_back_episode(session: SessionHandle, since: datetime) -> None:
 
 async def kept_episode(session: SessionHandle) -> Episode:
     """Return the summary that prompts show."""
-    value = _loaded(await session.kv_get(KEY))
-    try:
-        until, lines = parse_time(value["until"]), tuple(map(str, value["lines"]))[:_MOST_LINES]
-        return Episode(until, lines, _summary(value["told"]) if "told" in value else None)
-    except (ValueError, KeyError, TypeError):
-        return Episode()
+    return _parsed(await session.kv_get(KEY), Episode) or Episode()
 
 
 async def kept_model_summary(session: SessionHandle) -> ModelSummary | None:
     """Return the last summary by a model; prompts show it from when the window moves next."""
-    try:
-        return _summary(_loaded(await session.kv_get(MODEL_KEY)))
-    except (ValueError, KeyError, TypeError):
-        return None
+    return _parsed(await session.kv_get(MODEL_KEY), ModelSummary)
 
 
 async def keep_model_summary(session: SessionHandle, summary: ModelSummary) -> None:
     """Keep a model's summary for when the window moves."""
-    await session.kv_set(MODEL_KEY, _dumped(_as_json(summary)))
+    await session.kv_set(MODEL_KEY, msgspec.json.encode(summary).decode())
 
 
 async def _keep(session: SessionHandle, episode: Episode) -> None:
-    kept: dict[str, Any] = {"lines": episode.lines}
-    if episode.until is not None:
-        kept["until"] = format_time(episode.until)
-    if episode.by_model is not None:
-        kept["told"] = _as_json(episode.by_model)
-    await session.kv_set(KEY, _dumped(kept))
+    await session.kv_set(KEY, msgspec.json.encode(episode).decode())
 
 
-def _summary(value: Any) -> ModelSummary:
-    return ModelSummary(parse_time(value["until"]), str(value["text"]))
-
-
-def _as_json(summary: ModelSummary) -> dict[str, str]:
-    return {"until": format_time(summary.until), "text": summary.text}
-
-
-def _dumped(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _loaded(kept: str | None) -> Any:
+def _parsed(kept: str | None, kind: type[Summary]) -> Summary | None:
     try:
-        return json.loads(kept or "{}")
-    except ValueError:
-        return {}
+        return msgspec.json.decode(kept or "", type=kind)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
 
 
 def _line(entry: TranscriptEntry) -> str:
