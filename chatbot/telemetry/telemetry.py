@@ -11,7 +11,7 @@ import random
 import re
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
@@ -126,21 +126,17 @@ class Telemetry(AsyncResource):
         shut_down, self._shut_down = self._shut_down, None
         if shut_down is None:
             return
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def end() -> None:
             try:
                 shut_down()
             except Exception as error:  # noqa: BLE001 - the library must not keep the program from ending
                 logger.info("telemetry did not end in order: %s", type(error).__name__)
-            with suppress(RuntimeError):  # the loop is closed already
-                loop.call_soon_threadsafe(done.set)
 
-        threading.Thread(target=end, name="telemetry ends", daemon=True).start()
-        try:
-            async with asyncio.timeout(_FAREWELL_S):
-                await done.wait()
-        except TimeoutError:
+        ending = threading.Thread(target=end, name="telemetry ends", daemon=True)
+        ending.start()
+        await asyncio.to_thread(ending.join, _FAREWELL_S)
+        if ending.is_alive():
             logger.warning("the last telemetry was not taken within %g s: see endpoint in [telemetry]", _FAREWELL_S)
 
 
