@@ -15,20 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from chatbot.memory.memorability import content
-from chatbot.memory.merging import (
-    Compared,
-    Key,
-    Words,
-    digest,
-    groups,
-    kinship,
-    may_be_merged,
-    negations,
-    portions,
-)
+from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, negations, portions
 from chatbot.memory.policy import (
     Deed,
     Kind,
@@ -56,24 +46,10 @@ _LEAST = 3
 """Least number of rows for a digest."""
 _LEAST_WORDS = 4
 """Different content words that a row needs to be compared with others: "Sure!" has too few."""
-_KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
 _DAYS_TO_GATHER = (7, 30)
 """Days to collect rows before erasing, which rewrites the journal: as long as they were kept, within these bounds."""
-
-
-class Findings(Struct):
-    """Cache of a run for the next one; results are the same without it."""
-
-    words: dict[str, tuple[str, Words]] = field(default_factory=dict)
-    """The words of rows, by id, with the hash of the text that they are of."""
-    manners: dict[str, tuple[str, Key]] = field(default_factory=dict)
-    """Number of negations of rows, and whether they ask, cached in the same way."""
-    compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
-    """Compared rows, by kinship and similarity."""
-    erased_at: datetime | None = None
-    """Time of the last erasure of rows."""
 
 
 class RunPosition(Struct, frozen=True):
@@ -83,7 +59,7 @@ class RunPosition(Struct, frozen=True):
 
 
 class Run:
-    """One run over what `scope` sees. `findings` are kept by the caller from run to run.
+    """One run over what `scope` sees. `erased_at` is when rows were erased last, as far as is known.
 
     A `whole` run is one of a series over all rows; if that is dry, only the `first` reports work without reading.
     """
@@ -96,7 +72,7 @@ class Run:
         dry_run: bool = False,
         whole: bool = False,
         first: bool = True,
-        findings: Findings | None = None,
+        erased_at: datetime | None = None,
     ) -> None:
         self._scope = scope.everywhere()
         self._view = self._scope.view(SENSITIVITIES)
@@ -104,7 +80,7 @@ class Run:
         self._dry_run = dry_run
         self._is_whole = whole
         self._is_first = first
-        self._findings = findings or Findings()
+        self.erased_at = erased_at
         self._deeds: list[Deed] = []
         self._gone: set[str] = set()
         self._begun = time.monotonic()
@@ -239,16 +215,10 @@ class Run:
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                kin[kinship(row) + self._manner(row)].append(row)
-        compared = self._findings.compared
-        for past in compared.keys() - {(each, policy.similarity) for each in kin}:
-            del compared[past]
-        for key, family in kin.items():
+                kin[kinship(row) + _manner(row)].append(row)
+        for family in kin.values():
             if len(family) >= _LEAST:
-                before = compared.get((key, policy.similarity), {})
-                known = {words: [*near] for words, near in before.items()}  # a thread works on after a cancellation
-                found = await asyncio.to_thread(self._alike, family, known)
-                compared[key, policy.similarity] = known
+                found = await asyncio.to_thread(self._alike, family)
                 await self._merge("compress", found, "memories alike", "alike")
 
     async def _summarize(self, rows: Sequence[Observation]) -> None:
@@ -271,30 +241,11 @@ class Run:
         newest = (await self._scope.store.find(self._view, wanted, order="created", limit=1)).rows
         return all(self._days_old(row) >= days for row in newest)
 
-    def _alike(self, rows: Sequence[Observation], known: Compared) -> list[list[Observation]]:
-        texts = [self._words_of(row) for row in rows]
-        found = groups(texts, self._policy.similarity, least=_LEAST, known=known)
+    def _alike(self, rows: Sequence[Observation]) -> list[list[Observation]]:
+        texts = [content(row.text()) for row in rows]
+        texts = [words if len(words) >= _LEAST_WORDS else frozenset() for words in texts]
+        found = groups(texts, self._policy.similarity, least=_LEAST)
         return [[rows[position] for position in group] for group in found]
-
-    def _manner(self, row: Observation) -> Key:
-        """Return what alike rows share besides words: how often they negate, and whether they ask."""
-        known = self._findings.manners.get(row.id)
-        if known is None or known[0] != row.hash:
-            if len(self._findings.manners) >= _KEPT_WORDS:
-                self._findings.manners.clear()
-            manner = negations(row.text()), asks(row.user_text or row.text())
-            known = self._findings.manners[row.id] = (row.hash, manner)
-        return known[1]
-
-    def _words_of(self, row: Observation) -> Words:
-        words = self._findings.words
-        known = words.get(row.id)
-        if known is None or known[0] != row.hash:
-            if len(words) >= _KEPT_WORDS:
-                words.clear()
-            found = content(row.text())
-            known = words[row.id] = (row.hash, found if len(found) >= _LEAST_WORDS else frozenset())
-        return known[1]
 
     async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> None:
         """Replace rows by digests; rows that are sources of facts stay, or the facts would go too."""
@@ -327,8 +278,7 @@ class Run:
             return
         patience = 0 if self._is_whole else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
         wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + patience))
-        erased_at = self._findings.erased_at
-        if erased_at is not None and 0 <= days_since(erased_at, self._view.now) < patience:
+        if self.erased_at is not None and 0 <= days_since(self.erased_at, self._view.now) < patience:
             return
         if not await self._scope.store.states(self._view, wanted, limit=1):
             return
@@ -343,7 +293,7 @@ class Run:
         why = f"deleted or expired for {days:g} days"
         if not self._dry_run:
             self._is_done &= len(ids) <= _ERASED_AT_ONCE
-            self._findings.erased_at = self._view.now
+            self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
         self._deeds.append(Deed("erase", ids, why))
@@ -395,6 +345,11 @@ class Run:
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > self._policy.seconds_per_run
+
+
+def _manner(row: Observation) -> Key:
+    """Return what alike rows share besides words: how often they negate, and whether they ask."""
+    return negations(row.text()), asks(row.user_text or row.text())
 
 
 def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from chatbot.memory.maintenance import Findings, Run, RunPosition
+from chatbot.memory.maintenance import Run, RunPosition
 from chatbot.memory.policy import MaintenanceReport, Part, Policy, together
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document
@@ -63,8 +63,8 @@ class UpkeepFile:
         self._place = place
         self._kept: dict[Part, Upkeep] = {}
         self._is_claimed = False
-        self.findings = Findings()
-        """Cache for the next run in this process."""
+        self.erased_at: datetime | None = None
+        """When this process erased rows last."""
 
     def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
         """Return False if this process knows that no run is due; another process may have run since."""
@@ -117,9 +117,10 @@ async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -
 async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, place: RunPosition) -> MaintenanceReport:
     reports: list[MaintenanceReport] = []
     while True:
-        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=not reports, findings=file.findings)
+        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=not reports, erased_at=file.erased_at)
         report, after = await run.go(place)
         reports.append(report)
+        file.erased_at = run.erased_at
         if not wish.dry_run:
             await file.keep(wish.part, Upkeep(scope.clock(), after))
         is_stuck = after == place and (wish.dry_run or not report.deeds)

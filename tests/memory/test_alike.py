@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.memory.merging import Compared, groups, jaccard
+from chatbot.memory.merging import groups, jaccard
 
 _TEXTS = st.lists(st.frozensets(st.sampled_from("abcdefghij"), max_size=6), max_size=25)
 _SHARES = st.sampled_from([0.01, 0.2, 1 / 3, 0.5, 0.6, 0.7, 0.75, 0.9, 1.0])
@@ -29,17 +29,6 @@ def test_groups_are_those_of_comparing_each_with_each(
     texts: list[frozenset[str]], similarity: float, least: int
 ) -> None:
     assert groups(texts, similarity, least=least) == _naive(texts, similarity, least)
-
-
-@given(runs=st.lists(_TEXTS, max_size=5), similarity=_SHARES)
-def test_what_was_compared_before_changes_nothing_whatever_came_and_went(
-    runs: list[list[frozenset[str]]], similarity: float
-) -> None:
-    known: Compared = {}
-    for texts in runs:
-        assert groups(texts, similarity, known=known) == _naive(texts, similarity, 3)
-        assert known.keys() == set(filter(None, texts))
-        assert sum(map(len, known.values())) < 2 * max(1, len(known))
 
 
 @given(texts=_TEXTS, similarity=_SHARES, order=st.randoms())
