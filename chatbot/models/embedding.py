@@ -16,10 +16,9 @@ from chatbot.models import litellm_import
 from chatbot.models.call import answer_of
 from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
 from chatbot.models.litellm_import import Connections
+from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
-from chatbot.models.local_encoder import LocalEmbedder
-from chatbot.models.minilm import NAME as MINILM
-from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
 from chatbot.stores.vectors import Vector, vector

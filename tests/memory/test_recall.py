@@ -12,7 +12,7 @@ from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
-from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.models.local_encoder import MiniLMEmbedder
 from chatbot.stores.vectors import vector
 from tests.clock import Clock
 

