@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
-
 from msgspec import Struct
 
 from chatbot.embedding import Judgement
