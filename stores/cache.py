@@ -1,11 +1,11 @@
-"""The private folder in which an identity's caches live: never in the identity, never shared, always deletable.
+"""The private folder of an identity's caches: outside of the identity, not shared, always deletable.
 
-Its files hold parts of memories, so the folder has to be ours alone. Nothing in it is executed: its files are arrays
-with checksums, see `chatbot.stores.observations.arrays`.
+Its files hold parts of memories, so only this user may read it. Nothing in it is executed: its files are arrays with
+checksums, see `chatbot.stores.observations.arrays`.
 
-A shelf is a subfolder: a file for each piece, and `manifest.json`, the list. It has three locks, each a folder's: the
-shelf itself for moments, whenever a name in it changes; `writing` for as long as pieces are made, until they are
-published or given up; `waiting` for the one process that may wait for that.
+A shelf is a subfolder: a file for each piece, and `manifest.json`, the list. It has three locks, each on a folder:
+the shelf itself while a name in it changes; `writing` while pieces are made, until they are published or dropped;
+`waiting` for the one process that may wait for that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Cache:
-    """Return the folder of the caches for the memory in `home`; nothing is created before it is needed."""
+    """Folder of the caches for the memory in `home`, created when needed."""
 
     def __init__(self, home: Home, root: Path | None = None) -> None:
         self._root = root or user_cache_path("chatbot")

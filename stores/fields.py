@@ -6,7 +6,7 @@ A record is a dataclass, and `Annotated` carries all that the rest of the code d
 
     Line, Text, Count …   its form: how it is checked, written and read
     SAID                  part of what a row says: its tokens are counted and its text is shown
-    MERGED                a list that grows when the same is said again
+    MERGED                a list that grows when the same is remembered again
     Label()               rows are filtered and counted by it
     SearchField("title")  its words are found, in this field of the index
     InTable()             the table of the store keeps it for every row, as a number
@@ -52,11 +52,11 @@ def _same(value: Any, _: str) -> Any:
 
 
 class Form:
-    """Checks of a field's values, and their form when read from JSON, written as JSON, and kept in a column.
+    """Check of a field's values, and their conversion from JSON, to JSON, and to a number of a column.
 
-    `check` takes a value and the field's name, and returns the value that is kept; `read` makes a value for it from
-    JSON. Both raise `InvalidValue`. `write` makes JSON; None where a value is written as it is. `code` is the type code
-    of its column in an `array`, `number` makes a number of a value, and `value` a value of that.
+    `check` takes a value and the field's name, and returns the clean value; `read` converts JSON to a value for it.
+    Both raise `InvalidValue`. `write` converts to JSON; None if nothing is converted. `code` is the type code of the
+    column in an `array`, `number` converts a value to a number, and `value` converts it back.
     """
 
     __slots__ = ("check", "code", "number", "read", "value", "write")
@@ -132,7 +132,7 @@ class Field(NamedTuple):
 
     @property
     def written_default(self) -> Any:
-        """The value of a record in which the field is not written, as it would be written."""
+        """Return the written form of the default."""
         return None if self.default is MISSING else self.to_json(self.default)
 
     def to_json(self, value: Any) -> Any:
@@ -176,10 +176,7 @@ def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
 
 
 def checker(found: Fields) -> Callable[[object], None]:
-    """Return the function that checks each field that has not its default, and keeps it in its clean form.
-
-    It raises `InvalidValue`.
-    """
+    """Return the function that checks and cleans each field without its default. It raises `InvalidValue`."""
     checks = [(each, each.form.check) for each in found.values() if each.form is not None]
     values_of = attrgetter(*(each.name for each, _ in checks))
     defaults = [each.default for each, _ in checks]
@@ -243,14 +240,14 @@ def is_observation_id(text: str) -> bool:
 
 
 def check_id(text: object, _: str = "") -> Any:
-    """Return an id. Raise `InvalidValue` for what is not a UUID in lower case."""
+    """Return an id. Raises `InvalidValue` unless it is a UUID in lower case."""
     if not (isinstance(text, str) and _ID.fullmatch(text)):
         raise InvalidValue(f"{text!r:.80} is not an id: ids are UUIDs in lower case")
     return text
 
 
 def one_line(text: object, name: str) -> str:
-    """`text` on one line, without control and direction characters; at most 1,000 characters. Else `InvalidValue`."""
+    """Return `text` on one line without control characters. Raises `InvalidValue` above 1,000 characters."""
     text = _checked(text, name)
     if _ODD.search(text):
         text = " ".join(" ".join(text.split()).translate(_INVISIBLE).split())
@@ -260,7 +257,7 @@ def one_line(text: object, name: str) -> str:
 
 
 def clean_text(text: object, name: str) -> str:
-    """`text` without control characters but newline and tab; at most a million characters. Else `InvalidValue`."""
+    """Return `text` without control characters except newline and tab. Raises `InvalidValue` above 1,000,000."""
     text = _checked(text, name)
     if _ODD_TEXT.search(text):
         text = text.replace("\r\n", "\n").translate(_CONTROLS)
@@ -270,7 +267,7 @@ def clean_text(text: object, name: str) -> str:
 
 
 def check_depth(value: object, name: str) -> None:
-    """Raise `InvalidValue` for tables and lists that are nested so deeply that not every reader could follow."""
+    """Raise `InvalidValue` for tables and lists nested deeper than `DEEPEST`."""
     level = [value]
     for _ in range(DEEPEST):
         level = [
@@ -285,7 +282,7 @@ def check_depth(value: object, name: str) -> None:
 
 
 def check_share(value: object, name: str) -> Any:
-    """Return a number from 0 to 1. Else `InvalidValue`."""
+    """Return a number from 0 to 1. Raises `InvalidValue` for any other value."""
     if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= 1):
         raise InvalidValue(f"{name} is {value!r:.80}: it must be a number from 0 to 1")
     return value
@@ -380,7 +377,7 @@ def _check_table(table: object, name: str) -> Mapping[str, Any]:
 
 
 Line: TypeAlias = Annotated[str, Form(one_line)]
-"""Text on one line; white space at its ends and control characters go."""
+"""Text on one line, without control characters and white space at its ends."""
 LineOrNone: TypeAlias = Annotated[str | None, Form(lambda value, name: one_line(value, name) or None)]
 Text: TypeAlias = Annotated[str, Form(clean_text)]
 """Text on any number of lines."""

@@ -1,4 +1,4 @@
-"""Memories: an observation, and a triple that states a fact about it. Values, free of any file format.
+"""Memories: an observation, and a triple that states a fact. Values, free of any file format.
 
 Each field is declared here, once: `fields` explains how. An observation is checked when it is made. Texts are
 kept as they are, with two exceptions: control characters are removed, and names, titles and other single lines are
@@ -68,20 +68,20 @@ Status = Literal["active", "superseded", "expired", "archived", "compressed", "d
 TYPES: tuple[Type, ...] = get_args(Type)
 STATUSES: tuple[Status, ...] = get_args(Status)
 PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
-"""The last to go when there is a cap, and never given a time to live by default."""
+"""Types archived last past a cap, and without a default time to live."""
 
 LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
 """Types ranked as if new, at any age; caps still go by their decayed strength.
 
-A digest of older rows was made as important as the best of them was by then, and buries none of them by fading again.
+A digest has the importance that the best of its rows had by then, and must not fade a second time.
 """
 
 NEVER = 2**62
-"""The number of a time that never comes."""
+"""Number of a time that never comes."""
 
 
 class NothingSaid(InvalidValue):
-    """An observation that would say nothing at all."""
+    """An observation without content."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
@@ -107,7 +107,7 @@ class Content(Generic[Many]):
     project: Annotated[Line, Label()] = ""
     metadata: Table = field(default_factory=dict, hash=False)
     source: Line = ""
-    """How it came to be: agent, user, tool, import."""
+    """Who added it: agent, user, tool, import."""
     files_read: Annotated[Lines[Many], MERGED, Label("files")] = NONE
     files_modified: Annotated[Lines[Many], MERGED, Label("files")] = NONE
     derived_from: Annotated[Ids[Many], Label(exact=True)] = NONE
@@ -130,18 +130,18 @@ class Row:
     session_id: Annotated[LineOrNone, Label(exact=True)] = None
     namespace: Line = ""
     principal: Line = OWNER
-    """Principal that confirms it and may change it: the owner, a token, or a user named by an application."""
+    """Principal that owns it: the owner, a token, or a user named by an application."""
     visibility: Visibility = "private"
     sensitivity: Sensitivity = "unknown"
     min_clearance: Clearance = "public"
-    """The least clearance that may see it, beyond what its visibility asks for."""
+    """Least clearance that may see it, besides its visibility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Content[tuple[str, ...]], Row):
     """One remembered thing. Ids are UUIDs in lower case, times are aware UTC, `importance` lies in 0 to 1.
 
-    Raises `InvalidValue` for what cannot be kept: a name that says which field, and its limit.
+    Raises `InvalidValue` with the field and its limit.
     """
 
     updated_at: Annotated[Moment, InTable()]
@@ -157,9 +157,9 @@ class Observation(Content[tuple[str, ...]], Row):
     confirmed_count: Annotated[Count, InTable()] = 0
     last_confirmed_at: Moment | None = None
     strength: Annotated[Share | None, InTable(none=-1, blank=-1)] = None
-    """Its importance as time and use have changed it; None as long as they have not."""
+    """Importance after time and use; None before the first consolidation."""
     consolidated_at: Annotated[Moment | None, InTable()] = None
-    """When `strength` was worked out, and `consolidated_touches` the touches that it holds."""
+    """Time of `strength`; `consolidated_touches` are the touches counted in it."""
     consolidated_touches: Annotated[Count, InTable()] = 0
     hash: str = ""
     """SHA-256 of what it says, in hexadecimal; see `content_hash`."""
@@ -212,7 +212,7 @@ class Observation(Content[tuple[str, ...]], Row):
 
     @property
     def headline(self) -> str:
-        """Return on one line the beginning of what it says: a correction stands before what a person said."""
+        """Return the beginning of its text on one line; a correction comes before what a person said."""
         return " ".join(next(iter(self.said()), "")[:200].split())
 
     def brief(self) -> dict[str, Any]:
@@ -242,11 +242,10 @@ class Triple(Row):
     predicate: Line
     object: Line
     project: Line = ""
-    """Its project; a fact with a source is kept without one, and belongs to that of its source."""
+    """Its project; a fact with a source has none of its own and belongs to its source's."""
     confidence: Share = 1.0
     source: Id | None = None
-    """Observation that it was taken from; the fact is visible only to callers who see that, and while that is current.
-    """
+    """Observation that it was taken from; the fact is visible with it, and while it is current."""
     count: Count = 1
     """How often it was stated."""
 
@@ -262,9 +261,9 @@ class Triple(Row):
 
 
 FIELDS = declared(Observation)
-"""Return every field of an observation, by name."""
+"""All fields of an observation by name."""
 CONTENT = tuple(declared(Content))
-"""Return the fields that a writer gives and may change; all others, except the guard, are set by events."""
+"""Fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
@@ -277,28 +276,28 @@ _VERSIONED = sorted({"id", "status", *CONTENT, *GUARDED} - {"derived_from"})
 """Without the sources: not every caller sees all of them."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)
 _values_of = attrgetter(*FIELDS)
-"""How each field of an observation is set, and read, past what checks it."""
+"""Setters of the fields of an observation, and a getter of all, without checks."""
 
 
 def version_of(row: Observation) -> str:
-    """Return a hash of the row's changeable content and status, without what use alone changes."""
+    """Return a hash of the row's content, guard and status, without what use changes."""
     written = row.as_json()
     shown = {name: written[name] for name in _VERSIONED if name in written}
     return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def parse_observation(line: Mapping[str, Any]) -> Observation:
-    """Read what `as_json` gave; fields of later releases are passed over. Raises `InvalidValue`."""
+    """Read an observation in the form of `as_json`; unknown fields are ignored. Raises `InvalidValue`."""
     return Observation(**read(line, FIELDS))
 
 
 def parse_triple(line: Mapping[str, Any]) -> Triple:
-    """Read what `Triple.as_json` gave. Raises `InvalidValue`."""
+    """Read a triple in the form of `as_json`. Raises `InvalidValue`."""
     return Triple(**read(line, TRIPLE_FIELDS))
 
 
 def changed(observation: Observation, line: Mapping[str, Any]) -> Observation:
-    """The observation with other fields, given in the form in which they are written. Raises `InvalidValue`."""
+    """Return the observation with other fields, given in their written form. Raises `InvalidValue`."""
     values = read(line, FIELDS, partial=True)
     if not values.keys().isdisjoint(SPOKEN):
         values.setdefault("token_count", 0)  # to be estimated again
@@ -308,9 +307,9 @@ def changed(observation: Observation, line: Mapping[str, Any]) -> Observation:
 def counted(
     observation: Observation, uses: tuple[int, datetime | None], strength: tuple[float | None, datetime, int] | None
 ) -> Observation:
-    """The observation with other counts: its uses and the last of them, its strength, of when, with which touches.
+    """Return the observation with other counts: uses and last use; strength, its time and touches.
 
-    Nothing that was checked when it was made is checked again, for rows are counted each time that they are read.
+    Checks nothing again, as rows are counted each time that they are read.
     """
     given: dict[str, Any] = {"use_count": uses[0], "last_used_at": uses[1]}
     if strength is not None:
@@ -319,7 +318,7 @@ def counted(
 
 
 def unchecked(observation: Observation, **known: Any) -> Observation:
-    """The observation with other fields, which are known to be sound and not to change what it says."""
+    """Return the observation with other fields that need no check and do not change its content."""
     copy: Observation = object.__new__(Observation)
     for put, value in zip(_PUTS, _values_of(observation), strict=True):
         put(copy, value)
@@ -329,10 +328,9 @@ def unchecked(observation: Observation, **known: Any) -> Observation:
 
 
 def rank(type_: Type, importance: float, standing: float) -> float:
-    """How important a row is among what is found, which is not all that time makes of it.
+    """Return the importance of a row among search results.
 
-    What was said stays said: an exchange neither fades nor grows. What is meant to last does not fade below the
-    importance that it was given.
+    That of an exchange is not changed by time or use, and that of a lasting type not below the one it was given.
     """
     if type_ in LASTING_IN_RANK:
         return importance
@@ -340,7 +338,7 @@ def rank(type_: Type, importance: float, standing: float) -> float:
 
 
 OWN_KEY = "key"
-"""The key of the metadata of what is kept under a key of one's own."""
+"""Metadata key of a row that is kept under its writer's own key."""
 PROFILE, KIND, LINE, IMPORTED = "profile", "kind", "line", "imported_from"
 """Category of rows that may be lines of a profile, and the metadata keys that decide."""
 
@@ -364,10 +362,9 @@ def is_own(row: Observation) -> bool:
 
 
 def content_hash(observation: Observation) -> str:
-    """SHA-256 over title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
+    """Return the SHA-256 of title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 
-    Case, width of characters and white space make no difference. A row under a key of its writer's own is that key's
-    alone: the key counts too.
+    Case, width of characters and white space make no difference. A key of the writer's own is hashed too.
     """
     said = (observation.title, observation.narrative, observation.user_text, observation.assistant_text)
     digest = hashlib.sha256()
@@ -379,7 +376,7 @@ def content_hash(observation: Observation) -> str:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens `text` takes: one for every four bytes of UTF-8."""
+    """Estimate the tokens of `text`: one for every four bytes of UTF-8."""
     return (len(text.encode()) + 3) // 4
 
 
@@ -396,7 +393,7 @@ class RowState(Struct, frozen=True):
     status: Status
     superseded_by: str | None
     quiet_since: datetime
-    """Time of the last sign of life, as in `Observation.quiet_since`."""
+    """As `Observation.quiet_since`."""
     expires_at: datetime | None
 
     @classmethod

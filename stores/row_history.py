@@ -18,7 +18,7 @@ from chatbot.stores.query import Version
 from chatbot.stores.row_events import Event, applied
 
 Sees = Callable[[str], bool]
-"""Return True if the caller may know the observation with that id."""
+"""Returns True for an id that the caller may know."""
 
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

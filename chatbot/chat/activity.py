@@ -47,7 +47,7 @@ class Day:
 
 
 class Activity:
-    """Return all days from `since` to `until`, both included."""
+    """The days from `since` to `until`, both included."""
 
     def __init__(self, since: date, until: date) -> None:
         self.days = [Day(since + timedelta(days=n)) for n in range((until - since).days + 1)]

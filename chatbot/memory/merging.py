@@ -1,9 +1,8 @@
-"""Many observations as one: everything that they say, each line once, by rule and without a word added. Pure.
+"""Merging of observations into a digest: all their lines, each once, by rule and without an added word. Pure.
 
-What is merged is of one agent and guarded alike, and a statement never gets into one digest with its denial. A digest
-is short enough to be recalled beside others: where there is more to say, there are several. Nothing is cut: a row that
-is too long by itself stays as it is. A digest ranks as the best of its rows, in the session and at the time of the
-last.
+Merged rows have the same agent and guard, and a statement never gets into one digest with its denial. A digest is short
+enough to be recalled beside others: more text makes several. Nothing is cut: a row that is too long stays as it is. A
+digest ranks as the best of its rows, in the session and at the time of the last.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from chatbot.stores.observation import FIELDS, PROTECTED_TYPES, Observation, est
 from chatbot.stores.text.analysis import terms
 
 MOST_TOKENS = 250
-"""The most that a digest may say, its title among it, so that several fit a prompt beside each other."""
+"""Most tokens of a digest with its title, so that several fit a prompt."""
 MOST_SOURCES = 200
 _LONGEST_HEADLINE = 60
 _HEAD_TOKENS = 35
-"""Most characters of the title and the subtitle of a digest."""
+"""Tokens reserved for the title and the subtitle of a digest."""
 _DAY_TOKENS = 4
 _SUMMARIES = frozenset({"session_summary", "compressed_summary"})
 _JOINED = (*having(FIELDS, MERGED), "facts")
@@ -37,19 +36,19 @@ Key = tuple[object, ...]
 
 
 def may_be_merged(row: Observation) -> bool:
-    """Return whether a row may join a digest: no protected type, no task, and no digest itself."""
+    """Return whether a row may join a digest: no protected type, task or digest."""
     return row.type not in PROTECTED_TYPES | _SUMMARIES and "kind" not in row.metadata
 
 
 def kinship(row: Observation) -> Key:
-    """Return what rows must share to be merged: agent, principal, guard, and whether they are kept forever."""
+    """Return what rows must share to be merged: agent, principal, guard, and whether they expire."""
     return (row.agent_id, row.principal, Guard.of(row), row.expires_at is None)
 
 
 def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
-    """The rows, oldest first, in as many groups as their digests need; groups of fewer than `least` are left out.
+    """Return the rows, oldest first, in one group for each digest, without groups of fewer than `least`.
 
-    A row begins another group where it may deny what one of the group says.
+    A row that may deny one of the group begins another group.
     """
     found: list[list[Observation]] = [[]]
     said: set[str] = set()
@@ -76,10 +75,9 @@ def _is_apart(row: Observation, portion: Sequence[Observation]) -> bool:
 
 
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
-    """One observation that says what `rows`, oldest first and of one `kinship`, say; `what` they are opens its title.
+    """Return the digest of `rows`, oldest first and of one `kinship`; its title begins with `what` they are.
 
-    It was created when the newest of them was, in the same session, ranks as the best of them, is as credible, and
-    expires with the first.
+    It has the time and session of the newest, the rank and credibility of the best, and the earliest expiry.
     """
     first, last = rows[0], rows[-1]
     expiries = [row.expires_at for row in rows if row.expires_at is not None]
@@ -116,7 +114,7 @@ def _joined(rows: Sequence[Observation]) -> dict[str, Any]:
 
 
 def _told(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
-    """The lines that were not said before, those of each row behind its day."""
+    """Return the new lines of each row, after its day."""
     said: set[str] = set()
     lines = []
     for row, texts in parts:
@@ -158,20 +156,20 @@ def _common(values: Iterable[str | None]) -> str:
 Words = frozenset[str]
 
 _ROUNDING = 1e-9
-"""Products of shares and sizes may come out a little too high, which must not lose a pair."""
+"""Tolerance for products of shares and sizes, so that no pair is lost."""
 
 
 def jaccard(one: Words, other: Words) -> float:
-    """The share of all words that both have, from 0 to 1; 0 where there are none."""
+    """Return the share of common words, from 0 to 1; 0 for no words."""
     common = len(one & other)
     return common / (len(one) + len(other) - common) if common else 0.0
 
 
 def groups(texts: Sequence[Words], similarity: float, *, least: int = 3) -> list[list[int]]:
-    """The positions of texts that hang together, in groups of at least `least`; each in order, and the groups too.
+    """Return the positions of linked texts in groups of at least `least`, groups and positions in order.
 
-    Two hang together where their `jaccard` is at least `similarity`, which must lie above 0, or by way of others.
-    A text without words is like no other.
+    Two texts are linked if their `jaccard` is at least `similarity`, which must be above 0, or through others. A text
+    without words is linked to none.
     """
     twins: defaultdict[Words, list[int]] = defaultdict(list)
     for position, words in enumerate(texts):
@@ -189,7 +187,7 @@ def groups(texts: Sequence[Words], similarity: float, *, least: int = 3) -> list
 
 
 def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int, int]]:
-    """Pairs that share one of their rarest words and are about as long; all that are alike are among them."""
+    """Yield pairs with a common rare word and similar length; every similar pair is among them."""
     held = Counter(chain.from_iterable(texts))
     order = {word: place for place, word in enumerate(sorted(held, key=lambda word: (held[word], word)))}
     holders: defaultdict[str, list[int]] = defaultdict(list)
@@ -207,7 +205,7 @@ def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int
 
 
 class _Links:
-    """Return the groups of similar texts so far."""
+    """The groups of similar texts so far."""
 
     def __init__(self, size: int) -> None:
         self._above = list(range(size))

@@ -1,12 +1,12 @@
-"""The profile of a person: what somebody stated as such under a key, with its dates, its source and its history.
+"""The profile of a person: values under keys, with their dates, sources and history.
 
 A value is an observation of the category `profile`, set by hand, accepted from a tool, or extracted by a model from an
-exchange, which stays the evidence. Another value takes its place by superseding it, so its history is that of the row,
-and purging the exchange purges the value; the older one does not come back by that. A profile belongs to one principal
-in one namespace: only what that principal said, set or accepted changes it.
+exchange, which stays its source. A new value supersedes the old one, so the history is that of the row, and purging the
+exchange purges the value without restoring the older one. A profile belongs to one principal in one namespace: only
+what that principal said, set or accepted changes it.
 
-Two times are kept: since when a value holds (`valid_from`, the time it was said unless it names another), and when it
-became known. `as_of` asks for what was true at a time, `known_at` for what was known then.
+Two times are kept: when a value became valid (`valid_from`, by default when it was said), and when it became known.
+`as_of` asks for what was true at a time, `known_at` for what was known then.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from chatbot.stores.text.analysis import terms
 
 LONGEST_KEY = 60
 PROPOSED = "proposed line"
-"""The kind of a value that a tool or a program proposes: it holds once the person accepts it."""
+"""Kind of a value that a tool proposes; it is valid once the person accepts it."""
 _BY_PERSON, _BY_MODEL = "person", "model"
 _SPOKEN = frozenset({"chat", "agent", "user"})
-"""Sources of exchanges that a person had here; of all others a statement is only evidence."""
+"""Sources of exchanges in which the person speaks; statements from others are only proposed."""
 _BEGINNING = 4
-"""Letters in which two words must begin alike to be forms of one."""
+"""Common first letters of two forms of a word."""
 
 
 class Profiles(MemoryWrites, ScopedOperations):
-    """Asking for and changing one's own profile."""
+    """Operations on the caller's own profile."""
 
     __slots__ = ()
 
@@ -68,9 +68,9 @@ class Profiles(MemoryWrites, ScopedOperations):
         known_at: datetime | None = None,
         ask: Sequence[Sensitivity] = OWN,
     ) -> list[Line]:
-        """Return the caller's lines, pinned first: now, or `as_of` a time, as `known_at` a time.
+        """Return the caller's lines, pinned first: valid now or `as_of` a time, as `known_at` a time.
 
-        Where only `known_at` is given, what was true by then is meant. Raises `InvalidValue` for a time to come.
+        `as_of` defaults to `known_at`. Raises `InvalidValue` for a time in the future.
         """
         from chatbot.memory.recall import moment
 
@@ -80,9 +80,9 @@ class Profiles(MemoryWrites, ScopedOperations):
         return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
     async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[Line]:
-        """The lines that concern a message: pinned ones, those that it asks for, as they are and as they were then.
+        """Return the lines for a message: pinned ones, and those it asks for, with earlier values.
 
-        `shown` are rows that are recalled: lines of the profile, and what lines were taken from.
+        `shown` are recalled rows: lines of the profile, and sources of lines.
         """
         scope = self.scope
         return moment_lines(await line_rows(scope), asked, shown, scope.clock())
@@ -96,10 +96,10 @@ class Profiles(MemoryWrites, ScopedOperations):
         sensitivity: Sensitivity | None = None,
         also: bool = False,
     ) -> AddResult:
-        """Give a key a value, in the place of those that it has; `also` adds it to them.
+        """Set the value of a key, replacing its values; `also` adds it to them.
 
-        Any short text will do as a key. A caller without the right to chat, such as a tool, only proposes a value.
-        Raises `InvalidValue` for an empty or too long one, for a secret, or a time to come.
+        A key is any short text. A caller without the right `chat`, such as a tool, only proposes the value. Raises
+        `InvalidValue` for an empty or too long one, for a secret, or a time in the future.
         """
         scope = self.scope
         stated = ProfileValue(_key(key), _value(value), also=also)
@@ -109,7 +109,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         return await _state(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
 
     async def profile_proposals(self) -> list[Observation]:
-        """The values that tools and imports propose, and that were neither accepted nor forgotten, newest first."""
+        """Return the open proposals of tools and imports, newest first."""
         scope = self.scope
         rows = await scope.rows(Filter(category=CATEGORY), view=scope.view(OWN))
         return [row for row in rows if row.principal == scope.caller.principal and is_proposal(row)]
@@ -117,7 +117,7 @@ class Profiles(MemoryWrites, ScopedOperations):
     async def profile_accept(self, proposal_id: str) -> AddResult:
         """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
 
-        Raises `MissingRight` without the right to chat: a caller who may only propose accepts nothing.
+        Raises `MissingRight` without the right `chat`.
         """
         self.scope.caller.check("chat")
         proposal = await self._proposal(proposal_id)
@@ -125,21 +125,21 @@ class Profiles(MemoryWrites, ScopedOperations):
         kept = await self.profile_set(
             str(proposal.metadata[LINE]),
             str(held["value"]),
-            sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # as private as it was
+            sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # keeps a stricter one
             also=held.get(ALSO) is True,
         )
         await self.forget(proposal_id)
         return kept
 
     async def profile_reject(self, proposal_id: str) -> None:
-        """Take a proposed value away, unaccepted. Raises `UnknownObservation` where there is no such proposal."""
+        """Reject a proposed value. Raises `UnknownObservation` if there is no such proposal."""
         await self._proposal(proposal_id)
         await self.forget(proposal_id)
 
     async def profile_pin(self, key: str, *, pinned: bool = True) -> list[str]:
-        """Show the lines of a key in every prompt, or no longer; their ids. `key` may be the id of one line.
+        """Pin the lines of a key to every prompt, or unpin them; return their ids. `key` may be the id of a line.
 
-        Raises `UnknownObservation` where there is none.
+        Raises `UnknownObservation` if there is none.
         """
         key = key.casefold()
         found = [line for line in await self.profile(ask=SENSITIVITIES) if key in (line.key, line.id)]
@@ -150,9 +150,9 @@ class Profiles(MemoryWrites, ScopedOperations):
         return [line.id for line in found]
 
     async def profile_forget(self, key: str) -> list[str]:
-        """Forget what a key holds, and what it held; `restore` brings it back. `key` may be the id of one line.
+        """Forget all values of a key, present and former; `restore` brings them back. `key` may be the id of a line.
 
-        Raises `UnknownObservation` where there is none. What was said stays: purge the exchange to erase that.
+        Raises `UnknownObservation` if there is none. The exchange stays: purge it to erase what was said.
         """
         scope, key = self.scope, key.casefold()
         rows = [row for row in await line_rows(scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
@@ -170,10 +170,10 @@ class Profiles(MemoryWrites, ScopedOperations):
         return sorted(all_lines(rows), key=lambda line: (line.valid_from, line.known_at))
 
     async def profile_learn(self, stated: Iterable[tuple[str, str]], source: str, said_at: datetime) -> list[AddResult]:
-        """Set keys to values that a model took out of the exchange `source`, which was said then.
+        """Set keys to values that a model extracted from the exchange `source` of that time.
 
-        A value that is not in the words of the person, but in those of the bot or of nobody, is only proposed. A key
-        that an exchange names twice has both values. Secrets, and keys that cannot be, are left out.
+        A value that the person did not say is only proposed. A key that is named twice gets both values. Secrets and
+        invalid keys are left out.
         """
         scope = self.scope
         scope.caller.check("read")
@@ -196,9 +196,9 @@ class Profiles(MemoryWrites, ScopedOperations):
         return done
 
     async def upsert(self, key: str, title: str = "", **draft: Any) -> AddResult:
-        """Keep one value under the caller's own key: it replaces the value kept under that key before.
+        """Keep a row under the caller's own key, replacing the former one.
 
-        The key is in the metadata as `key`; `draft` are fields of `Draft`. The same again is a mention of it.
+        The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention.
         """
         scope = self.scope
         key = one_line(key, "the key")
@@ -214,7 +214,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         given = Draft(title=title, metadata=metadata, **draft)
         if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):
             given = replace(given, supersedes=old.id)
-        elif old is not None:  # rows of different metadata do not supersede each other
+        elif old is not None:  # rows with different metadata cannot supersede each other
             given = replace(given, forgets=old.id)
         [kept] = await keep(scope, [given])
         return kept
@@ -246,9 +246,9 @@ def is_in_words(value: str, said: str) -> bool:
 
 
 async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget the lines of profiles that were taken from these forgotten rows alone, and sentences made of any of them.
+    """Forget the profile lines derived from these forgotten rows alone, and sentences made of any of them.
 
-    Who may forget what a person said may forget what was taken from it.
+    The right to forget a row covers what was derived from it.
     """
     if not ids:
         return
@@ -269,12 +269,12 @@ async def _state(
     source: str | None = None,
     sensitivity: Sensitivity | None = None,
 ) -> AddResult:
-    """Write one value, in the place of those that it changes; one said before another is history at once."""
+    """Write one value in place of those that it changes; one said before the present value becomes history."""
     scope.caller.check("write")
-    scope = replace(scope, session_id=None)  # what is true of a person belongs to no session
+    scope = replace(scope, session_id=None)  # a profile belongs to no session
     now = scope.clock()
     if since is not None and since > now:
-        raise InvalidValue(f"{format_time(since)} is in the future: a value holds from when it is true")
+        raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if "chat" not in scope.caller.rights:
         return await _proposed(scope, stated)
@@ -302,7 +302,7 @@ async def _state(
         await scope.commit(Event(kind="supersede", at=now, ids=(kept.id,), by=later.id, who=scope.agent_id))
     elif kept.outcome == "added":
         for line in replaced[1:]:
-            with suppress(StoreError):  # what may not be replaced stays, and this is added
+            with suppress(StoreError):  # a value that may not be replaced stays beside it
                 await scope.commit(Event(kind="supersede", at=now, ids=(line.id,), by=kept.id, who=scope.agent_id))
     return kept
 
@@ -341,7 +341,7 @@ def _beside(stated: ProfileValue) -> dict[str, bool]:
 
 
 def _strictest(lines: Iterable[Line]) -> Sensitivity:
-    """Return the sensitivity of a value: that of the others of its key."""
+    """Return the highest sensitivity of a key's values."""
     return max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
 
 

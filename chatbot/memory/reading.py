@@ -1,4 +1,4 @@
-"""Operations that ask what is remembered."""
+"""Operations that search and read memories."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NO_FILTER = "memories cannot be filtered by"
 
 _WANTED = tuple(each.name for each in fields(RowFilter))
 _ALIKE = 0.2
-"""The cosine from which on a row that holds none of the words is listed for its meaning."""
+"""Least cosine of a search result that holds none of the words."""
 _CANDIDATES = 5
 """Multiple of the limit that is considered before the best are chosen."""
 
@@ -69,7 +69,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class TimedFilter(Filter):
-    """Filter of the rows that may answer, and their time. Its subclasses are made."""
+    """Filter of the rows that may answer, and their time. Abstract."""
 
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
@@ -80,28 +80,28 @@ class TimedFilter(Filter):
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class Ranking(TimedFilter):
-    """Part of the matching rows that is wanted. Its subclasses are made."""
+    """Part of the results that is wanted. Abstract."""
 
     limit: int = 0
     """Maximum number of hits; 0 means 10."""
     offset: int = 0
     """Number of hits to skip."""
     max_tokens: int | None = None
-    """The list ends once it takes more than these; there is always one hit, if there is any."""
+    """Most tokens of the list; at least one hit is returned."""
     count_use: bool = True
     """True to count the hits as used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(Ranking):
-    """Several questions, and which rows may answer them."""
+    """Several questions, with a filter."""
 
     texts: Sequence[str] = field(kw_only=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search(Ranking):
-    """A question, and which rows may answer it."""
+    """A question, with a filter."""
 
     text: str = field(default="", kw_only=False)
 
@@ -111,7 +111,7 @@ Need = Literal["", "unsure", "sure"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall(TimedFilter):
-    """The texts of a moment, the last of which is asked about, and which rows may be recalled."""
+    """Recent texts, the last of which is the question, with a filter."""
 
     texts: str | Sequence[str] = field(kw_only=False)
     limit: int = 5
@@ -123,8 +123,8 @@ class Recall(TimedFilter):
     need: Need = ""
     """How sure it is that the question needs memory; empty if nothing judged that."""
     statements: bool = False
-    """True for what was stated: rows in which the person only asked are left out, and what was stated later about the
-    same thing as one of the best rows takes the place of the least match."""
+    """True to leave out rows in which the person only asked, and to let a later statement about the same thing as a
+    best row replace the least match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +157,9 @@ class Every(Filter):
 
 
 class MemoryReads(ScopedOperations):
-    """Every answer holds only what the caller may see; the gate is passed before limits, counts and uses.
+    """Operations that return only what the caller may see; the gate comes before limits, counts and uses.
 
-    `ask` names the sensitivities wanted: `private` and `secret` rows are returned to who asks for them, `unknown` ones
-    to nobody.
+    `ask` names the wanted sensitivities: `private` and `secret` rows are returned only if named, `unknown` ones never.
     """
 
     __slots__ = ()
@@ -169,23 +168,22 @@ class MemoryReads(ScopedOperations):
     async def search(self, asked: Search) -> list[Hit]:
         """Return the memories about `text`, best first; without a text, or with stop words only, the newest.
 
-        The other parameters are those of `Search` and of `Filter`. A limit of 0 means 10; `offset` passes over the
-        best. `max_tokens` ends the list once it is exceeded, yet there is always one hit if there is any. What is
-        returned counts as used unless `count_use` is false.
+        The other parameters are those of `Search` and of `Filter`. Hits count as used unless
+        `count_use` is false.
         """
         [hits] = await self._search(Batch([asked.text], **_fields_of(asked, besides="text")))
         return hits
 
     @takes(Batch, _NO_FILTER)
     async def search_batch(self, asked: Batch) -> list[list[Hit]]:
-        """The answers to several questions, in their order and each as `search` gives it.
+        """Return the hits of several questions, each as `search` does.
 
-        They take one call of the embedder, and what is returned, however often, counts as used once.
+        Takes one call of the embedder; a row returned several times counts as used once.
         """
         return await self._search(asked)
 
     async def _search_past(self, text: str, asked: Batch) -> list[Hit]:
-        """The answer as of a time; it counts as no use."""
+        """Search as of a time; counts as no use."""
         offset = check_limit(asked.offset)
         kept = {name: getattr(asked, name) for name in (*FILTER_FIELDS, "ask", "as_of", "known_at")}
         limit = offset + (check_limit(asked.limit) or DEFAULT_LIMIT)
@@ -227,10 +225,9 @@ class MemoryReads(ScopedOperations):
     async def recall(self, asked: Recall) -> Recollection:
         """Return the memories about the last of `texts` and, a little, about those before it: for a prompt.
 
-        The other parameters are those of `Recall` and of `Filter`. Rows in `exclude` are not recalled. Everything that
-        was looked at is told, with the parts of its score and what became of it. Behind the best rows comes what was
-        said later about the same things. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown
-        profile.
+        The other parameters are those of `Recall` and of `Filter`. The result also has all
+        considered rows with score details and outcome. After the best rows come later statements about the same things.
+        Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown profile.
         """
         return await self._recall(asked)
 
@@ -251,8 +248,7 @@ class MemoryReads(ScopedOperations):
     ) -> list[list[Hit]]:
         """Return for each text the rows whose meaning is nearest, with the cosine as score; words do not count.
 
-        With each text comes the filter that rows must fit. Nothing without an embedder, and no row that has
-        not been embedded yet. Counts as no use.
+        Each text has its own filter. Finds nothing without an embedder, and no rows without a vector. Counts as no use.
         """
         scope = self.scope
         view, limit = scope.view(ask), check_limit(limit)
@@ -270,7 +266,7 @@ class MemoryReads(ScopedOperations):
     async def get(
         self, ids: Sequence[str], *, ask: Sensitivities = PUBLIC, count_use: bool = True
     ) -> list[Observation]:
-        """Observations in full, in the order asked for; what is missing, forgotten or hidden is left out."""
+        """Return whole observations in the given order, without missing, forgotten or hidden ones."""
         scope = self.scope
         rows = await scope.store.get(scope.view(ask), ids)
         scope.retrieved("get", [row.id for row in rows])
@@ -318,7 +314,7 @@ class MemoryReads(ScopedOperations):
     async def history(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> list[Version]:
         """Return the versions of an observation and of those it replaced or was replaced by, oldest first.
 
-        Where another took its place, `changes` tell the text of both.
+        If another replaced it, `changes` have the text of both.
 
         Raises `UnknownObservation` where there is no such observation.
         """
@@ -330,7 +326,7 @@ class MemoryReads(ScopedOperations):
         return [_with_texts(version, texts) for version in line]
 
     async def resolve(self, prefix: str, *, ask: Sensitivities = PUBLIC) -> str:
-        """The one id that begins with `prefix`. Raises `UnknownObservation` where there is none, or more than one."""
+        """Return the one id that begins with `prefix`. Raises `UnknownObservation` for none or several."""
         scope = self.scope
         found = await scope.store.resolve(scope.view(ask), prefix.lower()) if prefix else []
         if len(found) == 1 or prefix in found:
@@ -350,14 +346,14 @@ class MemoryReads(ScopedOperations):
         return await scope.store.vector_stats(scope.view(ask))
 
     async def reindex(self, progress: Progress | None = None) -> int:
-        """Build the store's caches again from what is kept; how many observations the caller may see."""
+        """Rebuild the store's caches; return how many observations the caller may see."""
         scope = self.scope
         scope.caller.check("curate")
         await scope.store.reindex(progress)
         return sum((await scope.store.stats(scope.acting(SENSITIVITIES))).by_status.values())
 
     async def embed_memories(self, progress: Progress | None = None, *, anew: bool = False) -> int:
-        """Make the vectors that are missing, in all namespaces, with `anew` all of them; how many were made.
+        """Make the missing vectors in all namespaces, with `anew` all of them; return how many.
 
         Raises `UnsupportedOperation` without an embedder.
         """
@@ -374,7 +370,7 @@ class MemoryReads(ScopedOperations):
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
     async def _filter(self, asked: RowFilter) -> Filter:
-        """The filter by itself, with all names of the people that it asks for."""
+        """Return the filter alone, with all names of the wanted people."""
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
         if asked.people:
             given["people"] = await other_names(self.scope, asked.people)
@@ -386,7 +382,7 @@ class MemoryReads(ScopedOperations):
         return Filter(**given)
 
     async def note_use(self, ids: Sequence[str]) -> None:
-        """Count uses if possible: a full or read-only disk must not keep anyone from reading."""
+        """Count uses if possible: reading must work on a full or read-only disk."""
         if not ids:
             return
         scope = self.scope
@@ -403,14 +399,14 @@ def _fields_of(asked: Search, *, besides: str) -> dict[str, Any]:
 
 
 async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice) -> list[Hit]:
-    """Return that part of the results, best first; rows that only stand beside an answer are for prompts."""
+    """Return that part of the results, best first, without rows that are only neighbours of an answer."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     best = {each.match.id: each for each in (holding or found)[part]}
     return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]
 
 
 def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:
-    """The version with its text and that of the row that took its place, as a change of the event by which it did."""
+    """Return the version with its text and its successor's, as a change of the event that replaced it."""
     own = version.observation.text()
     changes = [
         {**changed, "text": (own, texts[event.by])}

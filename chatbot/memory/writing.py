@@ -33,9 +33,9 @@ DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
 _BY_HAND = frozenset({"user", "tool"})
-"""Sources of what somebody adds at a door, who is warned of doubts about it."""
+"""Sources of rows that someone adds at a door, and is warned about."""
 _LOOKED_AT = 4_000
-"""Characters of a memory that are looked at for a warning."""
+"""Characters of a memory that are checked for a warning."""
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
 
@@ -52,8 +52,8 @@ class Change(Content[list[str] | tuple[str, ...]]):
 class Draft(Change):
     """Memory to add. Only a title, a narrative or a fact is needed.
 
-    A `type` that is not known becomes `note`. `visibility` None takes the one that the caller's clearance gives: full
-    private, inner shared, familiar social.
+    An unknown `type` becomes `note`. The default of `visibility` depends on the caller's clearance: full private, inner
+    shared, familiar social.
     """
 
     title: Line = field(default="", kw_only=False)
@@ -61,9 +61,9 @@ class Draft(Change):
     source: Line = "agent"
     created_at: datetime | None = None
     supersedes: str | None = None
-    """The observation whose place it takes."""
+    """The observation that it replaces."""
     forgets: str | None = None
-    """The observation that is not true any more now: it is forgotten in the same step."""
+    """The observation that is no longer true, to be forgotten in the same step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,15 @@ class AddResult:
 
 
 class MemoryWrites(ScopedOperations):
-    """Operations that change memories: durable on return, and refused for rows that the caller could not see."""
+    """Operations that change memories. Durable on return; refused for rows that the caller may not see."""
 
     __slots__ = ()
 
     @takes(Draft, "a memory has no field")
     async def remember(self, draft: Draft) -> AddResult:
-        """Keep one thing; the parameters are the fields of `Draft`, the title first.
+        """Add a memory; the parameters are the fields of `Draft`, the title first.
 
-        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` where it cannot supersede what it should, or would
-        be past its time as it comes.
+        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` if it cannot supersede the old row or has expired.
         """
         [remembered] = await self.remember_all([draft])
         if draft.source in _BY_HAND and (noticed := await _noticed(self.scope, draft)):
@@ -95,7 +94,7 @@ class MemoryWrites(ScopedOperations):
         return remembered
 
     async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[AddResult]:
-        """Keep many things, in order. With `keep_going` a refused one is `skipped` and says why, and stops no other."""
+        """Add memories, in order. With `keep_going` a refused one is `skipped` with the reason, and stops no other."""
         scope = self.scope
         remembered: list[AddResult] = []
         waiting = list(drafts)
@@ -106,7 +105,7 @@ class MemoryWrites(ScopedOperations):
         return remembered
 
     def drafted(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:
-        """The row that a draft would become, and the kinds of secrets that it would lose. Writes nothing.
+        """Return the row of a draft, and the kinds of secrets removed from it. Writes nothing.
 
         Raises `InvalidValue`.
         """
@@ -117,8 +116,8 @@ class MemoryWrites(ScopedOperations):
     async def update(self, observation_id: str, **changes: Any) -> AddResult:
         """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
 
-        Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. What is derived stays as strict as its sources.
-        To lower the sensitivity, widen the visibility or lower the clearance takes the right `declassify`.
+        Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. A derived row stays as strict as its sources.
+        Lowering sensitivity or clearance, or widening visibility, needs the right `declassify`.
         """
         scope = self.scope
         changes, redacted = redact_all(_within_bounds(changes))
@@ -139,17 +138,17 @@ class MemoryWrites(ScopedOperations):
         """Replace the observation `old` by `new`; `old` stays in the history.
 
         Raises `UnknownObservation`, or `ConflictingChange`: both must be active, of one visibility and without
-        conflict in their metadata, and no chain may close.
+        conflict in their metadata, and no cycle may arise.
         """
         scope = self.scope
         await scope.commit(Event(kind="supersede", at=scope.clock(), ids=(old,), by=new, who=scope.agent_id))
 
     async def confirm(self, *ids: str) -> None:
-        """Vouch for observations. Raises `UnknownObservation` where there is none of them."""
+        """Mark observations as correct. Raises `UnknownObservation` if none exists."""
         await self._change("confirm", ids)
 
     async def forget(self, *ids: str) -> None:
-        """Take observations out of memory; `restore` brings them back. Better supersede what has changed."""
+        """Hide observations; `restore` brings them back. Supersede changed ones instead."""
         rows = await self._named(ids)
         await self._change("delete", ids)
         if any(row.type == "exchange" for row in rows):
@@ -159,7 +158,7 @@ class MemoryWrites(ScopedOperations):
         await self.scope.unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
-        """Put observations away: they are kept and not recalled."""
+        """Archive observations: they are kept but not recalled."""
         await self._change("archive", ids)
 
     async def restore(self, *ids: str) -> None:
@@ -176,13 +175,12 @@ class MemoryWrites(ScopedOperations):
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
-        Either those of these ids, or all of a session, about a person, or from a source: see `Target`. Raises
-        `UnknownObservation` where none of the ids exists, and `InvalidValue` unless one way is named. An import does
-        not bring back what was purged: see `chatbot.memory.origins`.
+        Name them by ids, or all of a session, a person or a source: see `Target`. An import does not bring them back:
+        see `chatbot.memory.origins`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless one
+        way is used, and `MissingRight` without the right `erase`.
 
-        A transcript that holds the same words is not touched: it belongs to its session. With `quotes`, receipts and
-        titles of the session and its forks lose what they quote of a purged exchange, and its summaries are made
-        anew. Raises `MissingRight` without the right `erase`.
+        Transcripts are not changed: they belong to their sessions. With `quotes`, texts of a purged exchange are
+        removed from receipts and titles of the session and its forks, and its summaries are made again.
         """
         from chatbot.memory.erasure import Target, erase
 
@@ -204,7 +202,7 @@ class MemoryWrites(ScopedOperations):
         return await erasure(scope, Target(ids=ids, session=session, person=person, source=source))
 
     async def purge_expired(self) -> list[str]:
-        """Erase what is past its time, as far as the caller can see; the ids that are gone."""
+        """Erase the expired rows that the caller may see; return their ids."""
         scope = replace(self.scope, erasing=True)
         scope.caller.check("erase")
         gone: list[str] = []
@@ -228,7 +226,7 @@ class MemoryWrites(ScopedOperations):
 
 
 async def _noticed(scope: Scope, draft: Draft) -> str:
-    """Return a warning where the words of a memory read like an order to a model."""
+    """Return a warning if a memory reads like an order to a model."""
     from chatbot.orders import form_in  # late: its patterns take long to compile
 
     text = "\n".join(filter(None, (draft.title, draft.subtitle, *draft.facts, draft.narrative)))[:_LOOKED_AT]
@@ -239,7 +237,7 @@ async def _noticed(scope: Scope, draft: Draft) -> str:
 
 
 async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
-    """One batch: what cannot be an observation is sorted out first, the rest is committed together."""
+    """Add one batch: invalid drafts are sorted out first, the rest is committed together."""
     answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):
@@ -266,7 +264,7 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
 
 
 def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
-    """The row of a draft, what is to go as it comes, the kinds of secrets that it lost, and a warning."""
+    """Return the row of a draft, the rows that it replaces, the kinds of removed secrets, and a warning."""
     now = scope.clock()
     given = {
         name: value
@@ -303,7 +301,7 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
 
 
 def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, lists as lists, so that secrets can be looked for in all of it in a reasonable time."""
+    """Return the fields, with lists as lists, within bounds that keep the search for secrets fast."""
     fields = {name: _texts(value, name) if name in _LISTS else value for name, value in given.items()}
     for name, value in fields.items():
         check_depth(value, name)
@@ -314,7 +312,7 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_expiry(expires: object, now: datetime) -> None:
-    """Refuse what would be gone as it comes: a time that was well named, and that the clock has passed."""
+    """Refuse an expiry in the past."""
     if isinstance(expires, str):
         expires = parse_time(expires)
     if isinstance(expires, datetime) and check_time(expires) <= now:

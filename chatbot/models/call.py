@@ -144,7 +144,7 @@ class StreamedReply:
         """The model that answered, as the provider names it."""
         self.reason: FinishReason = "stop"
         self.usage: Any = None
-        """Return LiteLLM's sum of the reported usage, or its own estimate."""
+        """LiteLLM's sum of the reported usage, or its own estimate."""
 
     def take(self, chunk: Any) -> list[Delta]:
         """The deltas that a chunk holds, often none."""

@@ -171,7 +171,7 @@ class Table:
 
     @cached_property
     def elsewhere(self) -> dict[int, str]:
-        """How often rows were used on other machines, by machine, as JSON; see `chatbot.transfer.union`."""
+        """Uses of rows on other machines, by machine, as JSON; see `chatbot.transfer.union`."""
         return dict(self._read("elsewhere", []))
 
     def _read(self, name: str, nothing: Any) -> Any:

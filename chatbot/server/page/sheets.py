@@ -263,7 +263,7 @@ def _fields(request: Request) -> dict[str, str]:
 
 
 Fields = Annotated[dict[str, str], Depends(_fields)]
-"""Return the fields of a form, each once."""
+"""Fields of a form, each once."""
 
 
 def told(request: Request, problem: Problem) -> Response:

@@ -63,7 +63,7 @@ class Exchange:
 
     @property
     def recalled(self) -> str:
-        """How many memories the model saw, and how many were withheld."""
+        """Return how many memories the model saw, and how many were withheld."""
         return memory_line((self.receipt or {}).get("memory") or {})
 
     @property
