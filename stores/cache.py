@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from shutil import rmtree
@@ -45,10 +46,18 @@ class Cache:
     """Folder of the caches for the memory in `home`, created when needed."""
 
     def __init__(self, home: Home, root: Path | None = None) -> None:
-        self._root = root or user_cache_path("chatbot")
-        where = str(home) if isinstance(home, Address) else home.resolve()
-        name = blake2b(os.fsencode(where), digest_size=16).hexdigest()
-        self.folder = self._root / name
+        self._home = home
+        self._given_root = root
+
+    @cached_property
+    def _root(self) -> Path:
+        return self._given_root or user_cache_path("chatbot")
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder; worked out when first used, for most sessions are opened without a cache."""
+        where = str(self._home) if isinstance(self._home, Address) else self._home.resolve()
+        return self._root / blake2b(os.fsencode(where), digest_size=16).hexdigest()
 
     def prepare(self) -> Path:
         """Return the folder, created if needed. Raises a `StoreError` if it is not private or cannot be made."""

@@ -42,8 +42,7 @@ _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a 
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024  # most bytes of one read
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
-_FIRST_PAUSE_S = 0.0002
-_LONGEST_PAUSE_S = 0.002
+_PAUSE_S = 0.0005  # the same for all: whoever waited longer and looked less often would wait forever
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
@@ -484,12 +483,10 @@ def _acquire(lock: int, path: Path, timeout_s: float) -> None:
     from filelock import lock_descriptor
 
     give_up = time.monotonic() + timeout_s
-    pause = _FIRST_PAUSE_S
     while not lock_descriptor(lock, blocking=False):
         if time.monotonic() > give_up:
             raise StoreBusy(f"{path} was locked by another process for {timeout_s:g} s: try again when it has finished")
-        time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+        time.sleep(_PAUSE_S)
 
 
 def _moment() -> str:

@@ -105,6 +105,11 @@ class SessionCatalog(Closable):
             await asyncio.to_thread(self._sessions.abandon, record.id)
             raise
 
+    async def make(self, record: SessionRecord) -> None:
+        """Make an empty session. It is whole and durable on return."""
+        self.check_open()
+        await asyncio.to_thread(self._make, record)
+
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session. Raises `SessionNotFound` or `DamagedSession`."""
         known = self._sessions.glance(session_id)
@@ -205,8 +210,19 @@ class SessionCatalog(Closable):
 
     async def aclose(self) -> None:
         """Tidy up the catalog's files."""
-        await asyncio.to_thread(self._sessions.tidy)
-        await asyncio.to_thread(self.backend.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._sessions.tidy()
+        self.backend.close()
+
+    def _make(self, record: SessionRecord) -> None:
+        try:
+            self._sessions.begin(record)
+            self._sessions.publish(record)
+        except BaseException:
+            self._sessions.abandon(record.id)
+            raise
 
     def _delete(self, record: SessionRecord) -> None:
         self._sessions.delete(record.id)
