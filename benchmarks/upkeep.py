@@ -41,17 +41,16 @@ from locomo import conversations, exchanges
 from chatbot.chat.memory_block import build_block
 from chatbot.config import MaintenanceSettings
 from chatbot.memory import MemorySystem
-from chatbot.memory.policy import Policy, configured
 from chatbot.memory.writing import Draft
 from chatbot.models.model import estimate_text
 from chatbot.stores.access import View
 
 AGENT = "upkeep"
 LATER = timedelta(days=31)
-POLICIES: dict[str, Policy | None] = {
+POLICIES: dict[str, MaintenanceSettings | None] = {
     "never": None,
-    "default": configured(MaintenanceSettings()),
-    "rolled up": configured(MaintenanceSettings(summarize_after_days=30)),
+    "default": MaintenanceSettings(),
+    "rolled up": MaintenanceSettings(summarize_after_days=30),
 }
 
 
@@ -101,7 +100,7 @@ def from_common(path: Path) -> Iterator[Talk]:
         )
 
 
-async def live(told: Sequence[Told], folder: Path, policy: Policy | None) -> tuple[MemorySystem, datetime]:
+async def live(told: Sequence[Told], folder: Path, policy: MaintenanceSettings | None) -> tuple[MemorySystem, datetime]:
     """Remember everything at its time, maintaining the memory after each session and a month after the last."""
     now = told[0].at
     settings = {"observations": {"cache": str(folder / "cache")}}

@@ -103,10 +103,6 @@ def _all(names: str, form: Form = _any) -> Forms:
 
 
 _HOOK = "enabled priority timeout_s"
-_PROFILE: Forms = {
-    **_all("match recency mention importance credibility relative_floor absolute_floor"),
-    "half_lives": {"*": _any},
-}
 
 HARMLESS: Forms = {
     **_all("persona description clearance sensitivity identity"),
@@ -144,7 +140,6 @@ HARMLESS: Forms = {
         **_all("dimensions batch weight"),
     },
     "rerank": {"model": _is_model, **_all("candidates")},
-    "profiles": {"search": _PROFILE, "recent": _PROFILE, "inject": _PROFILE},
     "extraction": {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),

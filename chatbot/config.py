@@ -49,8 +49,6 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0, le=GREATEST)]
 Days = Annotated[float, Meta(ge=0, le=365_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000_000)]
-HalfLife = Annotated[float, Meta(gt=0)]
-"""Days; `inf` for what never fades."""
 Count = Annotated[int, Meta(ge=0, le=GREATEST)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=GREATEST)]
 Text = Annotated[str, Meta(min_length=1)]
@@ -141,36 +139,6 @@ class RerankSettings(Section, frozen=True):
     """Price of a call; default: LiteLLM's table. A limit in dollars needs it."""
 
 
-class ProfileSettings(Section, frozen=True):
-    """`[profiles.<name>]`: weights of a ranking; None keeps the default in `chatbot.memory.scoring`."""
-
-    match: Share | None = None
-    """Match in words, dates, meaning and neighbouring messages."""
-    recency: Share | None = None
-    mention: Share | None = None
-    """How often it was repeated."""
-    importance: Share | None = None
-    credibility: Share | None = None
-    """How often it was used and confirmed."""
-    half_lives: dict[str, HalfLife] = {}
-    """Days until a type counts half as recent; `other` for types not named; `inf`: never."""
-    relative_floor: Share | None = None
-    """Least evidence for a prompt, as a share of the best memory's."""
-    absolute_floor: Amount | None = None
-    """Least evidence for a prompt."""
-
-
-class ProfilesSettings(Section, frozen=True):
-    """`[profiles]`: rankings of memories."""
-
-    search: ProfileSettings = ProfileSettings()
-    """Ranking of a search."""
-    recent: ProfileSettings = ProfileSettings()
-    """Ranking of a search without words."""
-    inject: ProfileSettings = ProfileSettings()
-    """Ranking of memories for a prompt."""
-
-
 class ExtractionSettings(Section, frozen=True):
     """`[extraction]`: extract facts from exchanges by model, after the turn, within a budget."""
 
@@ -237,15 +205,17 @@ class SessionSettings(Section, frozen=True):
 
 
 class RetentionSettings(Section, frozen=True):
-    """`[[maintenance.rules]]`: retention of some rows (`chatbot.memory.policy.RetentionRule`)."""
+    """`[[maintenance.rules]]`: retention of some rows. Days count since a row was last written or used; 0: no limit."""
 
     types: tuple[Type, ...] = ()
     """Empty: all types except decision, identity, preference and task."""
     agent: str | None = None
+    """None: all agents; likewise namespaces."""
     namespace: str | None = None
     archive_after_days: Days = 0
     delete_after_days: Days = 0
     max_rows: Count = 0
+    """Most active rows; the least important others are archived."""
 
 
 class MaintenanceSettings(Section, frozen=True):
@@ -453,7 +423,6 @@ class Config(Section, frozen=True):
     """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and own settings, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
-    profiles: ProfilesSettings = ProfilesSettings()
     standing: tuple[StandingSettings, ...] = ()
     extraction: ExtractionSettings = ExtractionSettings()
     storage: StorageSettings = StorageSettings()

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from msgspec.structs import asdict
-
 from chatbot.allowed import is_harmless_model
 from chatbot.config import AgentSettings, Config, ModelSettings, Settings, Table, from_variable, parse_toml, renamed
 from chatbot.errors import ConfigError, SessionError, UnknownModel
@@ -24,11 +22,12 @@ from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, par
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, MemoryEvent, Tell, utc_now
+from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem, SystemOptions
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
+from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Home, parse_address
 from chatbot.stores.lifecycle import AsyncResource
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from chatbot.chat.ledger import Payer
     from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.memorability import Memorability
-    from chatbot.memory.policy import Policy
-    from chatbot.memory.scoring import ScoringProfile
     from chatbot.messages import Usage
     from chatbot.models.model import Model
     from chatbot.telemetry.telemetry import Telemetry
@@ -235,13 +232,6 @@ class Setup:
         remedy = f'set [agents.{self.agent}] memory = ["basic_session", "observations"]'
         return f"this chat keeps nothing: {what}; to keep it, {remedy}"
 
-    @property
-    def policy(self) -> Policy:
-        """The policy of maintenance."""
-        from chatbot.memory.policy import configured
-
-        return configured(self.config.maintenance)
-
     def exchange_gate(self) -> Memorability | None:
         """Return the gate for exchanges; None where the agent remembers none. Raises `ConfigError`."""
         from chatbot.hooks.capture import exchange_gate
@@ -297,27 +287,13 @@ class Setup:
             options=SystemOptions(
                 observations=observations,
                 plugins_beside=self.settings.plugins_beside,
-                profiles=self._profiles(),
+                profiles={name: replace(each, meaning=self.config.embedding.weight) for name, each in PROFILES.items()},
                 questions=lambda: self.config.questions,
                 bill=self._bill_embedding,
                 tell=tell,
                 project=self.project or "",
             ),
         )
-
-    def _profiles(self) -> dict[str, ScoringProfile]:
-        """Return the profiles of ranking, as the configuration changes them. Raises `ConfigError`."""
-        from chatbot.memory.scoring import PROFILES, tuned
-
-        profiles = dict(PROFILES)
-        for name, settings in asdict(self.config.profiles).items():
-            changes = {key: value for key, value in asdict(settings).items() if value is not None}
-            changes["meaning"] = self.config.embedding.weight
-            try:
-                profiles[name] = tuned(profiles[name], changes)
-            except InvalidValue as error:
-                raise ConfigError(f"[profiles.{name}] half_lives: {error}") from error
-        return profiles
 
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         if model.startswith("local/"):

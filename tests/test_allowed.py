@@ -94,7 +94,7 @@ HARMLESS_FILES = [
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]\n[agents.other]\nrecall_rows = 3',
     '[telemetry]\nprometheus = true\nendpoint = ""\n[server]\nhost = "::1"\nallowed_origins = []',
     "[memory.basic_session]\nkv_cap = 7\n[hooks.memorability.type_weights]\nchange = 1",
-    'identities = "people"\nidentity = "grace"\n[profiles.inject.half_lives]\nnote = 3',
+    'identities = "people"\nidentity = "grace"',
     '[[maintenance.rules]]\ntypes = ["exchange"]\narchive_after_days = 90',
 ]
 MODELS_WITH_A_PLACE = [
@@ -184,15 +184,14 @@ def test_nothing_is_declared_that_is_no_setting() -> None:
 def test_a_setting_that_is_not_declared_needs_trust_at_every_depth() -> None:
     tables = {place[:depth] for place in KNOWN for depth in range(len(place))}
     assert ("maintenance", "rules") in tables
-    numbers = {("hooks", "memorability", "type_weights"), *(place[:3] for place in KNOWN if "half_lives" in place)}
-    for table in tables - numbers - {("agents",), ("aliases",)}:  # whose keys are free
+    free = {("hooks", "memorability", "type_weights"), ("agents",), ("aliases",)}
+    for table in tables - free:  # whose keys are free
         for value in ("x", 1, True, [], {}, {"api_base": "x"}, [{"x": 1}]):
             assert needing_trust(nested((*table, "not_declared"), value)), (table, value)
     assert needing_trust({"memory": {"postgres": {"url": "postgres://example.org"}}})
     assert needing_trust({"agents": {"chat": {"memory": ["postgres"]}}})
     for name in ("memory", "hooks", "providers", "agents"):
         assert needing_trust({name: {"new": {"api_key": "x"}}}), name
-    assert needing_trust({"profiles": {"inject": {"half_lives": {"note": {"api_base": "x"}}}}})
 
 
 def test_no_value_hides_behind_another_of_the_same_name() -> None:

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from chatbot.config import (
     AgentSettings,
     Config,
     McpServerSettings,
-    ProfileSettings,
     ProviderSettings,
     Section,
     Settings,
@@ -30,7 +28,6 @@ from chatbot.config import (
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS, planned_hooks
 from chatbot.hooks.hook import load as load_hook
-from chatbot.memory.scoring import HALF_LIVES, PROFILES, ScoringProfile, tuned
 from chatbot.models.provider import check_providers
 from chatbot.stores.errors import StoreError
 from chatbot.stores.plugins import STORES, check_settings, load, settings_of
@@ -86,10 +83,6 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),
         ("[budget]\nday_usd = -1", r"expected `float` >= 0"),
-        ("[profiles.serach]\nmatch = 1", r"'serach' in \[profiles\]: did you mean 'search'"),
-        ("[profiles.search]\nmacth = 1", r"'macth' in \[profiles.search\]: did you mean 'match'"),
-        ("[profiles.search]\nmatch = 2", "expected `float` <= 1"),
-        ("[profiles.inject.half_lives]\nnote = 0", "expected `float` > 0"),
         ("[model]\nretries = 99", "expected `int` <= 10"),
         ("model = 'x'", "'model' = 'x'"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
@@ -163,7 +156,7 @@ def leaves(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any
 
 
 def in_force(config: Config) -> dict[tuple[str, ...], Any]:
-    """Every setting as it holds, those of agents, plug-ins and profiles included."""
+    """Every setting as it holds, those of agents and plug-ins included."""
     table = to_builtins(config)
     table["hooks"] = {
         each.name: {"enabled": each.enabled, "priority": each.priority, "timeout_s": each.timeout_s}
@@ -175,16 +168,7 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
         | check_settings(name, load(name), config.memory.get(name, {}))
         for name in STORES.own
     }
-    for name, profile in PROFILES.items():
-        changes = {key: value for key, value in table["profiles"][name].items() if value is not None}
-        table["profiles"][name] = {**vars_of(tuned(profile, changes))}
     return leaves(table)
-
-
-def vars_of(profile: ScoringProfile) -> dict[str, Any]:
-    kept = {**asdict(profile), "half_lives": dict(profile.half_lives or HALF_LIVES)}
-    del kept["meaning"]  # `[embedding] weight` sets that
-    return kept
 
 
 DEFAULTS = in_force(Config())
@@ -230,7 +214,7 @@ def _another(place: tuple[str, ...]) -> Any:
 WILD = (math.inf, -math.inf, math.nan, 1e23, -1e23, 10**23, -(10**23))
 
 
-@pytest.mark.parametrize("place", [each for each in DEFAULTS if "half_lives" not in each], ids=".".join)
+@pytest.mark.parametrize("place", DEFAULTS, ids=".".join)
 def test_no_setting_takes_a_number_out_of_all_range(place: tuple[str, ...]) -> None:
     for value in (*WILD, *(type(DEFAULTS[place])([number]) for number in WILD if isinstance(DEFAULTS[place], list))):
         with pytest.raises((ConfigError, StoreError), match=place[-1]):
@@ -331,8 +315,6 @@ def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
         assert field.name in {*shown, "standing"}, field.name  # of standing questions, as of servers, one is an example
         if isinstance(field.type, type) and issubclass(field.type, Section):
             assert set(shown[field.name]) == _names(field.type), field.name  # type: ignore[call-overload]
-    for profile in PROFILES:
-        assert set(shown["profiles"][profile]) == _names(ProfileSettings)  # type: ignore[index]
     assert set(shown["agents"]["chat"]) == _names(AgentSettings)  # type: ignore[index]
     for store in ("basic_session", "in_memory"):
         assert set(shown["memory"][store]) == set(settings_of(load(store)))  # type: ignore[index]
@@ -362,12 +344,10 @@ def test_the_shipped_file_shows_the_defaults() -> None:
     prices = {"input_usd_per_million", "output_usd_per_million"}
     without_default = {"temperature", "top_p", "seed", *prices}
     assert _without(shown.model, without_default) == _without(Config().model, without_default)
-    for name, changes in to_builtins(shown.profiles).items():
-        assert tuned(PROFILES[name], changes) == PROFILES[name]
     priced = {"embedding": {"usd_per_million"}, "extraction": prices, "rerank": {"usd_per_call"}}
     for name, without in priced.items():
         assert _without(getattr(shown, name), without) == _without(getattr(Config(), name), without)
-    others = {"model", "memory", "hooks", "profiles", "aliases", *priced}  # of aliases one is shown, and none is set
+    others = {"model", "memory", "hooks", "aliases", *priced}  # of aliases one is shown, and none is set
     assert _without(shown, others) == _without(Config(), others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}

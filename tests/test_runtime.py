@@ -153,27 +153,6 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
     assert not list(tmp_path.iterdir())
 
 
-async def test_the_weights_of_a_profile_are_settings() -> None:
-    async def order() -> list[str]:
-        async with Runtime() as runtime:
-            return [
-                hit.observation.title for hit in await runtime.memory.memory().search("copper kettle", count_use=False)
-            ]
-
-    async with Runtime() as runtime:
-        await runtime.memory.memory().remember(title="kettle", narrative="copper", importance=0.1)
-        await runtime.memory.memory().remember(title="copper pipes", narrative="no water in it", importance=1.0)
-    assert await order() == ["kettle", "copper pipes"]
-    _configure("[profiles.search]\nmatch = 0.1\nimportance = 0.9")
-    assert await order() == ["copper pipes", "kettle"]
-
-
-def test_a_half_life_of_what_is_no_type_is_named() -> None:
-    _configure("[profiles.inject]\nhalf_lives = {preferense = 3}")
-    with pytest.raises(ConfigError, match=r"\[profiles.inject\] half_lives: .* did you mean 'preference'"):
-        Runtime()
-
-
 async def test_an_ephemeral_run_leaves_nothing_but_its_cost() -> None:
     async with Runtime(Options(ephemeral=True)) as runtime:
         assert runtime.store_types == ("in_memory",)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from getpass import getpass
 from pathlib import Path
+
+from msgspec import structs
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, progress, say, say_json, say_table, waiting, warn
@@ -87,9 +89,9 @@ _PAST = {
 async def run_maintain(args: argparse.Namespace) -> Exit:
     """Maintain the identity's memory, or report what that would do. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    policy = setup.policy
+    policy = setup.config.maintenance
     if args.summarize_old is not None:
-        policy = replace(policy, summarize_after_days=args.summarize_old)
+        policy = structs.replace(policy, summarize_after_days=args.summarize_old)
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         with waiting("maintaining memory"):
             report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)

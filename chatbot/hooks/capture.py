@@ -17,7 +17,7 @@ from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
-from chatbot.memory.policy import MaintenanceReport, Part, configured
+from chatbot.memory.policy import MaintenanceReport, Part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, did_you_mean
@@ -162,7 +162,7 @@ class Maintenance(Hook):
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
         settings = context.config.maintenance
-        self._policy = configured(settings)
+        self._policy = settings
         self._every = timedelta(hours=getattr(settings, self.every))
         context.capabilities.provide(f"memory.{self.part}", self.run)
 

@@ -17,18 +17,21 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
+from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, negations, portions
 from chatbot.memory.policy import (
     Deed,
     Kind,
     MaintenanceReport,
-    Policy,
-    RetentionRule,
     RowDecision,
+    covered_types,
     crowded,
     days_since,
+    exceptions,
+    fates,
     outlived,
+    types_of,
 )
 from chatbot.memory.scope import Scope
 from chatbot.messages import asks
@@ -67,7 +70,7 @@ class Run:
     def __init__(
         self,
         scope: Scope,
-        policy: Policy,
+        policy: MaintenanceSettings,
         *,
         dry_run: bool = False,
         whole: bool = False,
@@ -174,22 +177,22 @@ class Run:
             for part in _parts(ids)
         )
 
-    async def _retire(self, rule: RetentionRule) -> None:
+    async def _retire(self, rule: RetentionSettings) -> None:
         """Delete and archive rows past the retention of a rule."""
-        for fate, days, statuses in rule.fates():
+        for fate, days, statuses in fates(rule):
             rows = await self._kept_for(days, rule, statuses)
             await self._carry_out(outlived([row for row in rows if row.id not in self._gone], fate, days))
 
-    async def _kept_for(self, days: float, rule: RetentionRule, statuses: tuple[Status, ...]) -> list[RowState]:
+    async def _kept_for(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
         """Return the rows of the rule that were untouched for so many days."""
         policy = self._policy
-        types = policy.types_of(rule)
+        types = types_of(policy, rule)
         if not types:
             return []
         wanted = Filter(statuses=statuses, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
         rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
-        for other in policy.exceptions(rule) if rows else ():
-            theirs = await self._states(replace(wanted, types=other.covered_types(), agent_id=other.agent))
+        for other in exceptions(policy, rule) if rows else ():
+            theirs = await self._states(replace(wanted, types=covered_types(other), agent_id=other.agent))
             for row in theirs:
                 if other.namespace in {None, row.namespace}:
                     rows.pop(row.id, None)

@@ -1,22 +1,20 @@
-"""Policy of maintenance: how fast memories fade, which are merged, and how long rows are kept. Pure."""
+"""Policy of maintenance, `[maintenance]`: which rows are kept for how long; and the report of a run. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
+from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.stores.caps import surplus, weigh
 from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowState, Status, Type
-
-if TYPE_CHECKING:
-    from chatbot.config import MaintenanceSettings
 
 Fate = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
@@ -24,91 +22,53 @@ Part = Literal["", "consolidation", "compression"]
 """All of maintenance, changes of strength alone, or merging, retention and erasing alone."""
 
 
-class RetentionRule(Struct, frozen=True, kw_only=True):
-    """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
-
-    Without `types` it covers all types that are not protected; None as `agent` or `namespace` covers all of them.
-    """
-
-    types: tuple[str, ...] = ()
-    agent: str | None = None
-    namespace: str | None = None
-    archive_after_days: float = 0
-    delete_after_days: float = 0
-    max_rows: int = 0
-    """Number of active rows; the least important others are archived."""
-
-    def covered_types(self) -> tuple[Type, ...]:
-        """Return the types of rows that it covers."""
-        return tuple(filter(self._is_about, TYPES))
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether the rule covers all rows of its types."""
-        return self.agent is None is self.namespace
-
-    def fates(self) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:
-        """Yield each fate of the rule's rows, after how many days it comes, and the statuses to which it applies."""
-        if self.delete_after_days:
-            yield "delete", self.delete_after_days, ("active", *RESTING)
-        if self.archive_after_days:
-            yield "archive", self.archive_after_days, ("active",)
-
-    def covers(self, row: Observation) -> bool:
-        """Return whether the rule covers the row."""
-        return (
-            self._is_about(row.type) and self.agent in {None, row.agent_id} and self.namespace in {None, row.namespace}
-        )
-
-    def _is_about(self, type_: Type) -> bool:
-        return type_ in self.types if self.types else type_ not in PROTECTED_TYPES
+def fates(rule: RetentionSettings) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:
+    """Yield each fate of the rule's rows, after how many days it comes, and the statuses to which it applies."""
+    if rule.delete_after_days:
+        yield "delete", rule.delete_after_days, ("active", *RESTING)
+    if rule.archive_after_days:
+        yield "archive", rule.archive_after_days, ("active",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """Settings of maintenance; the first rule that covers a row applies. 0 turns a step off."""
+def covered_types(rule: RetentionSettings) -> tuple[Type, ...]:
+    """Return the types of rows that a rule is about."""
+    return rule.types or tuple(each for each in TYPES if each not in PROTECTED_TYPES)
 
-    decay_per_day: float = 0.05
-    compression_min_age_days: float = 7
-    similarity: float = 0.5
-    """Share of common words from which rows are merged; 0 merges none."""
-    summarize_after_days: float = 0
-    """Days after its last row at which a session's remaining rows become one digest."""
-    max_per_session: int = 0
-    """Number of rows of a session that stay active."""
-    erase_after_days: float = 0
-    """Days after which deleted and expired rows are deleted permanently."""
-    rules: tuple[RetentionRule, ...] = ()
-    rows_per_run: int = 2_000
-    """Rows read and rows decayed in one run; the next run continues after them."""
-    seconds_per_run: float = 2.0
-    """Time after which a run starts nothing more; the next run continues."""
 
-    def only(self, part: Part) -> Policy:
-        """Return the policy with one part alone."""
-        if part == "consolidation":
-            return replace(self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
-        return replace(self, decay_per_day=0) if part == "compression" else self
+def _is_whole(rule: RetentionSettings) -> bool:
+    """Return whether the rule covers all rows of its types."""
+    return rule.agent is None is rule.namespace
 
-    def rule_for(self, row: Observation) -> RetentionRule | None:
-        """The rule that holds for the row."""
-        return next((rule for rule in self.rules if rule.covers(row)), None)
 
-    def types_of(self, rule: RetentionRule) -> tuple[Type, ...]:
-        """Return the types that the rule covers and no earlier rule covers whole."""
-        whole = (other for other in self._before(rule) if other.is_whole)
-        taken = {each for other in whole for each in other.covered_types()}
-        return tuple(each for each in rule.covered_types() if each not in taken)
+def _covers(rule: RetentionSettings, row: Observation) -> bool:
+    is_of_whom = rule.agent in {None, row.agent_id} and rule.namespace in {None, row.namespace}
+    return is_of_whom and row.type in covered_types(rule)
 
-    def exceptions(self, rule: RetentionRule) -> list[RetentionRule]:
-        """Return the earlier rules that cover some rows of these types."""
-        types = set(self.types_of(rule))
-        return [
-            other for other in self._before(rule) if not (other.is_whole or types.isdisjoint(other.covered_types()))
-        ]
 
-    def _before(self, rule: RetentionRule) -> Iterable[RetentionRule]:
-        return takewhile(lambda other: other is not rule, self.rules)
+def only(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
+    """Return the policy with one part of it alone."""
+    if part == "consolidation":
+        return replace(policy, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
+    return replace(policy, decay_per_day=0) if part == "compression" else policy
+
+
+def types_of(policy: MaintenanceSettings, rule: RetentionSettings) -> tuple[Type, ...]:
+    """Return the types of the rows that a rule may hold for: those that no rule before it has for itself."""
+    whole = filter(_is_whole, _before(policy, rule))
+    taken = {each for other in whole for each in covered_types(other)}
+    return tuple(each for each in covered_types(rule) if each not in taken)
+
+
+def exceptions(policy: MaintenanceSettings, rule: RetentionSettings) -> list[RetentionSettings]:
+    """Return the rules before a rule that hold for some of the rows of its types."""
+    types = set(types_of(policy, rule))
+    return [
+        other for other in _before(policy, rule) if not (_is_whole(other) or types.isdisjoint(covered_types(other)))
+    ]
+
+
+def _before(policy: MaintenanceSettings, rule: RetentionSettings) -> Iterable[RetentionSettings]:
+    return takewhile(lambda other: other is not rule, policy.rules)
 
 
 class RowDecision(Struct, frozen=True):
@@ -119,13 +79,6 @@ class RowDecision(Struct, frozen=True):
     why: str
 
 
-def configured(settings: MaintenanceSettings) -> Policy:
-    """The policy that the configuration asks for."""
-    given = asdict(settings)
-    del given["consolidate_every_hours"], given["compress_every_hours"]
-    return Policy(**given | {"rules": tuple(RetentionRule(**asdict(rule)) for rule in settings.rules)})
-
-
 def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecision]:
     """Return the decisions about rows that were untouched for so many days."""
     found: defaultdict[str, list[str]] = defaultdict(list)
@@ -134,8 +87,8 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecis
     return [RowDecision(fate, tuple(ids), why) for why, ids in found.items()]
 
 
-def crowded(rows: Sequence[Observation], policy: Policy) -> list[RowDecision]:
-    """Return which active rows to archive, in their order, to keep the caps of rules and sessions.
+def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowDecision]:
+    """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
 
     A rule's cap applies to each namespace by itself: one user's rows displace none of another.
     """
@@ -144,7 +97,7 @@ def crowded(rows: Sequence[Observation], policy: Policy) -> list[RowDecision]:
         if rule.max_rows:
             covered: defaultdict[str, list[Observation]] = defaultdict(list)
             for row in rows:
-                if policy.rule_for(row) == rule:
+                if next((each for each in policy.rules if _covers(each, row)), None) == rule:
                     covered[row.namespace].append(row)
             for of_one in covered.values():
                 sentences += _over(of_one, rule.max_rows, "by the rule of their type")

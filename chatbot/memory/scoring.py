@@ -24,14 +24,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from operator import mul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chatbot.stores.candidates import Candidates
-from chatbot.stores.errors import InvalidValue, did_you_mean
-from chatbot.stores.observation import LASTING_IN_RANK, TYPES
+from chatbot.stores.observation import LASTING_IN_RANK
 from chatbot.stores.query import Match
 
 WEIGHT = 0.8
@@ -105,20 +104,6 @@ PROFILES: Mapping[str, ScoringProfile] = {
 }
 
 
-def tuned(profile: ScoringProfile, changes: Mapping[str, Any]) -> ScoringProfile:
-    """The profile with other values of its fields; half-lives are added to those that hold.
-
-    Raises `InvalidValue` for the half-life of a type that there is not.
-    """
-    half_lives = changes.get("half_lives") or {}
-    known = (*TYPES, OTHER)
-    for name in half_lives:
-        if name not in known:
-            raise InvalidValue(f"no type of memory is called {name!r}{did_you_mean(name, known)}")
-    lives = {**(profile.half_lives or HALF_LIVES), **half_lives} if half_lives else profile.half_lives
-    return replace(profile, **{**changes, "half_lives": lives})
-
-
 class LexicalScore(NamedTuple):
     """A row's lexical score: its own, what spills over from its neighbours, and its session's part."""
 
@@ -127,7 +112,8 @@ class LexicalScore(NamedTuple):
     session: float
 
 
-_WEIGHED = ("match", "recency", "mention", "importance", "credibility")
+WEIGHTS = ("match", "recency", "mention", "importance", "credibility")
+"""Parts of a score, between 0 and 1, that a profile weighs."""
 
 
 class RowScore(NamedTuple):
@@ -157,7 +143,7 @@ class RowScore(NamedTuple):
     @property
     def parts(self) -> dict[str, float]:
         """Parts of the score that count, by name, and those of the match."""
-        counted = zip(_WEIGHED, self.weighed, self.weights, strict=True)
+        counted = zip(WEIGHTS, self.weighed, self.weights, strict=True)
         parts = {name: part for name, part, weight in counted if weight} | self.raised._asdict()
         parts["evidence"] = self.evidence
         if self.dated:
@@ -225,7 +211,7 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
     windows = windowed(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
     meaning_weight = profile.meaning * (1 + LONG * (1 - spread))
     scale = WORDS / (found.weight + ROOM)
-    weights = tuple(getattr(profile, name) for name in _WEIGHED)
+    weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
     for each, candidate in found.rows.items():
         own, dated = raises[each], found.dated.get(each, 0.0) if found.dated else 0.0

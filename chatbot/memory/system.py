@@ -51,10 +51,10 @@ from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import count, observed, span
 
 if TYPE_CHECKING:
-    from chatbot.config import StandingSettings
+    from chatbot.config import MaintenanceSettings, StandingSettings
     from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.policy import MaintenanceReport, Part, Policy
+    from chatbot.memory.policy import MaintenanceReport, Part
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.upkeep import UpkeepFile
 
@@ -475,7 +475,7 @@ class MemorySystem(AsyncResource, Observable):
 
     async def maintain(
         self,
-        policy: Policy | None = None,
+        policy: MaintenanceSettings | None = None,
         *,
         part: Part = "",
         stores: Sequence[str] | None = None,
@@ -489,7 +489,7 @@ class MemorySystem(AsyncResource, Observable):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running it, or did less than `unless_within` ago.
         """
-        from chatbot.memory.policy import Policy
+        from chatbot.config import MaintenanceSettings
         from chatbot.memory.upkeep import UpkeepFile, Wish, maintain, not_due
 
         self.caller.check("curate")
@@ -497,7 +497,7 @@ class MemorySystem(AsyncResource, Observable):
         if not self._upkeep.may_be_due(part, self._clock(), unless_within):
             return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        report = await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
+        report = await maintain(self._scope(stores), self._upkeep, policy or MaintenanceSettings(), wish)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report

@@ -41,10 +41,10 @@ import whoosh.index
 import whoosh.reading  # noqa: F401
 
 import chatbot.memory.upkeep  # noqa: F401
+from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.hooks.extraction.facts import ExtractedFact
 from chatbot.hooks.extraction.learning import FactStep, Origin, apply
 from chatbot.memory import MemorySystem
-from chatbot.memory.policy import Policy, RetentionRule
 from chatbot.memory.writing import Draft
 from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter
@@ -501,7 +501,9 @@ class Maintaining(Remembering):
     async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
         """Add rows and maintain them, again and again."""
         hours = count()
-        policy = Policy(compression_min_age_days=0, rules=(RetentionRule(types=("event",), archive_after_days=0.1),))
+        policy = MaintenanceSettings(
+            compression_min_age_days=0, rules=(RetentionSettings(types=("event",), archive_after_days=0.1),)
+        )
         async with (
             self.open() as store,
             MemorySystem(
@@ -615,8 +617,8 @@ class Retiring(Maintaining):
                 file.write(b".")
                 return NOW + timedelta(days=file.tell() / 10)
 
-        rule = RetentionRule(types=("note", "event"), delete_after_days=1)
-        policy = Policy(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=(rule,))
+        rule = RetentionSettings(types=("note", "event"), delete_after_days=1)
+        policy = MaintenanceSettings(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=(rule,))
         settings = {"observations": {"cache": str(self.folder / "cache")}}
         async with (
             self.open() as store,

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
-from chatbot.memory.policy import MaintenanceReport, Policy, RetentionRule
+from chatbot.memory.policy import MaintenanceReport
 from chatbot.memory.scope import Caller
 from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES
@@ -56,7 +57,7 @@ class Maintained:
         words = "the green kettle in the workshop kitchen leaks again, number"
         return [await self.keep(f"{words} {number}", **draft) for number in range(n)]
 
-    async def after(self, days: float, policy: Policy | None = None, **wish: Any) -> MaintenanceReport:
+    async def after(self, days: float, policy: MaintenanceSettings | None = None, **wish: Any) -> MaintenanceReport:
         self.now += timedelta(days=days)
         return await self.system.maintain(policy, **wish)
 
@@ -149,7 +150,7 @@ async def test_a_statement_and_its_denial_are_never_merged(
     for n in range(4):
         for text in (said, denied):
             await session.memory.remember(f"{text} ({n})")
-    report = await memory.after(40, Policy(summarize_after_days=summarize_after_days))
+    report = await memory.after(40, MaintenanceSettings(summarize_after_days=summarize_after_days))
     for deed in report.deeds:
         if deed.by is not None:
             text = (await memory.row(deed.by)).text()
@@ -180,7 +181,11 @@ async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
     texts = [f"The green kettle {n} in the workshop of Mr. Li costs {n}.50. ".ljust(length, "x") for n in range(12)]
     for text in texts:
         await session.memory.remember(type="exchange", user_text=text, assistant_text=f"Noted, {text[:24]}")
-    policy = Policy(similarity=0.3) if kind == "compress" else Policy(similarity=0, summarize_after_days=20)
+    policy = (
+        MaintenanceSettings(similarity=0.3)
+        if kind == "compress"
+        else MaintenanceSettings(similarity=0, summarize_after_days=20)
+    )
     await memory.after(40, policy)
     rows = (await memory.memories.list_observations(limit=100)).rows
     shown = "\n".join(row.text() for row in rows)
@@ -258,7 +263,7 @@ async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Maintaine
 async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(memory: Maintained) -> None:
     for number in range(40):
         await memory.keep("the green kettle leaks", narrative=f"at the {number}th time " + f"drop{number} " * 40)
-    await memory.after(30, Policy(similarity=0.3))
+    await memory.after(30, MaintenanceSettings(similarity=0.3))
     rows = (await memory.memories.list_observations(limit=100)).rows
     summaries = [row for row in rows if row.type == "compressed_summary"]
     assert len(summaries) > 1
@@ -269,10 +274,10 @@ async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(me
 
 async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Maintained) -> None:
     note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
-    policy = Policy(
+    policy = MaintenanceSettings(
         rules=(
-            RetentionRule(types=("event",), archive_after_days=10, delete_after_days=40),
-            RetentionRule(archive_after_days=30),
+            RetentionSettings(types=("event",), archive_after_days=10, delete_after_days=40),
+            RetentionSettings(archive_after_days=30),
         )
     )
     await memory.after(20, policy)
@@ -285,7 +290,9 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mai
 
 async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory: Maintained) -> None:
     await asyncio.gather(*(memory.keep(f"event {number}", type="event") for number in range(1_500)))
-    policy = Policy(rules=(RetentionRule(types=("event",), archive_after_days=10),), rows_per_run=100, similarity=0)
+    policy = MaintenanceSettings(
+        rules=(RetentionSettings(types=("event",), archive_after_days=10),), rows_per_run=100, similarity=0
+    )
     report = await memory.after(30, policy)
     assert (report.counts()["archive"], report.counts()["consolidate"], report.finished) == (1_500, 100, False)
     lines = map(json.loads, (memory.home / "observations.jsonl").read_bytes().splitlines())
@@ -297,11 +304,11 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
     clerk = await memory.system.create_session(["observations"], "clerk")
     theirs = (await clerk.memory.remember("a note of the clerk")).id
     note, event = [await memory.keep(f"a {each}", type=each) for each in ("note", "event")]
-    policy = Policy(
+    policy = MaintenanceSettings(
         rules=(
-            RetentionRule(agent="clerk", archive_after_days=5),
-            RetentionRule(types=("event",), archive_after_days=5),
-            RetentionRule(archive_after_days=5, delete_after_days=10),
+            RetentionSettings(agent="clerk", archive_after_days=5),
+            RetentionSettings(types=("event",), archive_after_days=5),
+            RetentionSettings(archive_after_days=5, delete_after_days=10),
         )
     )
     await memory.after(6, policy)
@@ -311,7 +318,7 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
 
 async def test_use_keeps_what_rules_would_put_away(memory: Maintained) -> None:
     used = await memory.keep("the blue door")
-    policy = Policy(rules=(RetentionRule(archive_after_days=10),))
+    policy = MaintenanceSettings(rules=(RetentionSettings(archive_after_days=10),))
     await memory.after(9, policy)
     await memory.memories.get([used])
     await memory.after(9, policy)
@@ -322,7 +329,9 @@ async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Ma
     session = await memory.system.create_session(["observations"], "chat")
     ids = [(await session.memory.remember(f"thing{n} word{n}", importance=n / 10)).id for n in range(6)]
     others = [await memory.keep(f"other{n} text{n}", type="event", importance=n / 10) for n in range(4)]
-    report = await memory.after(0.5, Policy(max_per_session=4, rules=(RetentionRule(types=("event",), max_rows=3),)))
+    report = await memory.after(
+        0.5, MaintenanceSettings(max_per_session=4, rules=(RetentionSettings(types=("event",), max_rows=3),))
+    )
     assert report.counts()["archive"] == 3
     assert [(await memory.row(each)).status for each in (*ids[:2], others[0])] == ["archived"] * 3
     assert "more than 4 in one session" in await memory.why(ids[0])
@@ -336,7 +345,7 @@ async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Maintai
     young = await memory.system.create_session(["observations"], "chat")
     for n in range(3):
         await young.memory.remember(f"matter{n} issue{n} point{n}")
-    report = await memory.after(6, Policy(summarize_after_days=30, decay_per_day=0))
+    report = await memory.after(6, MaintenanceSettings(summarize_after_days=30, decay_per_day=0))
     [deed] = report.deeds
     assert (deed.kind, set(deed.ids)) == ("summarize", set(ids))
     assert deed.by is not None
@@ -350,7 +359,7 @@ async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_mad
     gone, source = await memory.keep("a secret plan"), await memory.keep("a source")
     await memory.keep("made of it", derived_from=[source])
     await memory.memories.forget(gone, source)
-    policy = Policy(erase_after_days=30)
+    policy = MaintenanceSettings(erase_after_days=30)
     assert not (await memory.after(20, policy, whole=True)).counts()["erase"]
     report = await memory.after(20, policy, whole=True)
     assert [deed.ids for deed in report.deeds if deed.kind == "erase"] == [(gone,)]
@@ -363,10 +372,12 @@ async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_mad
 
 async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reason(memory: Maintained) -> None:
     ids = await memory.alike(4)
-    [deed] = (await memory.after(8, Policy())).deeds[-1:]
+    [deed] = (await memory.after(8, MaintenanceSettings())).deeds[-1:]
     assert (deed.kind, set(deed.ids)) == ("compress", set(ids))
     assert deed.by is not None
-    policy = Policy(erase_after_days=30, rules=(RetentionRule(types=("discovery",), delete_after_days=20),))
+    policy = MaintenanceSettings(
+        erase_after_days=30, rules=(RetentionSettings(types=("discovery",), delete_after_days=20),)
+    )
     assert not (await memory.after(19, policy, whole=True)).counts()["delete"]  # days since they were merged
     assert (await memory.after(1, policy, whole=True)).counts()["delete"] == 4
     assert await memory.why(ids[0]) == ("delete", "maintenance", "discovery untouched for 20 days")
@@ -384,7 +395,7 @@ async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reaso
 async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) -> None:
     old = await memory.keep("the port is 1", type="identity", subject="port")
     await memory.keep("the port is 2", type="identity", subject="port", supersedes=old)
-    policy = Policy(erase_after_days=1, rules=(RetentionRule(delete_after_days=1),))
+    policy = MaintenanceSettings(erase_after_days=1, rules=(RetentionSettings(delete_after_days=1),))
     for _ in range(3):
         await memory.after(100, policy, whole=True)
     assert [each.observation.title for each in await memory.memories.history(old)] == ["the port is 1", "the port is 2"]
@@ -394,7 +405,7 @@ async def test_what_is_needed_does_not_have_the_journal_rewritten_again_and_agai
     gone, source = await memory.keep("a plan"), await memory.keep("a source")
     await memory.keep("made of it", derived_from=[source])
     await memory.memories.forget(gone, source)
-    policy = Policy(erase_after_days=30)
+    policy = MaintenanceSettings(erase_after_days=30)
     assert not _erased(await memory.after(59, policy))
     assert _erased(await memory.after(2, policy)) == [(gone,)]
     inode = (memory.home / "observations.jsonl").stat().st_ino
@@ -414,10 +425,10 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
     await memory.memories.archive(put_away)
     await memory.memories.forget(forgotten)
     rules = (
-        RetentionRule(types=("event",), archive_after_days=10),
-        RetentionRule(types=("bugfix",), archive_after_days=5, delete_after_days=10),
+        RetentionSettings(types=("event",), archive_after_days=10),
+        RetentionSettings(types=("bugfix",), archive_after_days=5, delete_after_days=10),
     )
-    policy = Policy(rules=rules, erase_after_days=20, rows_per_run=rows_per_run)
+    policy = MaintenanceSettings(rules=rules, erase_after_days=20, rows_per_run=rows_per_run)
     for number in range(4):
         await memory.keep(f"thing{number} word{number}")
     memory.now += timedelta(days=30)
@@ -440,7 +451,7 @@ async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Main
     memory.now += timedelta(days=30)
     seen = []
     for _ in range(4):
-        report = await memory.after(0, Policy(rows_per_run=2))
+        report = await memory.after(0, MaintenanceSettings(rows_per_run=2))
         seen.append((report.looked_at, report.finished))
         await memory.system.aclose()
         memory.system = memory.opened()  # as another process would
@@ -450,7 +461,7 @@ async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Main
 
 async def test_a_cursor_whose_row_was_erased_begins_again(memory: Maintained) -> None:
     ids = [await memory.keep(f"thing{n} word{n}") for n in range(4)]
-    policy = Policy(rows_per_run=2, decay_per_day=0)
+    policy = MaintenanceSettings(rows_per_run=2, decay_per_day=0)
     assert (await memory.after(30, policy)).looked_at == 2
     await memory.memories.purge(ids[1])
     assert (await memory.after(0, policy)).looked_at == 2
@@ -506,10 +517,10 @@ async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Mainta
     script = (
         "import asyncio, sys\n"
         "from chatbot.memory import MemorySystem\n"
-        "from chatbot.memory.policy import Policy\n"
+        "from chatbot.config import MaintenanceSettings\n"
         "async def main():\n"
         "    async with MemorySystem(sys.argv[1], settings={'observations': {'cache': sys.argv[2]}}) as memory:\n"
-        "        print((await memory.maintain(Policy(compression_min_age_days=0))).skipped or 'done')\n"
+        "        print((await memory.maintain(MaintenanceSettings(compression_min_age_days=0))).skipped or 'done')\n"
         "asyncio.run(main())\n"
     )
     command = [sys.executable, "-c", script, str(memory.home), memory.settings["observations"]["cache"]]

@@ -315,7 +315,7 @@ async def test_whoever_says_what_another_said_leaves_that_row_alone() -> None:
 async def test_maintenance_merges_no_rows_of_several_principals_or_namespaces() -> None:
     from datetime import UTC, datetime, timedelta
 
-    from chatbot.memory.policy import Policy
+    from chatbot.config import MaintenanceSettings
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     async with MemorySystem(None, clock=lambda: now) as system:
@@ -326,7 +326,7 @@ async def test_maintenance_merges_no_rows_of_several_principals_or_namespaces() 
                     f"The old well is behind the red house near the stone bridge{'!' * number}", type="note"
                 )
         now += timedelta(days=60)
-        report = await system.maintain(Policy(similarity=0.5), whole=True)
+        report = await system.maintain(MaintenanceSettings(similarity=0.5), whole=True)
         assert report.counts()["compress"] == 9
         everyone = system.memory().within(across=True)
         digests = await everyone.every(types=("compressed_summary",))

@@ -134,9 +134,9 @@ async def test_what_maintenance_does_is_counted_unless_it_is_dry(watched: Watche
         for number in range(6):
             await session.memory.remember(f"apple {number} banana {number * 7}", type="note")
         archived = {"chatbot_deed": "archive"}
-        dry = await runtime.memory.maintain(runtime.setup.policy, whole=True, dry_run=True)
+        dry = await runtime.memory.maintain(runtime.config.maintenance, whole=True, dry_run=True)
         assert watched.value("chatbot_memory_rows_maintained_total", **archived) == 0
-        report = await runtime.memory.maintain(runtime.setup.policy, whole=True)
+        report = await runtime.memory.maintain(runtime.config.maintenance, whole=True)
     assert report.counts() == dry.counts()
     assert report.counts()["archive"] > 0
     assert watched.value("chatbot_memory_rows_maintained_total", **archived) == report.counts()["archive"]
@@ -149,7 +149,7 @@ async def test_the_docs_show_every_metric_that_there_is(watched: Watched, talkin
         with observed(watched.telemetry.observer):
             await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
             count("storage_retries", cause="DeadlockDetected")
-        await runtime.memory.maintain(runtime.setup.policy)
+        await runtime.memory.maintain(runtime.config.maintenance)
         text = await asyncio.to_thread(watched.text)
     told = {line.split()[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE")}
     docs = Path(__file__).parents[2].joinpath("docs", "observability.md").read_text(encoding="utf-8")

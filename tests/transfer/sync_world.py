@@ -15,9 +15,8 @@ from typing import Any, Self
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
-from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.config import AgentSettings, BudgetSettings, MaintenanceSettings
 from chatbot.memory import MemorySystem
-from chatbot.memory.policy import Policy
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreError
@@ -329,7 +328,7 @@ class World:
 
     async def _maintain(self, machine: Machine) -> None:
         async with machine.opened() as memory:
-            await memory.maintain(Policy(similarity=0, erase_after_days=0), whole=True)
+            await memory.maintain(MaintenanceSettings(similarity=0, erase_after_days=0), whole=True)
 
     async def _sync(self, machine: Machine) -> None:
         await machine.sync(self._place_for(machine))

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from chatbot.config import ProfileSettings
 from chatbot.memory.reading import Hit
+from chatbot.memory.scoring import WEIGHTS
 from chatbot.memory.writing import AddResult
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, gone
@@ -39,7 +39,7 @@ PART_NAMES = {
     "later": "said later about the same thing",
 }
 """Labels of the score details."""
-WEIGHED = PART_NAMES.keys() & set(ProfileSettings.__struct_fields__)
+WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
 _ORDERS: dict[str, Order] = {"created": "created", "updated": "updated"}
 _CHOSEN = "id:"
