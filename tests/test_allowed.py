@@ -4,9 +4,7 @@ import json
 import logging
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
-from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -515,33 +513,15 @@ def test_a_bundle_brings_neither_settings_nor_code(tmp_path: Path) -> None:
     project('[model]\nname = "scripted"\n')
     Path("evil.py").write_text(EVIL, encoding="utf-8")
     assert call("ask", SAID) == 0
-    bundle = tmp_path / "all.zip"
-    assert call("sessions", "export", "--all", "-o", str(bundle), "--format", "bundle") == 0
-    (old,) = Path("identities/ada/memory/sessions").iterdir()
-    changed = {f"sessions/{old.name}/session.json": lambda data: data.replace(b'"observations"', b'"evil:Store"')}
-    _repack(bundle, tmp_path / "code.zip", changed)
+    bundle = tmp_path / "all.jsonl"
+    assert call("sessions", "export", "--all", "-o", str(bundle)) == 0
+    bundle.write_text(bundle.read_text("utf-8").replace('"observations"', '"evil:Store"', 1), "utf-8")
     project('[model]\nname = "scripted"\n', "grace")
-    assert call("sessions", "import", str(tmp_path / "code.zip"), "-i", "grace") == 0
+    assert call("sessions", "import", str(bundle), "-i", "grace") == 0
     (new,) = Path("identities/grace/memory/sessions").iterdir()
     assert json.loads((new / "session.json").read_text("utf-8"))["store_types"] == ["basic_session", "observations"]
-    for name in ("identity.toml", "config.toml", f"sessions/{old.name}/identity.toml", "../identity.toml"):
-        _repack(bundle, tmp_path / "more.zip", {}, {name: b'model = "oobabooga/http://evil.example"'})
-        assert call("sessions", "import", str(tmp_path / "more.zip"), "-i", "grace") == 7
     assert sorted(Path("identities/grace").rglob("*.toml")) == [Path("identities/grace/identity.toml")]
     assert not Path("ran").exists()
-
-
-def _repack(source: Path, target: Path, changed: dict[str, Any], added: dict[str, bytes] | None = None) -> None:
-    """Another bundle, whole as its manifest says."""
-    with zipfile.ZipFile(source) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    files = {name: changed.get(name, bytes)(data) for name, data in files.items()} | (added or {})
-    manifest = json.loads(files.pop("manifest.json"))
-    told = {name: {"size": len(data), "sha256": sha256(data).hexdigest()} for name, data in files.items()}
-    with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr("manifest.json", json.dumps(manifest | {"files": told}))
-        for name, data in files.items():
-            archive.writestr(name, data)
 
 
 def test_opening_a_memory_leaves_a_line_in_the_log_with_its_path(caplog: pytest.LogCaptureFixture) -> None:

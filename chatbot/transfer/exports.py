@@ -1,36 +1,52 @@
 """Exports of a session, and of memories without their sessions; as values, and as files for people or programs.
 
 Keys and passwords that the detector recognises are redacted in every text of a session. Rows that the caller may not
-see are never exported, nor are superseded, archived and hidden rows; from a session, no `secret` rows. Only a bundle
-and the JSON lines of memories can be imported again:
+see are never exported, nor are superseded, archived and hidden rows; from a session, no `secret` rows. Only a bundle,
+which is JSON lines, can be imported again:
 
-    {"kind": "memories", "format": 1}
-    {"kind": "observation", …}            a row in its current state, oldest first
+    {"kind": "session", "format": 1, …}       its record; what follows is of this session, until its end
+    {"kind": "entry", "number", "role", "at", "content"}
+    {"kind": "value", "key", "value", "at"}
+    {"kind": "receipt", "receipt"}
+    {"kind": "attachment", "name", "data"}    in base64; its name has the digest of its content
+    {"kind": "observation", …}                a row in its current state, oldest first
     {"kind": "fact", …}
+    {"kind": "end"}
+    {"kind": "memories", "format": 1}         the rows and facts after it are of no session, or of any
+
+A bundle is untrusted: nothing says who made it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+import msgspec
+
+from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import PLACES
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
+from chatbot.stores.backend import checked_blob, is_blob_name
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import LaterFormat, UnsupportedOperation
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnsupportedOperation
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
 from chatbot.stores.query import EVERY
-from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_record, parse_time
+from chatbot.transfer.untrusted import checked_receipt
 
-MEMORIES = "memories"
+SESSION, MEMORIES, END = "session", "memories", "end"
+"""Lines of a bundle that begin and end a part of it."""
 EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl", "html": ".html"}
 """The formats of a session, and how their files end."""
@@ -60,7 +76,7 @@ class SessionExport:
     redacted: tuple[str, ...] = ()
     """Kinds of the secrets that were redacted."""
     attachments: tuple[tuple[str, bytes], ...] = ()
-    """The files that messages name; only a bundle holds them."""
+    """The files that messages name; only JSON lines hold them."""
 
 
 async def export_session(memory: MemorySystem, session_id: str, *, memories: bool = True) -> SessionExport:
@@ -130,7 +146,7 @@ async def _rows(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -
     return tuple(replace(row, metadata=metadata) for row, metadata in zip(rows, told, strict=True))[::-1]
 
 
-def json_lines(values: Iterable[Mapping[str, Any]]) -> str:
+def _json_lines(values: Iterable[Mapping[str, Any]]) -> str:
     """Render each value as a line."""
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 
@@ -138,48 +154,104 @@ def json_lines(values: Iterable[Mapping[str, Any]]) -> str:
 def render_session(exported: SessionExport, form: str) -> str:
     """Render the session in a format of `SUFFIXES`."""
     if form == "jsonl":
-        return json_lines(_session_lines(exported))
+        return _json_lines(_session_lines(exported))
     return _html(exported) if form == "html" else _session_markdown(exported)
 
 
 def render_memories(remembered: MemoryExport, form: str) -> str:
     """Render the memories as `jsonl` or `markdown`."""
     if form == "jsonl":
-        return json_lines([{"kind": MEMORIES, "format": VERSION}, *_memory_lines(remembered)])
+        return _json_lines([{"kind": MEMORIES, "format": VERSION}, *_memory_lines(remembered)])
     return _memories_markdown(remembered)
 
 
-def read_memories(text: str) -> MemoryExport:
-    """Parse JSON lines of memories. Raises `LaterFormat`."""
-    parsed: dict[str, list[Any]] = {"observation": [], "fact": []}
-    broken = 0
+@dataclass(slots=True)
+class _Part:
+    """Part of a bundle as it is read: a session, or memories."""
+
+    record: SessionRecord | None = None
+    lines: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    broken: int = 0
+
+    @classmethod
+    def begun(cls, kind: str, fields: Mapping[str, Any]) -> _Part:
+        """Return the part that a line begins. Raises `DamagedFile` or `LaterFormat`."""
+        try:
+            if kind != END and fields["format"] > VERSION:
+                raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
+            return cls(parse_record(fields) if kind == SESSION else None)
+        except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, LaterFormat):
+                raise
+            raise DamagedFile(f"a session of the bundle cannot be parsed: {error}") from error
+
+    def add(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Parse a line. Raises `DamagedFile` for one without which a session is not whole; others are counted."""
+        try:
+            if self.record is None and kind not in _OF_MEMORY:
+                raise InvalidValue("it is in no session")
+            self.lines[kind].append(_PARSERS[kind](fields))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if self.record is not None and kind not in {*_OF_MEMORY, "receipt"}:
+                raise DamagedFile(f"session {self.record.id}: a line cannot be parsed: {error}") from error
+            self.broken += 1
+
+    def whole(self) -> Iterator[SessionExport | MemoryExport]:
+        """Yield it, if there is anything in it."""
+        entries, values, receipts, rows, facts, files = (tuple(self.lines[kind]) for kind in _PARSERS)
+        remembered = MemoryExport(rows, facts, self.broken)
+        if self.record is not None:
+            yield SessionExport(self.record, entries, values, receipts, remembered, attachments=files)
+        elif rows or facts or self.broken:
+            yield remembered
+
+
+def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
+    """Yield the sessions of a bundle, and memories. Raises `DamagedFile` or `LaterFormat`."""
+    part = _Part()
     for line in filter(str.strip, text.split("\n")):
         try:
-            fields = json.loads(line)
-            kind = fields.pop("kind")
-            if kind != MEMORIES:
-                parsed[kind].append(_PARSERS[kind](fields))
-            elif fields["format"] > VERSION:
-                raise LaterFormat(
-                    f"these memories were written by a later release (format {fields['format']}): upgrade chatbot"
-                )
-        except LaterFormat:
-            raise
+            fields = msgspec.json.decode(line)
+            kind = str(fields.pop("kind"))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            broken += 1
-    return MemoryExport(tuple(parsed["observation"]), tuple(parsed["fact"]), broken)
+            fields, kind = {}, "unknown"
+        if kind not in {SESSION, MEMORIES, END}:
+            part.add(kind, fields)
+        elif part.record is not None and kind != END:
+            break
+        else:
+            yield from part.whole()
+            part = _Part.begun(kind, fields)
+    if part.record is not None:
+        raise DamagedFile(f"{name}: session {part.record.id} ends early: check that the file is complete")
+    yield from part.whole()
 
 
-def is_memory_export(text: str) -> bool:
-    """Return True if the first line is the header of this format."""
+def is_bundle(text: str) -> bool:
+    """Return True if the first line begins a bundle."""
     try:
         head = json.loads(text.partition("\n")[0])
     except (ValueError, RecursionError):
         return False
-    return isinstance(head, dict) and head.get("kind") == MEMORIES
+    return isinstance(head, dict) and head.get("kind") in {SESSION, MEMORIES}
 
 
-_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"observation": parse_observation, "fact": parse_triple}
+def _attachment(fields: Mapping[str, Any]) -> tuple[str, bytes]:
+    name = fields["name"]
+    if not is_blob_name(name) or name[32:] not in MEDIA_TYPES:
+        raise InvalidValue(f"{name!r:.80} is not the name of an attachment")
+    return name, checked_blob(name, base64.b64decode(fields["data"], validate=True))
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "entry": lambda line: TranscriptEntry(line["role"], line["content"], parse_time(line["at"])),
+    "value": lambda line: KeyValue(line["key"], line["value"], parse_time(line["at"])),
+    "receipt": lambda line: checked_receipt(line["receipt"]),
+    "observation": parse_observation,
+    "fact": parse_triple,
+    "attachment": _attachment,
+}
+_OF_MEMORY = frozenset({"observation", "fact"})
 
 
 def _memory_lines(remembered: MemoryExport) -> Iterator[dict[str, Any]]:
@@ -188,11 +260,17 @@ def _memory_lines(remembered: MemoryExport) -> Iterator[dict[str, Any]]:
 
 
 def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
-    yield {"kind": "session", "format": VERSION, **exported.record.as_json()}
+    yield {"kind": SESSION, "format": VERSION, **exported.record.as_json()}
     for number, entry in enumerate(exported.entries, 1):
         said = {"role": entry.role, "at": format_time(entry.at), "content": entry.content}
         yield {"kind": "entry", "number": number, **said}
+    for value in exported.key_values:
+        yield {"kind": "value", "key": value.key, "value": value.value, "at": format_time(value.at)}
+    yield from ({"kind": "receipt", "receipt": receipt} for receipt in exported.receipts)
+    for name, data in exported.attachments:
+        yield {"kind": "attachment", "name": name, "data": base64.b64encode(data).decode()}
     yield from _memory_lines(exported.remembered)
+    yield {"kind": END}
 
 
 def _memories_markdown(remembered: MemoryExport) -> str:

@@ -37,7 +37,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, is_session_id
-from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport
+from chatbot.transfer.exports import MemoryExport, SessionExport
 from chatbot.transfer.intake import PURGED, Intake
 from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip
 from chatbot.transfer.sources import BUNDLE, Source
@@ -89,9 +89,8 @@ class Importer:
     async def run(self, source: Source) -> ImportReport:
         """Import every item of the source. It is read completely before anything is written."""
         self._report = ImportReport(source.kind, str(source.path), self._dry_run)
-        kind = BUNDLE if source.kind == MEMORIES else source.kind  # rows keep the ids they have in a bundle
         self._intake = Intake(
-            kind,
+            source.kind,
             self._report,
             sensitivity=self._sensitivity,
             dry_run=self._dry_run,

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
-from chatbot.transfer import bundle, formats
-from chatbot.transfer.exports import MEMORIES, MemoryExport, SessionExport, is_memory_export, read_memories
+from chatbot.transfer import formats
+from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
 from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE
 from chatbot.transfer.items import Item, Skip
 from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMORIES, MEMSTORE)
+KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
@@ -54,9 +54,20 @@ def open_source(path: Path, kind: str | None = None) -> Source:
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def memories_in(text: str, path: Path = Path("text")) -> Source:
-    """Return the text of an export of memories as a source, such as the body of a request."""
-    return Source(path, MEMORIES, lambda: iter([read_memories(text)]))
+def memories_in(text: str) -> Source:
+    """Return the memories of a bundle as a source, such as the body of a request; its sessions are skipped."""
+
+    def items() -> Items:
+        try:
+            for each in read_bundle(text, "the text"):
+                if isinstance(each, MemoryExport):
+                    yield each
+                else:
+                    yield Skip(each.record.id, "only memories are imported here")
+        except DamagedFile as error:
+            raise InvalidValue(str(error)) from error
+
+    return Source(Path("text"), BUNDLE, items)
 
 
 def _open(path: Path, kind: str | None) -> Source:
@@ -73,11 +84,11 @@ def _open(path: Path, kind: str | None) -> Source:
     if path.suffix.lower() in MARKDOWN_SUFFIXES or kind == MARKDOWN:
         _check_kind(path, kind, MARKDOWN)
         return Source(path, MARKDOWN, lambda: _notes(path))
-    if kind == BUNDLE:
-        raise DamagedFile(f"{path} is not a bundle: it is not a zip file")
     text = _read_text(path)
-    if kind == MEMORIES or (kind is None and is_memory_export(text)):
-        return memories_in(text, path)
+    if kind in {None, BUNDLE} and is_bundle(text):
+        return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
+    if kind == BUNDLE:
+        raise DamagedFile(f"{path} is not a bundle: its first line begins none")
     kind = kind or _recognised(text, path)
     return Source(path, kind, lambda: _elements(kind, [(path.name, text)]))
 
@@ -115,24 +126,12 @@ def _open_folder(path: Path, kind: str | None) -> Source:
 
 def _open_zip(path: Path, kind: str | None) -> Source:
     with open_zip(path) as archive:
-        if kind == BUNDLE or (kind is None and bundle.is_bundle(archive)):
-            if bundle.MANIFEST not in archive.names:
-                raise DamagedFile(f"{path} is not a bundle: it has no {bundle.MANIFEST}")
-            return Source(path, BUNDLE, lambda: _sessions(path))
         _check_json(path, kind)
         names = _export_names(archive)
         if not names:
-            raise InvalidValue(f"{path} contains neither a bundle nor a conversations.json: nothing to import")
+            raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
         kind = kind or _recognised(decoded(archive.read(names[0]), names[0]), path)
     return Source(path, kind, lambda: _elements(kind, _texts_in(path, names)))
-
-
-def _sessions(path: Path) -> Items:
-    """Yield the sessions of a bundle, which is verified before the first one."""
-    with open_zip(path) as archive:
-        for session in bundle.verify(archive):
-            yield bundle.read_session(archive, session)
-        yield from bundle.read_loose(archive)
 
 
 def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:
@@ -165,7 +164,7 @@ def _recognised(text: str, path: Path) -> str:
 
 
 def _check_json(path: Path, kind: str | None) -> None:
-    if kind in {BUNDLE, MARKDOWN, MEMORIES}:
+    if kind in {BUNDLE, MARKDOWN}:
         raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if path.is_file() else ""))
 
 

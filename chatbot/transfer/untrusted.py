@@ -21,7 +21,6 @@ from chatbot.stores.records import format_time, parse_time
 
 MOST_MEMBERS = 200_000
 LARGEST_MEMBER = 1 << 30
-LARGEST_TOTAL = 4 << 30
 MOST_SQUEEZED = 400
 """Highest compression ratio that is read: text stays below it, a zip bomb does not."""
 _SMALL = 4 << 20
@@ -44,14 +43,6 @@ class ZipFile:
     def names(self) -> list[str]:
         """The names of all members except folders."""
         return list(self._members)
-
-    def check_all(self) -> None:
-        """Check every member, and their total size."""
-        for name in self._names:
-            self._check(name)
-        total = sum(member.file_size for member in self._members.values())
-        if total > LARGEST_TOTAL:
-            raise DamagedFile(f"{self.path} would unpack to {total:,} bytes: at most {LARGEST_TOTAL:,} are allowed")
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a member. Raises `DamagedFile` or `UnsafePath`."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +18,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.row_events import KINDS, Event, Kind
-from chatbot.transfer.bundle import BundleWriter
-from chatbot.transfer.exports import export_memories, export_session, render_memories
+from chatbot.transfer.exports import export_memories, export_session, render_memories, render_session
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from tests.clock import Clock
@@ -144,12 +143,9 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
     memory: MemorySystem, tmp_path: Path
 ) -> None:
     session = await talk(memory)
-    rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.zip", tmp_path / "notes"
+    rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.jsonl", tmp_path / "notes"
     rows.write_text(render_memories(await export_memories(memory.memory("chat"), SENSITIVITIES), "jsonl"))
-    with bundle.open("wb") as file:
-        writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
-        writer.add(await export_session(memory, session.id))
-        writer.close()
+    bundle.write_text(render_session(await export_session(memory, session.id), "jsonl"))
     notes.mkdir()
     (notes / "a.md").write_text("# Anna\n\nlikes basil\n")
     await imported(memory, notes, "markdown")
@@ -178,12 +174,9 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
     await talk(bob, "cinnamon")
     await alice.memory().remember(f"{CANARY} of no session")
     await alice.memory().store_fact("Anna", "grows", CANARY)
-    rows, bundle = tmp_path / "rows.jsonl", tmp_path / "all.zip"
+    rows, bundle = tmp_path / "rows.jsonl", tmp_path / "all.jsonl"
     rows.write_text(render_memories(await export_memories(alice.memory("chat"), SENSITIVITIES), "jsonl"))
-    with bundle.open("wb") as file:
-        writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
-        writer.add(await export_session(alice, session.id))
-        writer.close()
+    bundle.write_text(render_session(await export_session(alice, session.id), "jsonl"))
     erased = await erase_user(alice)
     assert (erased.memories, erased.sessions) == (9, (session.id,))
     for path in (rows, bundle):

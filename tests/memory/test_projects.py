@@ -177,9 +177,9 @@ def test_a_bundle_of_a_project_takes_its_sessions_and_memories_along(
     assert run("ask", "--project", "house", "My boiler is a Vaillant and was serviced in May.").returncode == 0
     assert run("ask", "My name is Sam and I like chess.").returncode == 0
     run("memory", "add", "The lamp is in the cellar", "--project", "house")
-    run("sessions", "export", "--project", "house", "-o", "../house.zip")
+    run("sessions", "export", "--project", "house", "-o", "../house.jsonl")
     monkeypatch.chdir(tmp_path / "there")
-    assert run("sessions", "import", "../house.zip").returncode == 0
+    assert run("sessions", "import", "../house.jsonl").returncode == 0
     assert [each["project"] for each in json.loads(run("sessions", "list", "--json").stdout)] == ["house"]
     assert {each["project"] for each in json.loads(run("memory", "list", "--json").stdout)} == {"house"}
     assert json.loads(run("projects", "list", "--json").stdout)[0]["memories"] == 2

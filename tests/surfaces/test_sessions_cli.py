@@ -204,15 +204,14 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     fails(2, "already exists", "export", "two", "-o", "two.html")
     ok("export", "two", "-o", "two.html", "--force")
     assert ok("export", "two").startswith("# two\n")
-    assert ok("export", "two", "--format", "jsonl").count("\n") == 3
+    assert ok("export", "two", "--format", "jsonl").count("\n") == 4
     assert ok("export", "two", "-o", "-") == ok("export", "two")
-    assert [part["kind"] for part in from_json("export", "two")] == ["session", "entry", "entry"]
+    assert [part["kind"] for part in from_json("export", "two")] == ["session", "entry", "entry", "end"]
     assert not Path("-").exists()
     files = from_json("export", "--all", "-o", "folder")["files"]
     assert sorted(Path(file).name[11:].rpartition("-")[0] for file in files) == ["Tea-cake-ünï", "two"]
     assert {Path(file).parent.name for file in files} == {"folder"}
     fails(2, "name a folder", "export", "--all")
-    fails(2, "name it with -o", "export", "two", "--format", "bundle")
     fails(2, "no sessions match", "export", "--title", "nothing")
     fails(7, "cannot be written", "export", "two", "-o", "nowhere/two.md")
     assert not list(Path().glob(".*.tmp"))
@@ -220,14 +219,14 @@ def test_exports_are_files_that_only_we_can_read() -> None:
 
 def test_a_bundle_brings_sessions_back() -> None:
     [session, *_] = make("one", "two", days_ago=3)
-    ok("export", "--all", "-o", "all.zip")
+    ok("export", "--all", "-o", "all.jsonl")
     ok("delete", "--all", "--keep-memory", "--yes")
-    assert "2 sessions would be imported" in ok("import", "all.zip", "--dry-run")
+    assert "2 sessions would be imported" in ok("import", "all.jsonl", "--dry-run")
     assert titles("list") == []
-    [report] = from_json("import", "all.zip")
+    [report] = from_json("import", "all.jsonl")
     assert session in {each["id"] for each in report["sessions"]}
     assert titles("list") == ["two", "one"]
-    assert "2 already existed" in ok("import", "all.zip")
+    assert "2 already existed" in ok("import", "all.jsonl")
     assert "one says 1" in ok("show", session[:23])
 
 
@@ -319,7 +318,7 @@ def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
 
 def test_what_the_grammar_offers_is_what_there_is() -> None:
     assert grammar.SOURCES == KINDS
-    assert (*SUFFIXES, "bundle") == grammar.EXPORTS
+    assert tuple(SUFFIXES) == grammar.EXPORTS
     help_text = arguments.build_parser().format_help()
     assert "sessions" in help_text
 

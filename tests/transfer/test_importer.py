@@ -318,7 +318,7 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await _import(other, file, dry_run=True, keep_users=True)).memories == 4
         report = await _import(other, file, keep_users=True)
-        assert (report.kind, report.memories, report.facts, report.skipped) == ("memories", 4, 2, [])
+        assert (report.kind, report.memories, report.facts, report.skipped) == ("bundle", 4, 2, [])
         again = await _import(other, file, keep_users=True)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
         came = {

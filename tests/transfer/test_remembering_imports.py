@@ -21,7 +21,7 @@ from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
-from chatbot.transfer.bundle import BundleWriter
+from chatbot.transfer.exports import render_session
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.transfer import exports
@@ -158,11 +158,8 @@ async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_rememb
         await session.transcript_append(role, text)
     await session.memory.remember(type="exchange", user_text=BIKE[0], assistant_text="as it was kept")
     for with_memories, kept in ((True, "as it was kept"), (False, BIKE[1])):
-        path = tmp_path / f"{with_memories}.zip"
-        with path.open("wb") as file:
-            writer = BundleWriter(file, now=datetime.now(UTC))
-            writer.add(await export_session(memory, session.id, memories=with_memories))
-            writer.close()
+        path = tmp_path / f"{with_memories}.jsonl"
+        path.write_text(render_session(await export_session(memory, session.id, memories=with_memories), "jsonl"))
         async with MemorySystem(tmp_path / str(with_memories)) as other:
             for exchanges in (1, 0):
                 assert (await _import(other, path)).exchanges == exchanges

@@ -16,8 +16,8 @@ from chatbot.operations import WantedSessions
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
 
-EXPORTS = ("markdown", "jsonl", "html", "bundle")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
+EXPORTS = ("markdown", "jsonl", "html")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
@@ -79,11 +79,11 @@ def add_bulk(parser: argparse.ArgumentParser) -> None:
 def _add_moving(grammar: Verbs) -> None:
     export = grammar.add(
         "export",
-        "export sessions: Markdown, JSON lines, HTML, or a bundle",
+        "export sessions: Markdown, HTML, or a bundle of JSON lines",
         "export 0195a1b2 > talk.md",
         "export 0195a1b2 -o talk.html",
-        "export --before 30d -o old.zip",
-        "export --title tax -o folder --format jsonl",
+        "export --before 30d -o old.jsonl",
+        "export --title tax -o folder",
         agent=False,
     )
     _add_sessions(export)
@@ -92,7 +92,7 @@ def _add_moving(grammar: Verbs) -> None:
         "--output",
         type=Path,
         metavar="PATH",
-        help="file, or folder for several (default -: standard output)",
+        help="file; a folder for several, or FILE.jsonl (default -: standard output)",
     )
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or markdown")
     export.add_argument(
@@ -104,7 +104,7 @@ def _add_moving(grammar: Verbs) -> None:
         "import",
         "import a bundle, a ChatGPT or Claude export, or notes",
         "import chatgpt-export.zip --dry-run",
-        "import old.zip",
+        "import old.jsonl",
         "import ~/notes --from markdown",
     )
     add_import(importing)

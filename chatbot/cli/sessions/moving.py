@@ -18,13 +18,11 @@ from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.scope import utc_now
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
-from chatbot.transfer.bundle import BundleWriter
 from chatbot.transfer.exports import (
     SUFFIXES,
     export_loose,
@@ -32,14 +30,13 @@ from chatbot.transfer.exports import (
     render_session,
 )
 
-BUNDLE = "bundle"
-_FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".zip": BUNDLE, ".markdown": "markdown"}
+_FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
 _SHOWN = 20
 _ODD = re.compile(r"[^\w]+")
 
 
 async def export(run: VerbRun) -> None:
-    """One session to standard output or a file, several to a folder, or any number to a bundle."""
+    """One session to standard output or a file, several to a folder, or any number to a file of JSON lines."""
     memory, args = run.system, run.args
     records = await chosen(memory, args)
     if args.output == Path("-"):
@@ -49,10 +46,10 @@ async def export(run: VerbRun) -> None:
         raise InvalidValue("no sessions match: nothing was written")
     if args.dry_run:
         _tell(records, [], form, args)
-    elif form == BUNDLE:
-        _tell(records, [await _bundle(memory, records, args)], form, args)
     elif args.output is None:
         await _print(memory, records, form, args)
+    elif form == "jsonl" and args.output.suffix.lower() in _FORMS and not args.output.is_dir():
+        _tell(records, [await _bundle(memory, records, args)], form, args)
     else:
         _tell(records, await _write(memory, records, form, args), form, args)
 
@@ -90,7 +87,7 @@ async def import_(run: VerbRun) -> None:
 
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     if len(records) > 1:
-        raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .zip file for them with -o")
+        raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .jsonl file for them with -o")
     exported = await export_session(memory, records[0].id, memories=args.memories)
     _warn_redacted(exported.redacted)
     if args.json:
@@ -115,21 +112,18 @@ async def _write(
 
 
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
-    if args.output is None:
-        raise InvalidValue("a bundle is a file: name it with -o, as in -o sessions.zip")
+    """All sessions to one file; with those of a project, or of all, memories of no session too."""
     path: Path = args.output.expanduser()
     with progress("exporting") as told, new_file(path, force=args.force) as file:
-        writer = BundleWriter(file, now=utc_now())
         for done, record in enumerate(records, 1):
             exported = await export_session(memory, record.id, memories=args.memories)
             _warn_redacted(exported.redacted)
-            writer.add(exported)
+            file.write(render_session(exported, "jsonl").encode())
             if told:
                 told(done, len(records))
         if args.memories and (args.with_archived or args.project):
             with suppress(UnsupportedOperation):
-                writer.add_memories(await export_loose(memory, args.project))
-        writer.close()
+                file.write(render_memories(await export_loose(memory, args.project), "jsonl").encode())
     return path
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.transfer.exports import read_memories
+from chatbot.transfer.exports import MemoryExport, read_bundle
 from tests.servers.http_server import Serve, Served
 
 SAID = [
@@ -150,7 +150,8 @@ def test_memories_move_from_one_identity_to_another(served: Served) -> None:
         _post(client, "/v1/memories", {"title": "Anna lives in Lisbon"})
         _post(client, "/v1/memories", {"title": "the code is 1234", "sensitivity": "private"})
         text = client.get("/v1/memories/export").text
-        exported = read_memories(text)
+        [exported] = read_bundle(text, "text")
+        assert isinstance(exported, MemoryExport)
         assert [row.title for row in exported.observations] == ["Anna lives in Lisbon"]
         assert not exported.broken
         assert _post(client, "/v1/memories/import", {"text": text})["already"] == 1
@@ -159,6 +160,12 @@ def test_memories_move_from_one_identity_to_another(served: Served) -> None:
         assert _post(client, elsewhere, {"text": text})["memories"] == 0
         assert len(client.get("/v1/memories?identity=grace").json()["data"]) == 1
         assert _post(client, elsewhere, {"text": "no\nexport"})["skipped"] > 0
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        record = {"id": session, "agent_id": "chat", "store_types": [], "created_at": "2026-01-02T03:04:05Z"}
+        begin = json.dumps({"kind": "session", "format": 1, **record})
+        assert _post(client, elsewhere, {"text": f'{begin}\n{{"kind": "end"}}'})["skipped"] == 1
+        assert client.post(elsewhere, json={"text": begin}).status_code == 422
+        assert client.get("/v1/sessions?identity=grace").json()["data"] == []
 
 
 def test_a_poisoned_memory_stays_inside_the_fence(served: Served) -> None:
