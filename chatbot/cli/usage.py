@@ -50,7 +50,7 @@ def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) ->
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     from chatbot.chat.activity import Activity
-    from chatbot.cli.charts import chart_lines, spending
+    from chatbot.cli.charts import spending
 
     activity = Activity.of_last(args.days, utc_now())
     calls = await Ledger(setup.home).calls_since(activity.since)
@@ -61,9 +61,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        width = shutil.get_terminal_size().columns
-        charts = [chart for chart in spending(activity) if sum(chart.values)]
-        say("\n\n".join("\n".join(chart_lines(chart, width)) for chart in charts[:2]) + "\n")
+        say("\n".join(spending(activity, shutil.get_terminal_size().columns)))
         show_bill(bill)
 
 

@@ -7,26 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.cli.charts import bar, binned, columns, shares_of
+from chatbot.cli.charts import bar, binned, sparks
 from tests.command import ok, run
 
 amounts = st.lists(st.integers(0, 10**9), min_size=1, max_size=50)
 
 
-@given(amounts, st.integers(1, 100))
-def test_shares_add_up_and_keep_their_order(parts: list[int], width: int) -> None:
-    cells = shares_of(parts, width)
-    assert sum(cells) == (width if sum(parts) else 0)
-    if width >= len(parts):
-        assert all(cell > 0 for part, cell in zip(parts, cells, strict=True) if part)
-
-
-@given(amounts, st.integers(1, 8))
-def test_columns_are_as_many_as_values_and_the_largest_is_full(values: list[int], height: int) -> None:
-    lines = columns(values, height)
-    assert [len(line) for line in lines] == [len(values)] * height
+@given(amounts)
+def test_bars_are_as_many_as_values_and_the_largest_is_full(values: list[int]) -> None:
+    drawn = sparks(values)
+    assert len(drawn) == len(values)
+    assert all((bar == " ") == (value == 0) for value, bar in zip(values, drawn, strict=True))
     if max(values):
-        assert lines[0][values.index(max(values))] == "█"
+        assert drawn[values.index(max(values))] == "█"
 
 
 @given(amounts, st.integers(1, 20))

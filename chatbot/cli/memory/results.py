@@ -8,7 +8,7 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
-from chatbot.cli.charts import chart_lines, hit_rate_line, remembering
+from chatbot.cli.charts import hit_rate_line, remembering
 from chatbot.cli.memory.command import VerbRun, warn_redacted
 from chatbot.cli.memory.tables import (
     say_history,
@@ -256,15 +256,8 @@ async def stats(run: VerbRun) -> None:
         say_json(_as_json(counted, activity))
     else:
         say_table(_HEAD, _rows(counted))
-        _draw(activity)
-
-
-def _draw(activity: Activity) -> None:
-    width = shutil.get_terminal_size().columns
-    charts = [chart for chart in remembering(activity) if sum(chart.values)]
-    for chart in charts:
-        say("\n" + "\n".join(chart_lines(chart, width)))
-    say(f"\n{hit_rate_line(activity)}" if charts else "")
+        if drawn := remembering(activity, shutil.get_terminal_size().columns):
+            say("\n".join(["", *drawn, hit_rate_line(activity)]))
 
 
 def _as_json(counted: Stats, activity: Activity) -> dict[str, object]:
