@@ -195,6 +195,12 @@ def _nearest(wrong: re.Match[str]) -> str:
     return f"invalid choice {wrong['typed']!r}: {hint}"
 
 
+def flag(parser: argparse._ActionsContainer, *names_and_help: str, action: str = "store_true", **more: Any) -> None:
+    """Add an option without a value; its names come first, then its help."""
+    *names, words = names_and_help
+    parser.add_argument(*names, action=action, help=words, **more)
+
+
 def add_action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,

@@ -9,38 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-_MODULES = {
-    None: "chatbot.cli.repl.loop",
-    "ask": "chatbot.cli.ask",
-    "backup": "chatbot.cli.storage:run_backup",
-    "config": "chatbot.cli.config",
-    "completion": "chatbot.cli.completion",
-    "doctor": "chatbot.cli.doctor",
-    "hooks": "chatbot.cli.plugins:list_hooks",
-    "keys": "chatbot.cli.models:run_keys",
-    "mcp": "chatbot.cli.serve:run_mcp",
-    "maintain": "chatbot.cli.storage:run_maintain",
-    "init": "chatbot.cli.init",
-    "models": "chatbot.cli.models",
-    "memory": "chatbot.cli.memory.command",
-    "personas": "chatbot.cli.init:run_personas",
-    "projects": "chatbot.cli.sessions.command",
-    "prompt": "chatbot.cli.why:run_prompt",
-    "restore": "chatbot.cli.storage:run_backup",
-    "serve": "chatbot.cli.serve",
-    "sessions": "chatbot.cli.sessions.command",
-    "storage": "chatbot.cli.storage",
-    "setup": "chatbot.cli.setup",
-    "stores": "chatbot.cli.plugins:list_stores",
-    "sync": "chatbot.cli.storage:run_backup",
-    "token": "chatbot.cli.users:run_token",
-    "tools": "chatbot.cli.plugins:list_tools",
-    "usage": "chatbot.cli.usage",
-    "users": "chatbot.cli.users",
-    "why": "chatbot.cli.why",
-}
-"""The module of each command; its `run`, or the function named, takes the arguments and returns an `Exit`."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -102,8 +70,10 @@ def _leave_to_notices(name: str) -> None:
 
 async def run_command(args: argparse.Namespace) -> Any:
     """Run the parsed command and return its `Exit`. Errors are raised."""
-    module, _, name = _MODULES[args.command].partition(":")
-    run = getattr(importlib.import_module(module), name or "run")
+    from chatbot.cli.arguments import COMMANDS
+
+    module, _, name = (COMMANDS[args.command].runs if args.command else "repl.loop:run").partition(":")
+    run = getattr(importlib.import_module(f"chatbot.cli.{module}"), name)
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

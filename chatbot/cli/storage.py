@@ -116,12 +116,7 @@ def _show(report: MaintenanceReport) -> None:
 
 
 async def run_backup(args: argparse.Namespace) -> Exit:
-    """Run the command that was asked for."""
-    runs = {"backup": _backup, "restore": _restore, "sync": _sync}
-    return await runs[args.command](args)
-
-
-async def _backup(args: argparse.Namespace) -> Exit:
+    """Write everything of an identity to a file."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
     with progress("backing up") as tell, new_file(path.expanduser(), force=args.force) as file:
@@ -133,7 +128,8 @@ async def _backup(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-async def _restore(args: argparse.Namespace) -> Exit:
+async def run_restore(args: argparse.Namespace) -> Exit:
+    """Restore an identity from a file."""
     path = args.file.expanduser()
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
@@ -155,7 +151,8 @@ def told(done: RestoreReport) -> str:
     return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)
 
 
-async def _sync(args: argparse.Namespace) -> Exit:
+async def run_sync(args: argparse.Namespace) -> Exit:
+    """Sync with the place that is named, or with all."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     places = [args.place] if args.place else _listed(setup)
     if not places:
