@@ -199,6 +199,11 @@ def is_allowed(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True)
     return _known().get(_place(path)) == _digest(needing_trust(table, is_weakest=is_weakest))
 
 
+def is_trusted(path: Path, table: Mapping[str, Any]) -> bool:
+    """Return True if the file sets what needs trust and is allowed to: trusting one that sets nothing means nothing."""
+    return bool(needing_trust(table)) and is_allowed(path, table)
+
+
 def check(
     path: Path, table: Mapping[str, Any], remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = PROVIDERS
 ) -> None:

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from msgspec.structs import replace
+
 from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
@@ -42,7 +44,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry, format_time
-from chatbot.tools import ToolResult
+from chatbot.tools import Toolbox, ToolResult
 
 __all__ = [
     "AgentMemory",
@@ -224,7 +226,6 @@ class AgentMemory(Memory, AsyncResource):
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
         """The tools of memory for a model, which see what this caller sees and no more than `public` rows."""
         from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
-        from chatbot.tools import Toolbox
 
         project = self._placed.caller.project
         rights = self.caller.rights & TOOL_RIGHTS
@@ -267,8 +268,6 @@ class AgentMemory(Memory, AsyncResource):
         return self.within(project=project)
 
     def _settings(self, **changes: Any) -> AgentSettings:
-        from msgspec.structs import replace
-
         return replace(self._setup.agent_settings, **changes)
 
     async def _capture(self, memory: Memory, results: Sequence[ToolResult], gate: Memorability | None) -> list[str]:

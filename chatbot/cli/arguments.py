@@ -182,8 +182,8 @@ def _actions(
 
 
 def _models(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(action="list", text="", find=False, all=False, at=[])
     actions = _actions(parser, required=False)
+    parser.set_defaults(action="list", text="", find=False, all=False, at=[])
     summary = "list chat models: price, window, tools, images"
     listing = add_action(actions, "list", summary, "models list --find", "models list gpt-5 --all")
     listing.add_argument("text", nargs="?", default="", help="part of the name")

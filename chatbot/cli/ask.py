@@ -10,22 +10,20 @@ from chatbot.chat import Event, Notice
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
-from chatbot.cli.output import TINY, complain, printable, say_json, warn
+from chatbot.cli.output import TINY, printable, say_json, warn
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue, StoreError
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> Exit | None:
     """Ask, and print the reply or, with `--json`, the receipt."""
     if args.resume == "":
-        complain(InvalidValue("ask cannot let you pick: name the session after -r"), as_json=args.json)
-        return Exit.USAGE
+        raise InvalidValue("ask cannot let you pick: name the session after -r")
     text = question(args.text)
     if not (text.strip() or args.attach):
-        complain(InvalidValue("no question: pass it as an argument or on standard input"), as_json=args.json)
-        return Exit.USAGE
+        raise InvalidValue("no question: pass it as an argument or on standard input")
     files = [uploaded(each) for each in args.attach]
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
@@ -52,7 +50,7 @@ async def run(args: argparse.Namespace) -> Exit:
             say_json(receipt.as_json() | {"reply": receipt.reply, "kept": runtime.keeps(session)})
         else:
             _show(receipt, is_written=streams)
-        return Exit.OK
+        return None
 
 
 def _show(receipt: Receipt, *, is_written: bool) -> None:

@@ -6,21 +6,16 @@ import argparse
 from collections.abc import Iterator
 
 from chatbot.cli.arguments import build_parser
-from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json
+from chatbot.cli.output import tell
 
 _FILES = {"FILE", "PATH"}
 """Metavariables that stand for a file."""
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Print the script."""
     script = _script(args.shell)
-    if args.json:
-        say_json({"shell": args.shell, "script": script})
-    else:
-        say(script)
-    return Exit.OK
+    tell(args, {"shell": args.shell, "script": script}, script)
 
 
 def actions_of(command: str) -> list[tuple[str, str]]:

@@ -19,10 +19,8 @@ import tomlkit
 from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
-from chatbot import allowed
-from chatbot.allowed import allow, is_allowed, needing_trust
-from chatbot.cli.exits import Exit
-from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
+from chatbot.allowed import allow, is_allowed, is_trusted, needing_trust
+from chatbot.cli.output import check_can_ask, is_sure, say, say_json, tell, warn
 from chatbot.config import FILE_NAME, FILE_VARIABLE, SECRET, Config, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
@@ -32,7 +30,6 @@ from chatbot.stores.home import without_password
 
 Place = tuple[str, ...]
 _PRIVATE = 0o600
-_VARIABLE = "env:"
 _NEW = """\
 # Settings that are not set here have their default: chatbot config shows all of them.
 # identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
@@ -105,11 +102,11 @@ def replace_text(path: Path, text: str) -> str:
     The mode of the file stays, but with a key in it only its owner may read it, from then on.
     """
     path = path.resolve() if path.is_symlink() else path
-    trusted = path.is_file() and _was_trusted(path)
+    trusted = path.is_file() and is_trusted(path, read_toml(path))
     check(path, text)
-    write_atomically(path, text, is_secret=_holds_key(tomllib.loads(text)))
+    write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text), {}, {}).holds_key)
     if trusted:
-        allowed.allow(path, read_toml(path))
+        allow(path, read_toml(path))  # the user's own change keeps the trust
     return text
 
 
@@ -123,13 +120,6 @@ def check(path: Path, text: str) -> None:
         Setup.resolve(Options(settings=Settings(path, table, {}, {}))).check()
     except ConfigError as error:
         raise ConfigError(f"{error}: nothing was written", at=path) from error
-
-
-def _holds_key(value: Any, *, is_secret: bool = False) -> bool:
-    """Return whether there is a secret itself in a table, and not the variable that holds it."""
-    if isinstance(value, Mapping):
-        return any(_holds_key(each, is_secret=is_secret or name in SECRET) for name, each in value.items())
-    return is_secret and isinstance(value, str) and bool(value) and not value.startswith(_VARIABLE)
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
@@ -155,12 +145,6 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
 def toml_text(text: str) -> str:
     """Write a TOML basic string, which has the form of a JSON string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _was_trusted(path: Path) -> bool:
-    """Return True for a file that the user trusts with settings that need it: his own change keeps that."""
-    table = read_toml(path)
-    return bool(allowed.needing_trust(table)) and allowed.is_allowed(path, table)
 
 
 def current_text(path: Path) -> str:
@@ -192,10 +176,11 @@ def _put(document: Any, place: Place, value: Any) -> None:
     table[place[-1]] = value
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Print the settings or their paths, or change or trust a file."""
     if args.what in _CHANGES:
-        return await _CHANGES[args.what](args)
+        await _CHANGES[args.what](args)
+        return
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     paths = {
         "file": str(setup.settings.path.resolve()) if setup.settings.path else None,
@@ -203,36 +188,27 @@ async def run(args: argparse.Namespace) -> Exit:
         "memory": str(setup.home),
     }
     if args.what == "path":
-        if args.json:
-            say_json(paths)
-        else:
-            say("\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
-        return Exit.OK
+        tell(args, paths, "\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
+        return
     setup.check()
     settings = _without_keys(to_builtins(setup.config))
-    if args.json:
-        say_json(settings | {"paths": paths})
-    else:
-        say(f"# {paths['file'] or 'defaults'}, {paths['identity'] or 'default identity'}")
-        say("\n".join(_lines(settings)))
-    return Exit.OK
+    head = f"# {paths['file'] or 'defaults'}, {paths['identity'] or 'default identity'}"
+    tell(args, settings | {"paths": paths}, "\n".join([head, *_lines(settings)]))
 
 
-async def _set(args: argparse.Namespace) -> Exit:
-
+async def _set(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     set_text(path, args.key, args.value)
-    return _tell_written(args, path, f"{args.key} is set")
+    _tell_written(args, path, f"{args.key} is set")
 
 
-async def _unset(args: argparse.Namespace) -> Exit:
-
+async def _unset(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     unset(path, args.key)
-    return _tell_written(args, path, f"{args.key} has its default again")
+    _tell_written(args, path, f"{args.key} has its default again")
 
 
-async def _edit(args: argparse.Namespace) -> Exit:
+async def _edit(args: argparse.Namespace) -> None:
     """Edit a copy, and write it once it is valid."""
     from chatbot.cli.repl.editor import edited
 
@@ -243,7 +219,7 @@ async def _edit(args: argparse.Namespace) -> Exit:
         text = await asyncio.to_thread(edited, text, suffix=".toml")
         if text.strip() == before.strip():
             say("nothing was changed")
-            return Exit.OK
+            return
         try:
             replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:
@@ -251,42 +227,31 @@ async def _edit(args: argparse.Namespace) -> Exit:
             if not is_sure("edit it again?"):
                 raise
         else:
-            return _tell_written(args, path, "changed")
+            _tell_written(args, path, "changed")
+            return
 
 
-def _tell_written(args: argparse.Namespace, path: Path, what: str) -> Exit:
+def _tell_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
     settings = Settings.read(path)
     overridden = settings.source(*place_of(args.key)) if args.what == "set" else path
     if args.json:
         say_json({"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)})
-        return Exit.OK
+        return
     say(f"{what} in {path}")
     if overridden != path:
         warn(f"{overridden} overrides it")
-    if path == Path(FILE_NAME) and not _is_trusted(path):
+    if path == Path(FILE_NAME) and needing_trust(table := read_toml(path)) and not is_allowed(path, table):
         warn("./config.toml sets what needs your trust: run chatbot config trust")
-    return Exit.OK
 
 
-def _is_trusted(path: Path) -> bool:
-    table = read_toml(path)
-    return not needing_trust(table) or is_allowed(path, table)
-
-
-async def _trust(args: argparse.Namespace) -> Exit:
+async def _trust(args: argparse.Namespace) -> None:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
     file, allowed = _allowed(args)
-    if args.json:
-        say_json({"file": str(file.resolve()), "allowed": _without_keys(allowed)})
-    else:
-        names = [f"  {line}" for line in _lines(_without_keys(allowed))]
-        say(
-            "\n".join([f"{file} may now set:", *names])
-            if names
-            else f"{file} needs no trust: it sets nothing that requires it"
-        )
-    return Exit.OK
+    names = [f"  {line}" for line in _lines(_without_keys(allowed))]
+    text = "\n".join([f"{file} may now set:", *names])
+    told = text if names else f"{file} needs no trust: it sets nothing that requires it"
+    tell(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, told)
 
 
 def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:

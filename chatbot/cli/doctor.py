@@ -29,7 +29,7 @@ from platformdirs import user_cache_path
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, say, say_json, waiting
+from chatbot.cli.output import printable, tell, waiting
 from chatbot.config import FILE_VARIABLE, Settings, TelemetrySettings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
 from chatbot.hooks.extraction.structured import settings_of_model
@@ -38,6 +38,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
 from chatbot.models import open_model
+from chatbot.models.embedding import open_embedder
 from chatbot.models.model import Model
 from chatbot.redaction import without_secrets
 from chatbot.runtime import Options, Setup
@@ -282,8 +283,6 @@ def _hooks(failures: Failures) -> Iterator[Finding]:
 
 
 async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
-    from chatbot.models.embedding import open_embedder
-
     command = f"{_REINDEX} --embed"
     is_free = setup.config.embedding.model.startswith("local/")
 
@@ -360,8 +359,6 @@ async def _answers(setup: Setup, model: Model) -> str:
 
 
 async def _embedder(setup: Setup) -> Finding | None:
-    from chatbot.models.embedding import open_embedder
-
     try:
         embedder = open_embedder(setup.config.embedding, setup.config.providers)
         if embedder is None and setup.config.embedding.model:
@@ -385,10 +382,7 @@ async def run(args: argparse.Namespace) -> Exit:
     found = examine(options, network=args.network, verify=args.verify)
     with waiting("checking"):
         findings = [await _mended(finding) if args.fix else finding async for finding in found]
-    if args.json:
-        say_json([finding.as_json() for finding in findings])
-    else:
-        say("\n".join(_lines(finding) for finding in findings))
+    tell(args, [finding.as_json() for finding in findings], "\n".join(_lines(finding) for finding in findings))
     return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
 
 

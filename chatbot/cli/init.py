@@ -17,8 +17,7 @@ import tomlkit
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.config import toml_text, write_atomically
-from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, say, say_json, say_table
+from chatbot.cli.output import printable, say, say_json, say_table, tell
 from chatbot.cli.setup import problem_of
 from chatbot.config import FILE_NAME, Config, ModelSettings, Settings
 from chatbot.errors import ConfigError
@@ -28,7 +27,6 @@ from chatbot.models.catalog import SUGGESTED
 from chatbot.models.provider import key_place
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.files import make_folder, opened
 
 _CONFIG = """\
 # Settings that are not set here have their default: chatbot config shows all of them.
@@ -48,7 +46,7 @@ clearance = "full"
 """
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Ask for values that no flag gives, if a terminal is there, and write the files that are missing."""
     folder = Path.cwd() if args.here else user_config_path("chatbot")
     file = args.config or folder / FILE_NAME
@@ -63,17 +61,16 @@ async def run(args: argparse.Namespace) -> Exit:
     wrote = []
     if not file.exists():
         settings = {"identity": name, "model": model, "identities": _identities(args, file)}
-        await asyncio.to_thread(_write, file, _config(settings))
+        await asyncio.to_thread(write_atomically, file, _config(settings))
         wrote.append(file)
     config = Settings.read(file, environ={})
     outline = config.combined()
     home = config.folder / outline.identities / (name or outline.identity)
     if not (home / IDENTITY_NAME).exists():
         persona = persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
-        await asyncio.to_thread(_write, home / IDENTITY_NAME, _IDENTITY.format(persona=toml_text(persona)))
+        await asyncio.to_thread(write_atomically, home / IDENTITY_NAME, _IDENTITY.format(persona=toml_text(persona)))
         wrote.append(home / IDENTITY_NAME)
     await _tell(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
-    return Exit.OK
 
 
 async def _tell(
@@ -129,33 +126,25 @@ def _config(settings: dict[str, str]) -> str:
     )
 
 
-def _write(path: Path, text: str) -> None:
-    make_folder(path.parent)
-    with opened(path.parent) as folder:
-        folder.create(path.name, text.encode())
-
-
-async def run_personas(args: argparse.Namespace) -> Exit:
+async def run_personas(args: argparse.Namespace) -> None:
     """List, show or choose a persona."""
     known = personas()
     if args.action == "list":
-        return _list(known, as_json=args.json)
+        _list(known, as_json=args.json)
+        return
     if args.name not in known:
         raise ConfigError(f"no persona is called {args.name!r}{did_you_mean(args.name, known)}")
     persona = known[args.name]
     if args.action == "use":
-        return _use(args, persona)
-    if args.json:
-        say_json(asdict(persona))
+        _use(args, persona)
     else:
-        say(printable(persona.text))
-    return Exit.OK
+        tell(args, asdict(persona), printable(persona.text))
 
 
-def _list(known: dict[str, Persona], *, as_json: bool) -> Exit:
+def _list(known: dict[str, Persona], *, as_json: bool) -> None:
     if as_json:
         say_json([asdict(each) for each in known.values()])
-        return Exit.OK
+        return
     own = own_personas()
     say_table(
         ("persona", "from", "about"),
@@ -165,17 +154,13 @@ def _list(known: dict[str, Persona], *, as_json: bool) -> Exit:
         ],
     )
     say(f"files of your own: {own}/NAME.md")
-    return Exit.OK
 
 
-def _use(args: argparse.Namespace, persona: Persona) -> Exit:
+def _use(args: argparse.Namespace, persona: Persona) -> None:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity))
     file = set_persona(setup.identity, persona.text)
-    if args.json:
-        say_json({"identity": setup.identity.name, "persona": persona.name, "file": str(file)})
-    else:
-        say(f"{setup.identity.name} is now {persona.name}: {file}")
-    return Exit.OK
+    value = {"identity": setup.identity.name, "persona": persona.name, "file": str(file)}
+    tell(args, value, f"{setup.identity.name} is now {persona.name}: {file}")
 
 
 def set_persona(identity: Identity, text: str) -> Path:

@@ -45,7 +45,7 @@ def _run(args: argparse.Namespace) -> int:
 
     _leave_to_notices("chatbot.hooks.hooks")
     try:
-        return int(asyncio.run(run_command(args)))
+        return int(asyncio.run(run_command(args)) or Exit.OK)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
@@ -69,7 +69,7 @@ def _leave_to_notices(name: str) -> None:
 
 
 async def run_command(args: argparse.Namespace) -> Any:
-    """Run the parsed command and return its `Exit`. Errors are raised."""
+    """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
     from chatbot.cli.arguments import COMMANDS
 
     module, _, name = (COMMANDS[args.command].runs if args.command else "repl.loop:run").partition(":")

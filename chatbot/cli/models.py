@@ -11,7 +11,7 @@ from getpass import getpass
 
 from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json, say_table, waiting, warn
+from chatbot.cli.output import say, say_json, say_table, tell, waiting, warn
 from chatbot.config import Config, Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.scope import utc_now
@@ -28,10 +28,11 @@ from chatbot.models.provider import (
 from chatbot.models.weights import WEIGHTS, Weights
 
 
-async def run_keys(args: argparse.Namespace) -> Exit:
+async def run_keys(args: argparse.Namespace) -> Exit | None:
     """Store, list or remove keys."""
     if args.action == "list":
-        return _list_keys(args)
+        _list_keys(args)
+        return None
     own = Settings.read(args.config).combined().providers
     check_takes_key(args.provider, own)
     if args.action == "remove":
@@ -39,12 +40,12 @@ async def run_keys(args: argparse.Namespace) -> Exit:
     place = store_key(args.provider, read_key(args.provider))
     if args.json:
         say_json({"provider": args.provider, "place": place})
-        return Exit.OK
+        return None
     say(f"the key of {args.provider} is stored: {place}")
     used = key_place(args.provider, own)
     if used != place:
         warn(f"{used} is set too and takes priority")
-    return Exit.OK
+    return None
 
 
 def read_key(provider: str) -> str:
@@ -53,18 +54,15 @@ def read_key(provider: str) -> str:
     return parsed_key(text)
 
 
-def _remove(args: argparse.Namespace) -> Exit:
+def _remove(args: argparse.Namespace) -> Exit | None:
     if not remove_key(args.provider):
         warn(f"no key of {args.provider} is stored")
         return Exit.NOT_FOUND
-    if args.json:
-        say_json({"provider": args.provider, "removed": True})
-    else:
-        say(f"the key of {args.provider} is removed")
-    return Exit.OK
+    tell(args, {"provider": args.provider, "removed": True}, f"the key of {args.provider} is removed")
+    return None
 
 
-def _list_keys(args: argparse.Namespace) -> Exit:
+def _list_keys(args: argparse.Namespace) -> None:
     own = Settings.read(args.config).combined().providers
     stored, rows = stored_keys(), key_places(own)
     if args.json:
@@ -73,7 +71,6 @@ def _list_keys(args: argparse.Namespace) -> Exit:
         say_table(("provider", "key"), rows)
     else:
         say("no keys: chatbot keys set PROVIDER stores one")
-    return Exit.OK
 
 
 _SHOWN = 40
@@ -81,12 +78,12 @@ _HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")
 _UNKNOWN = "?"
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """List models or weights, fetch weights, or name a model."""
-    return await _ACTIONS[args.action](args)
+    await _ACTIONS[args.action](args)
 
 
-async def _list(args: argparse.Namespace) -> Exit:
+async def _list(args: argparse.Namespace) -> None:
     config = Settings.read(args.config).combined()
     with waiting("asking model servers"):
         servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
@@ -95,14 +92,13 @@ async def _list(args: argparse.Namespace) -> Exit:
     rows = [(model, place) for model, place in (*usable, *others) if args.text.lower() in model.name.lower()]
     if args.json:
         say_json([asdict(model) | {"usable_by": place or None} for model, place in rows])
-        return Exit.OK
+        return
     shown = rows if args.all or args.text else rows[:_SHOWN]
     say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
     for server in servers:
         if not server.is_known:
             say(f"to use {server.title} at {server.api_base}: chatbot setup --at {server.api_base}")
     _hint(config, len(rows) - len(shown), args)
-    return Exit.OK
 
 
 def cells(model: CatalogModel) -> list[str]:
@@ -137,7 +133,7 @@ def _yes(value: bool | None) -> str:  # noqa: FBT001 - a cell of a table
     return _UNKNOWN if value is None else "yes" if value else "no"
 
 
-async def _weights(args: argparse.Namespace) -> Exit:
+async def _weights(args: argparse.Namespace) -> None:
     if args.json:
         say_json([_described(each) for each in WEIGHTS.values()])
     else:
@@ -146,10 +142,9 @@ async def _weights(args: argparse.Namespace) -> Exit:
             for each in WEIGHTS.values()
         ]
         say_table(("", "weights", "download", "licence", "about"), rows)
-    return Exit.OK
 
 
-async def _get(args: argparse.Namespace) -> Exit:
+async def _get(args: argparse.Namespace) -> None:
     wanted = [WEIGHTS[name] for name in dict.fromkeys(args.names)]
     for weights in wanted:
         was_there = weights.folder() is not None
@@ -159,10 +154,9 @@ async def _get(args: argparse.Namespace) -> Exit:
             say(f"{weights.name}: {'already installed' if was_there else 'installed'} in {folder}")
     if args.json:
         say_json([_described(weights) for weights in wanted])
-    return Exit.OK
 
 
-async def _alias(args: argparse.Namespace) -> Exit:
+async def _alias(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     if args.remove:
         unset(path, f"aliases.{args.name}")
@@ -177,11 +171,7 @@ async def _alias(args: argparse.Namespace) -> Exit:
                 f"no alias is called {args.name!r}: add it with `chatbot models alias {args.name} MODEL`"
             )
         told = f"{args.name} is an alias of {known[args.name]}"
-    if args.json:
-        say_json({"alias": args.name, "told": told, "file": str(path)})
-    else:
-        say(told)
-    return Exit.OK
+    tell(args, {"alias": args.name, "told": told, "file": str(path)}, told)
 
 
 def _described(weights: Weights) -> Mapping[str, str | int | None]:

@@ -5,6 +5,7 @@ Tables are lines of text that fit a width: loading rich for them would take long
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -39,6 +40,14 @@ def say_json(value: Any) -> None:
     """Print one JSON value; control characters that could steer a terminal are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     say(_STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def tell(args: argparse.Namespace, value: Any, text: str) -> None:
+    """Print a result: with `--json` a value for programs, else a text for people."""
+    if args.json:
+        say_json(value)
+    else:
+        say(text)
 
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:

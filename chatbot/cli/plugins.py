@@ -7,7 +7,6 @@ import inspect
 from dataclasses import asdict
 from typing import Any
 
-from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks
 from chatbot.runtime import Options, Runtime, Setup
@@ -16,20 +15,19 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.plugins import STORES, load, settings_of
 
 
-async def list_stores(args: argparse.Namespace) -> Exit:
+async def list_stores(args: argparse.Namespace) -> None:
     """Print every installed plug-in, and those that the configuration names."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     used = setup.agent_settings.memory
     described = [_describe_store(name, setup, is_used=name in used) for name in sorted({*STORES.installed(), *used})]
     if args.json:
         say_json(described)
-        return Exit.OK
+        return
     rows = [
         ["*" if store["used"] else "", store["name"], ", ".join(store["keeps"]), _settings(store), store["about"]]
         for store in described
     ]
     say_table(("", "store", "keeps", "settings", "about"), rows)
-    return Exit.OK
 
 
 def _describe_store(name: str, setup: Setup, *, is_used: bool) -> dict[str, Any]:
@@ -48,7 +46,7 @@ def _settings(store: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in store["settings"].items())
 
 
-async def list_tools(args: argparse.Namespace) -> Exit:
+async def list_tools(args: argparse.Namespace) -> None:
     """Print the tools in the order in which the model sees them."""
     options = Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model, ephemeral=True)
     async with Runtime(options) as runtime:
@@ -64,7 +62,6 @@ async def list_tools(args: argparse.Namespace) -> Exit:
             say_table(("tool", "about"), ((spec.name, spec.description.partition("\n")[0]) for spec in offered))
         else:
             say(_why_none(runtime))
-    return Exit.OK
 
 
 def _keeps_observations(runtime: Runtime) -> bool:
@@ -82,7 +79,7 @@ def _why_none(runtime: Runtime) -> str:
     return f"no tools: the stores of the agent {runtime.agent!r} keep no memories, which memory tools need"
 
 
-async def list_hooks(args: argparse.Namespace) -> Exit:
+async def list_hooks(args: argparse.Namespace) -> None:
     """Print the hooks by topic, in the order in which they are called."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     plans = planned_hooks(setup.config.hooks, beside=setup.settings.plugins_beside)
@@ -90,7 +87,7 @@ async def list_hooks(args: argparse.Namespace) -> Exit:
     described = [_describe_hook(plan, failures.get(plan.name)) for plan in plans]
     if args.json:
         say_json(described)
-        return Exit.OK
+        return
     rows = [
         [
             hook["name"],
@@ -108,7 +105,6 @@ async def list_hooks(args: argparse.Namespace) -> Exit:
     for hook in described:
         if failure := hook["last_failure"]:
             say_marked(f"{hook['name']} failed last at {failure['topic']}, {failure['at']}: {failure['message']}")
-    return Exit.OK
 
 
 def _describe_hook(plan: HookPlan, failure: Failure | None) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.exits import Exit, end_in_order
-from chatbot.cli.output import complain, say, warn
+from chatbot.cli.exits import end_in_order
+from chatbot.cli.output import say, warn
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
+from chatbot.stores.errors import InvalidValue
 from chatbot.telemetry import open_telemetry
 from chatbot.tools.mcp.server import HOW_TO_INSTALL
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     check_extra()
     from chatbot.server.identities import Identities
@@ -46,7 +47,6 @@ async def run(args: argparse.Namespace) -> Exit:
     )
     async with Identities(options) as identities:
         await serve(identities, ready=_tell)
-    return Exit.OK
 
 
 def _tell(address: str) -> None:
@@ -69,7 +69,7 @@ def _is_installed(name: str) -> bool:
 HOST, PORT = "127.0.0.1", 8808
 
 
-async def run_mcp(args: argparse.Namespace) -> Exit:
+async def run_mcp(args: argparse.Namespace) -> None:
     """Serve until the client leaves, or until a signal."""
     if find_spec("mcp") is None:
         raise ConfigError(HOW_TO_INSTALL)
@@ -77,15 +77,13 @@ async def run_mcp(args: argparse.Namespace) -> Exit:
         f"--{name.replace('_', '-')}" for name in ("host", "port", "allow_host") if getattr(args, name) is not None
     ]
     if given and not args.http:
-        complain(ConfigError(f"{' and '.join(given)} can only be used with --http"), as_json=args.json)
-        return Exit.USAGE
+        raise InvalidValue(f"{' and '.join(given)} can only be used with --http")
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, project=args.project))
     setup.check()
     end_in_order()
     with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
         async with opened(setup, args) as server:
             await _serve(server, setup, args)
-    return Exit.OK
 
 
 @asynccontextmanager

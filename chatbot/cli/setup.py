@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.cli.config import Place, own_file, set_values
-from chatbot.cli.exits import Exit
 from chatbot.cli.models import cells, price, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
 from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
@@ -39,25 +38,24 @@ class ModelChoice:
     settings: dict[Place, Any]
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Find models, let the user choose one, and write it down."""
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
     choices = await _found(args, can_ask=can_ask)
     if args.json and not args.model:
         say_json([asdict(each.model) | {"found": each.found} for each in choices])
-        return Exit.OK
+        return
     if not (args.model or can_ask):
         raise InvalidValue("setup needs a terminal, or --model NAME")
     name = args.model or _chosen(choices)
     if not name:
         say("nothing was changed")
-        return Exit.OK
+        return
     known = next((each for each in choices if each.model.name == name), None)
     path = own_file(args.config)
     set_values(path, {("model", "name"): name, **(known.settings if known else {})})
     problem = await _usable(args, name, can_ask=can_ask)
     _report(args, name, path, problem)
-    return Exit.OK
 
 
 async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:

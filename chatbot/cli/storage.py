@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, progress, say, say_json, say_table, waiting, warn
+from chatbot.cli.output import printable, progress, say, say_json, say_table, tell, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
@@ -27,38 +27,28 @@ from chatbot.stores.backends import create_tables
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
-from chatbot.transfer.backups import RestoreReport, backup, restore, verified
+from chatbot.transfer.backups import RestoreReport, backup, copy_storage, restore, verified
 from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Create the tables, or copy an identity."""
     if args.action == "copy":
-        return await _copy(args)
-    address = _address(args)
-    is_new = await asyncio.to_thread(create_tables, address, role=args.role)
-    if args.json:
-        say_json({"created": is_new, "role": args.role or None})
-        return Exit.OK
-    say("created the tables" if is_new else "the tables already exist")
-    if args.role:
-        say(f"{args.role} may use them")
-    return Exit.OK
+        await _copy(args)
+    else:
+        is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
+        told = ["created the tables" if is_new else "the tables already exist"]
+        told += [f"{args.role} may use them"] if args.role else []
+        tell(args, {"created": is_new, "role": args.role or None}, "\n".join(told))
 
 
-async def _copy(args: argparse.Namespace) -> Exit:
-    from chatbot.transfer.backups import copy_storage
-
+async def _copy(args: argparse.Namespace) -> None:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
-
-    with progress("copying") as tell:
-        done = await copy_storage(source, target, tell)
-    if args.json:
-        say_json({"from": str(source), "to": str(target), **asdict(done)})
-        return Exit.OK
-    say(f"copied {told(done)}. Both are identical: {done.digest}")
-    return Exit.OK
+    with progress("copying") as told:
+        done = await copy_storage(source, target, told)
+    value = {"from": str(source), "to": str(target), **asdict(done)}
+    tell(args, value, f"copied {_counted(done)}. Both are identical: {done.digest}")
 
 
 def _home(text: str, identity: str | None) -> Home:
@@ -86,7 +76,7 @@ _PAST = {
 }
 
 
-async def run_maintain(args: argparse.Namespace) -> Exit:
+async def run_maintain(args: argparse.Namespace) -> None:
     """Maintain the identity's memory, or report what that would do. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     policy = setup.config.maintenance
@@ -99,7 +89,6 @@ async def run_maintain(args: argparse.Namespace) -> Exit:
         say_json(report.as_json())
     else:
         _show(report)
-    return Exit.OK
 
 
 def _show(report: MaintenanceReport) -> None:
@@ -115,38 +104,31 @@ def _show(report: MaintenanceReport) -> None:
     say(looked if rows else f"nothing to do: {looked}")
 
 
-async def run_backup(args: argparse.Namespace) -> Exit:
+async def run_backup(args: argparse.Namespace) -> None:
     """Write everything of an identity to a file."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
-    with progress("backing up") as tell, new_file(path.expanduser(), force=args.force) as file:
-        done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=tell)
-    if args.json:
-        say_json({"file": str(path), "identity": done.name, "digest": done.digest})
-    else:
-        say(f"wrote {path}: everything of {done.name}, digest {done.digest}. It is not encrypted")
-    return Exit.OK
+    with progress("backing up") as told, new_file(path.expanduser(), force=args.force) as file:
+        done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=told)
+    value = {"file": str(path), "identity": done.name, "digest": done.digest}
+    tell(args, value, f"wrote {path}: everything of {done.name}, digest {done.digest}. It is not encrypted")
 
 
-async def run_restore(args: argparse.Namespace) -> Exit:
+async def run_restore(args: argparse.Namespace) -> None:
     """Restore an identity from a file."""
     path = args.file.expanduser()
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
-    with path.open("rb") as file, progress("restoring") as tell:
+    with path.open("rb") as file, progress("restoring") as told:
         found = await asyncio.to_thread(verified, file, str(path))
         name = args.name or found.name
         setup = await asyncio.to_thread(Setup.with_identity, Options(config=args.config), name, found.settings)
-        done = await restore(file, str(path), setup.home, tell)
-    if args.json:
-        say_json({"identity": name, "made_at": found.made_at, **asdict(done)})
-    else:
-        say(f"restored {name} as of {found.made_at}: {told(done)}, digest {done.digest}")
-    return Exit.OK
+        done = await restore(file, str(path), setup.home, told)
+    value = {"identity": name, "made_at": found.made_at, **asdict(done)}
+    tell(args, value, f"restored {name} as of {found.made_at}: {_counted(done)}, digest {done.digest}")
 
 
-def told(done: RestoreReport) -> str:
-    """Say how much was restored."""
+def _counted(done: RestoreReport) -> str:
     counted = ((done.sessions, "sessions"), (done.memories, "memories"), (done.calls, "calls"))
     return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)
 
@@ -161,8 +143,8 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         for text in places:
             place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
-            with progress(f"syncing with {text}", waits=True) as tell:
-                reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=tell))
+            with progress(f"syncing with {text}", waits=True) as told:
+                reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
     if args.json:
         say_json([report.as_json() for report in reports])
     else:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chatbot.chat import Bill
+from chatbot.chat.activity import Activity
 from chatbot.chat.ledger import Ledger, bill_of, calls_in, cost_text
-from chatbot.cli.exits import Exit
+from chatbot.cli.charts import spending
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.scope import utc_now
 from chatbot.runtime import Options, Setup
@@ -18,12 +19,12 @@ from chatbot.stores.fields import how_many
 _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Print the bill of one session, or of the identity."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     if args.session is None:
         await _over_time(setup, args)
-        return Exit.OK
+        return
     async with setup.open_memory() as memory:
         session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
         records = await session.records()
@@ -37,7 +38,6 @@ async def run(args: argparse.Namespace) -> Exit:
         if attached:
             files, size, tokens = (how_many(attached[f"{each}s"], each) for each in ("file", "byte", "token"))
             say(f"attachments: {files}, {size} kept, {tokens} of prompts")
-    return Exit.OK
 
 
 def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -49,9 +49,6 @@ def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) ->
 
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
-    from chatbot.chat.activity import Activity
-    from chatbot.cli.charts import spending
-
     activity = Activity.of_last(args.days, utc_now())
     calls = await Ledger(setup.home).calls_since(activity.since)
     activity.add_calls(calls)

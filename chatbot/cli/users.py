@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
-from chatbot.cli.exits import Exit
-from chatbot.cli.output import age, say, say_json, say_table, waiting, warn
+from chatbot.cli.output import age, say, say_json, say_table, tell, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
@@ -26,11 +25,10 @@ from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import how_many
 
 
-async def run_token(args: argparse.Namespace) -> Exit:
+async def run_token(args: argparse.Namespace) -> None:
     """Run one action. Needs neither a model nor a running server."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     await _TOKEN_ACTIONS[args.action](setup, Tokens.of(setup.server_home), args)
-    return Exit.OK
 
 
 async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
@@ -76,19 +74,7 @@ async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
         say_json([_told(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
     elif found:
         say_table(
-            (
-                "id",
-                "label",
-                "clearance",
-                "rights",
-                "namespace",
-                "users",
-                "memory",
-                "per minute",
-                "today",
-                "created",
-                "opens",
-            ),
+            _TOKEN_HEAD,
             [
                 [
                     each.id,
@@ -121,19 +107,29 @@ async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
     token = await asyncio.to_thread(tokens.limit, args.token, limited)
     accounts = Accounts.of(setup.server_home)
     account = await accounts.account(accounts.of_token(token.id, token.quota), utc_now())
-    if args.json:
-        say_json(_told(token) | {"spent_today": account.spent.as_json()})
-    else:
-        each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
-        say(f"{token.id} {token.label}: {today(account)}{each}")
+    each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
+    value = _told(token) | {"spent_today": account.spent.as_json()}
+    tell(args, value, f"{token.id} {token.label}: {today(account)}{each}")
 
 
 async def _revoke(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     token = await asyncio.to_thread(tokens.revoke, args.token)
-    if args.json:
-        say_json({"revoked": token.id})
-    else:
-        say(f"revoked {token.id} {token.label}")
+    tell(args, {"revoked": token.id}, f"revoked {token.id} {token.label}")
+
+
+_TOKEN_HEAD = [
+    "id",
+    "label",
+    "clearance",
+    "rights",
+    "namespace",
+    "users",
+    "memory",
+    "per minute",
+    "today",
+    "created",
+    "opens",
+]
 
 
 def rights_of(token: Token) -> list[Right]:
@@ -176,12 +172,11 @@ _TOKEN_ACTIONS: dict[str, Callable[[Setup, Tokens, argparse.Namespace], Awaitabl
 }
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Run one action. Needs neither a model nor a running server."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     async with setup.open_memory(observations=_store(setup)) as memory:
         await _ACTIONS[args.action](setup, memory, args)
-    return Exit.OK
 
 
 async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -215,10 +210,9 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
     with new_file(args.output.expanduser(), force=args.force) as file:
         file.write(json.dumps(told, ensure_ascii=False, indent=1).encode() + b"\n")
     memories, sessions = len(told["memories"]), len(told["sessions"])
-    if args.json:
-        say_json({"file": str(args.output), "memories": memories, "sessions": sessions})
-    else:
-        say(f"wrote {args.output}: {how_many(memories, 'memory')} and {how_many(sessions, 'session')}")
+    counted = f"{how_many(memories, 'memory')} and {how_many(sessions, 'session')}"
+    value = {"file": str(args.output), "memories": memories, "sessions": sessions}
+    tell(args, value, f"wrote {args.output}: {counted}")
 
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -228,7 +222,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
     )
     if args.dry_run:
-        _say(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {told}")
+        tell(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {told}")
         return
     if not args.yes:
         warn(f"this deletes permanently: {told}")
@@ -238,7 +232,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
     await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.caller.namespace, None)
     requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.caller.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
-    _say(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")
+    tell(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")
 
 
 async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> None:
@@ -251,7 +245,7 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
     account = await accounts.account(await asyncio.to_thread(accounts.of_user, name), utc_now())
     told = {"namespace": name, **asdict(account.quota), "spent": account.spent.as_json()}
     own = account.quota if account.quota != NO_QUOTA else None
-    _say(args, told, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
+    tell(args, told, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
 
 
 def _named(args: argparse.Namespace) -> str:
@@ -268,13 +262,6 @@ async def _known(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem
     if name not in {each.namespace for each in await users_in(memory)}:
         raise UnknownObservation(f"no data for {args.user or name!r:.80}: see `chatbot users list`")
     return memory.cleared_for(namespace=name)
-
-
-def _say(args: argparse.Namespace, value: dict[str, object], text: str) -> None:
-    if args.json:
-        say_json(value)
-    else:
-        say(text)
 
 
 def _store(setup: Setup) -> str | None:

@@ -9,9 +9,8 @@ from typing import Any
 from chatbot.chat.ledger import bill_of, calls_in, cost_text
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
-from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import complain, printable, say, say_json, say_marked, say_table
+from chatbot.cli.output import printable, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
@@ -25,7 +24,7 @@ _PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
 """Score details that the table shows, with their headings. `--json` has all of them."""
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Explain the last turn of a session, or the given one."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     async with setup.open_memory() as memory:
@@ -41,7 +40,6 @@ async def run(args: argparse.Namespace) -> Exit:
             say_json(receipt)
         else:
             await explain(session, receipt)
-    return Exit.OK
 
 
 def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
@@ -129,11 +127,10 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     return rows
 
 
-async def run_prompt(args: argparse.Namespace) -> Exit:
+async def run_prompt(args: argparse.Namespace) -> None:
     """Print the prompt for a message."""
     if not args.dry_run:
-        complain(InvalidValue("add --dry-run: chatbot prompt only shows prompts"), as_json=args.json)
-        return Exit.USAGE
+        raise InvalidValue("add --dry-run: chatbot prompt only shows prompts")
     async with Runtime(options_of(args)) as runtime:
         named = args.new or args.resume is not None or args.fork is not None
         session = await chosen_session(runtime, args) if named else await runtime.resume()
@@ -155,7 +152,6 @@ async def run_prompt(args: argparse.Namespace) -> Exit:
             _show(bundle)
             if line := memory_line(receipt.memory):
                 say_marked(f"in the prompt: {line}")
-    return Exit.OK
 
 
 def _show(bundle: PromptBundle) -> None:

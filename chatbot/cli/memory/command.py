@@ -12,10 +12,9 @@ from typing import Any, TypeVar, get_args
 
 from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, given_of
-from chatbot.cli.exits import Exit
 from chatbot.cli.grammar import page_of
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import ask_line, say, say_json, warn
+from chatbot.cli.output import ask_line, say, say_json, tell, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
@@ -120,10 +119,7 @@ class VerbRun:
 
     def tell(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""
-        if self.args.json:
-            say_json(value)
-        else:
-            say(text)
+        tell(self.args, value, text)
 
 
 def warn_redacted(found: Iterable[str]) -> None:
@@ -143,13 +139,12 @@ _KEPT = (kinds.Line, kinds.Name)
 """Fields that may hold secrets, which are removed."""
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Run one of them. Only `extract` needs a model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         await run_verb(VerbRun(args, setup, memory))
         sys.stdout.flush()  # the answer, before caches are written
-    return Exit.OK
 
 
 async def run_verb(run: VerbRun) -> None:

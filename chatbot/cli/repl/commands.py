@@ -11,6 +11,7 @@ from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.repl.actions import MemorySlash, TakingSlash
 from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
 from chatbot.cli.screen import Screen
+from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.stores.access import project_words
@@ -187,8 +188,6 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
         Opens the last session of that identity. Nothing is shared between identities.
         """
-        from chatbot.identity import list_identities
-
         setup = self._runtime.setup
         if not name:
             others = [each for each in list_identities(setup.identities) if each != setup.identity.name]

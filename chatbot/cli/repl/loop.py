@@ -17,17 +17,17 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat import ClientRequest
-from chatbot.cli.exits import Exit, end_in_order, until_interrupted
+from chatbot.cli.exits import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import TINY, complain
+from chatbot.cli.output import TINY
 from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import Completions, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
-from chatbot.errors import ChatbotError, ConfigError
+from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
@@ -37,19 +37,15 @@ _ESCAPED = re.compile(r"//\w")
 HISTORY_NAME = "prompt_history"
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Chat until the user leaves. Needs a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        complain(
-            ConfigError('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask'), as_json=args.json
-        )
-        return Exit.USAGE
+        raise InvalidValue('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask')
     end_in_order()
     options: Options | None = options_of(args)
     while options is not None:
         options = await _sitting(options, args)
         args = argparse.Namespace(**{**vars(args), "new": False, "fork": None, "resume": None})
-    return Exit.OK
 
 
 async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:

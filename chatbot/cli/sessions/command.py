@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chatbot.cli.bind import OF_OPERATIONS, OF_SESSIONS
-from chatbot.cli.exits import Exit
 from chatbot.cli.memory.command import VerbRun, run_operation
 from chatbot.cli.output import SESSION_HEAD, age, printable, progress, say, say_marked, say_table, session_rows
 from chatbot.errors import ConfigError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit
 
 
-async def run(args: argparse.Namespace) -> Exit:
+async def run(args: argparse.Namespace) -> None:
     """Do one of them. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     name = getattr(args, "operation", "")
@@ -33,7 +32,6 @@ async def run(args: argparse.Namespace) -> Exit:
         else:
             with progress("reading sessions", waits=True) as told:
                 await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[name])
-    return Exit.OK
 
 
 def _store(setup: Setup) -> str | None:
