@@ -1,7 +1,7 @@
-"""From a question to the rows that may answer it: matches by words or meaning, and the rows next to those.
+"""Candidates for the answer to a question: matches by words or meaning, and the rows next to those.
 
-Written once for every engine, over the operations of a store. A store that answers these without waiting gathers all of
-it in one hop into a thread: see `without_waiting`.
+Written once for all engines, over the operations of a store. A store whose operations never wait gathers them in one
+hop into a thread: see `without_waiting`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Question:
     model: str = ""
     """Name of the model that made the vectors."""
     most_terms: int = 32
-    """Most terms that are searched for; of more, the rarest."""
+    """Most terms to search for; the rarest are chosen."""
     limit: int = 300
     """Number of hits of each kind that are considered."""
     spilling: int = 100
@@ -47,11 +47,11 @@ class Question:
     apart: frozenset[str] = frozenset()
     """Types that are no neighbours of other rows."""
     without: str = ""
-    """Row that does not count, such as one that keeps the question itself."""
+    """Row to leave out, such as the one of the question itself."""
 
 
 class Candidates(Struct):
-    """Rows that may answer, by id, with what ranking goes by."""
+    """Rows that may answer, by id, with the data for ranking."""
 
     rows: dict[str, Match] = field(default_factory=dict)
     neighbours: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -59,9 +59,9 @@ class Candidates(Struct):
     sessions: Mapping[str, float] = field(default_factory=dict)
     """How much each session is about the terms."""
     similar: Mapping[str, float] = field(default_factory=dict)
-    """The cosines of the rows that are alike."""
+    """Cosines of the most similar rows."""
     dated: Mapping[str, float] = field(default_factory=dict)
-    """How much of the dates that were asked for a row names, from 0 to 1."""
+    """Share of the asked dates that a row names."""
     weight: float = 0.0
     """Sum of the inverse frequencies of the terms; those of earlier texts count their share."""
     average_length: float = 0.0
@@ -111,7 +111,7 @@ async def _matches(
 
 
 async def _similar(store: ObservationStore, view: View, question: Question, wanted: Filter) -> dict[str, Match]:
-    """The rows that are most like any of the vectors, the most alike first, each with its best cosine."""
+    """Return the rows most similar to any of the vectors, most similar first, each with its best cosine."""
     best: dict[str, Match] = {}
     for vector in question.vectors:
         for match in await store.nearest(view, vector, wanted, model=question.model, limit=question.limit):
@@ -123,7 +123,7 @@ async def _similar(store: ObservationStore, view: View, question: Question, want
 async def _weighed(
     store: ObservationStore, view: View, words: Sequence[str], corpus: Corpus, most: int
 ) -> dict[str, float]:
-    """The distinct words, each with its inverse frequency; of more than `most`, those held by some row and rarest."""
+    """Return the distinct words with their inverse frequencies: at most the rarest `most` that some row holds."""
     held = await store.frequencies(view, words) if words else {}
     weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
     if len(weighed) <= most:

@@ -81,7 +81,7 @@ class GroupCommit(Generic[T]):
         return batch, finished
 
     def _work(self, batch: Batch[T]) -> None:
-        """Commit until nothing is left. Callers are answered once their next call would find everything settled."""
+        """Commit until nothing is left. Callers are answered before tidying, or else once `idle` is up to date."""
         while batch:
             error, is_untidy = self._committed(batch)
             told = [done for _, done in batch if done is not None]

@@ -46,9 +46,9 @@ class Descriptors:
         self._open: OrderedDict[Hashable, Close] = OrderedDict()
 
     def used(self, holder: Hashable, close: Close) -> None:
-        """`holder` has files open and used them just now. `close` is called, from any thread, when they are too many.
+        """Note that `holder` has used its open files. `close` is called, from any thread, when there are too many.
 
-        Call it without any lock that `close` waits for.
+        Call this without holding a lock that `close` waits for.
         """
         with self._lock:
             self._open[holder] = close
@@ -60,7 +60,7 @@ class Descriptors:
                     self._open.setdefault(each, close_it)
 
     def closed(self, holder: Hashable) -> None:
-        """`holder` has nothing open any more."""
+        """Note that `holder` has closed its files."""
         with self._lock:
             self._open.pop(holder, None)
 
@@ -117,7 +117,7 @@ class OpenFolders:
             folder.append(name, data, mend=mend, known=known, look=look)
 
     def close(self, path: Path) -> bool:
-        """Close the folder at `path`, if it is idle; whether it was."""
+        """Close the folder at `path` if it is idle; return whether it was."""
         folder = self._popped(str(path))
         if folder is not None:
             OPEN.closed((id(self), str(path)))
@@ -171,7 +171,7 @@ class OpenFolders:
 
 
 def _closing(close: WeakMethod[Callable[[Path], bool]], path: Path) -> Callable[[], bool]:
-    """Closes one folder if it is idle. One that is in use is not counted, so it need not be kept in mind."""
+    """Return a function that closes one folder if it is idle; one in use is not registered."""
 
     def close_it() -> bool:
         if method := close():

@@ -24,10 +24,9 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 def naming(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
-    """Return the ids that the caller may know, for any sensitivity that it may ask for.
+    """Return a test for ids that the caller may know, at any sensitivity.
 
-    `guard_of` returns the guard of a row, or None if the row is gone: who could see it is unknown, so only full
-    clearance gets its id.
+    `guard_of` returns the guard of a row; None if it is gone: then only full clearance gets its id.
     """
     everything = view.asking_all()
 
@@ -39,7 +38,7 @@ def naming(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
 
 
 def shown(row: Observation, sees: Sees) -> Observation:
-    """The row without the ids of hidden ones."""
+    """Return the row without ids of hidden rows."""
     after, sources = row.superseded_by, row.derived_from
     hidden: dict[str, Any] = {}
     if after is not None and not sees(after):
@@ -61,7 +60,7 @@ def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -
 
 
 def _steps(events: Sequence[Event]) -> Iterator[tuple[Event, Observation | None, Observation | None]]:
-    """Each event of a row, with the row before and after it."""
+    """Yield each event of a row, with the row before and after it."""
     before: Observation | None = None
     for event in events:
         after = event.row if before is None else applied(before, event)
@@ -76,7 +75,7 @@ def _are_seen(before: Observation | None, after: Observation | None, view: View)
 def _changes(
     event: Event, before: Observation | None, after: Observation | None, sees: Sees
 ) -> dict[str, tuple[Any, Any]]:
-    """The fields that the event changed, each with its value before and after, as they are written."""
+    """Return the fields that the event changed, each with its written value before and after."""
     if before is None or after is None or not event.fields:
         return {}
     old, new = (_written(shown(row, sees), event.fields) for row in (before, after))

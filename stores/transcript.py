@@ -5,9 +5,9 @@ r"""Transcript of a session: its format, as pure functions, and its file, which 
     content
     <blank line>
 
-The length of the content, as it is in the file, distinguishes an entry that was cut off from a whole one; an entry that
-a person writes needs none. It counts at the end of the file only, and only where a write could have been interrupted
-there: at a page of the disk, or without a blank line. So a person who shortens the last entry by hand need not count.
+The length of the content in the file shows whether the last entry was cut off; an entry written by hand needs none. It
+is only checked where a write could have been interrupted: at a page of the disk, or without a blank line. So a person
+who shortens the last entry need not update it.
 
 An entry starts only at a line with the form of a header. A line of content that starts like one gets a leading
 backslash when written, which is removed when read. So no content can forge an entry, not even one torn in the middle of
@@ -48,7 +48,7 @@ _TORN_HEADER = re.compile(
 _BLANK = b"\n\n"
 _BARE_HEADER = b" bytes)" + _BLANK
 _PAGE_BYTES = 4096
-"""A write that is interrupted, by a kill or a power cut, ends at a page: this size or a multiple of it."""
+"""An interrupted write ends at a multiple of this."""
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _LAST_DAY_OF_ANY_MONTH = 28
 
@@ -253,7 +253,7 @@ class TranscriptFile:
             for name in (NAME, ARCHIVE_NAME):
                 if n > len(dropped):
                     dropped = _cut_last(folder, name, n - len(dropped)) + dropped
-            if n > len(dropped):  # all of them: what was cut off and set aside goes along
+            if n > len(dropped):  # all of them: also delete what was cut off and set aside
                 for name in folder.names():
                     if name.startswith(f"{NAME}.damaged-"):
                         folder.remove(name)
@@ -284,9 +284,9 @@ class TranscriptFile:
         return entries[:]
 
     def _read_parts(self) -> tuple[bytes, bytes]:
-        """The archive and the transcript as they were at one moment. Takes no lock: it is read again if it changed.
+        """Return archive and transcript of one moment. Takes no lock, but reads again after a compaction in between.
 
-        Appends do not matter; a compaction, which moves entries from one file to the other, does.
+        Appends do not matter.
         """
         give_up = time.monotonic() + LOCK_TIMEOUT_S
         while time.monotonic() < give_up:

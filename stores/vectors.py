@@ -22,11 +22,11 @@ Vector: TypeAlias = "array[float]"
 
 _DECIMALS = 6
 _AT_ONCE = 512
-"""Rows that are looked at as 64-bit floats at the same time."""
+"""Rows converted to 64-bit floats at a time."""
 _ROUGH = 1e-4
 """Greatest error of a cosine of 32-bit floats."""
 _LONGEST = 1.001
-"""Greatest cosine that rounding can give; a greater one comes from a row whose length is not 1."""
+"""Greatest cosine with rounding errors; a greater one comes from an invalid row."""
 
 
 def vector(values: Sequence[float]) -> Vector:
@@ -69,7 +69,7 @@ def packed(vector: Vector) -> bytes:
 
 
 def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
-    """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first.
+    """Yield cosine and place of each packed row with a cosine above 0, greatest first, of equals the last one.
 
     `query` and rows are of length 1.
     """
@@ -86,7 +86,7 @@ def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
 
 
 def rough_cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
-    """The cosines of the rows as sums of 32-bit floats, wrong by `_ROUGH` at most; those of invalid rows are anything.
+    """Return the cosines as sums of 32-bit floats, with errors up to `_ROUGH`; undefined for invalid rows.
 
     `query` and rows are of length 1.
     """
@@ -100,7 +100,7 @@ def rough_cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
-    """The places of the rows that may be among the `limit` most alike, in order, from their rough cosines."""
+    """Return the places, in order, of rows that may be among the `limit` most similar, by rough cosines."""
     import numpy as np
 
     places = np.flatnonzero((roughly > -_ROUGH) & (roughly < _LONGEST + _ROUGH))
@@ -125,7 +125,7 @@ def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _used_columns(query: Vector, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The query and the rows without the first and last columns that are 0 in the query."""
+    """Return the query and the rows without the outer columns that are 0 in the query."""
     import numpy as np
 
     asked = np.array(query, "f4")

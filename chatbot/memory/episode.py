@@ -1,8 +1,8 @@
-"""Memory of exchanges word for word, and the summary of what the window left out: chosen lines, no model.
+"""Drafts of exchanges, word for word, and the summary of entries that left the window, by rule, without a model.
 
-The summary is kept with the session and extended as the window moves. Each entry contributes the sentence with most
-content words. Of all lines the rarest stay: the length is bounded however long the session grows, and each turn reads
-only what left the window since the last one.
+The summary is kept with the session and extended as the window moves. Each entry contributes its sentence with the most
+content words. Only the rarest lines stay, so its length is bounded, and each turn reads only what left the window since
+the last one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_LINES = 24
 _LONGEST_LINE = 160
 _READ_CHARACTERS = 20_000
 READ_AT_ONCE = 200
-"""Entries that are read: what left the window since it moved last is among them."""
+"""Entries to read, which include those that left the window since it last moved."""
 _READ_AT_FIRST = 2_000
 """Entries that are read for the first summary."""
 _SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
@@ -50,7 +50,7 @@ class ModelSummary(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Lines about everything up to `until`, or from the end of `by_model` up to there."""
+    """Lines about everything up to `until`; those before the end of `by_model` are in that summary."""
 
     until: datetime | None = None
     lines: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ async def kept_episode(session: SessionHandle) -> Episode:
 
 
 async def kept_model_summary(session: SessionHandle) -> ModelSummary | None:
-    """Return the last summary by a model; prompts show it from when the window moves next."""
+    """Return the last summary by a model; prompts show it once the window moves."""
     return _parsed(await session.kv_get(MODEL_KEY), ModelSummary)
 
 
@@ -147,7 +147,7 @@ def _line(entry: TranscriptEntry) -> str:
 
 
 def _best_lines(lines: Iterable[str]) -> list[str]:
-    """Return at most 24 lines, in order: the rarest; later ones among equals."""
+    """Return the rarest 24 lines in order, the later of equals."""
     lines = list(lines)
     if len(lines) <= _MOST_LINES:
         return lines
@@ -188,7 +188,7 @@ def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Itera
 
 EXCHANGE: Type = "exchange"
 QUESTION = "question"
-"""The key of an exchange's metadata that holds the bot's question which the user's line answers."""
+"""Metadata key of the bot's question that an exchange answers."""
 _LONGEST = 100_000
 _LONGEST_QUESTION = 400
 _CLAUSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
@@ -209,9 +209,9 @@ class Exchange(NamedTuple):
 
 
 def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
-    """Return the exchanges of a transcript: the user's messages in a row, and all that the assistant said to them.
+    """Return the exchanges of a transcript: successive messages of the user with the assistant's replies.
 
-    A message without an answer is none, nor is a failed turn.
+    Messages without a reply and failed turns are left out.
     """
     found: list[Exchange] = []
     asked: list[tuple[int, TranscriptEntry]] = []
@@ -248,11 +248,10 @@ def exchange_draft(
     known: Iterable[str] = (),
     before: str = "",
 ) -> Draft | None:
-    """Return what to remember of an exchange; None where it is not worth it, see `is_worth_keeping`.
+    """Return the draft of an exchange; None if it is not worth keeping, see `is_worth_keeping`.
 
-    A `gate` of 0 keeps everything. `reply` is None while there is none: then the words have to be worth it alone.
-    `judged` is the judgement of the user's text, where there is one. `before` is what the bot said last: if it ended
-    with a question, that is kept beside the answer. Memory blocks are left out.
+    A `gate` of 0 keeps everything. Without a `reply` the text alone must be worth it. `judged` is the judgement of the
+    text. `before` is the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
     """
     text, question = without_blocks(text), question_in(without_blocks(before))
     reply = None if reply is None else said_in(reply)
@@ -269,7 +268,7 @@ def exchange_draft(
 
 
 def said_in(reply: str) -> str:
-    """Return what is kept of a reply: no memory block, for recalled text is never remembered as new."""
+    """Return the reply without memory blocks: recalled text is not remembered again."""
     return without_blocks(reply)[:_LONGEST]
 
 

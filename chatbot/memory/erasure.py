@@ -21,10 +21,10 @@ _CHUNK = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Rows and facts to erase: by id, of a session, about a person, or from a source. All that is named.
+    """Rows and facts to erase: by id, of a session, about a person, or from a source.
 
-    `person` is someone by any of their names: the rows that list them, and the facts about them. `source` is what the
-    field `source` of a row says, such as `import:chatgpt`, or the key or file that an import took it from.
+    `person` is any name of a person: the rows that list them, and the facts about them. `source` is the field `source`
+    of a row, such as `import:chatgpt`, or the key or file of an import.
     """
 
     ids: tuple[str, ...] = ()
@@ -46,20 +46,20 @@ class Erasure:
     """Erased rows and facts that the caller may see, with everything derived from them."""
 
     observations: tuple[Observation, ...] = ()
-    """Rows that were named or fit, and then those derived from them."""
+    """Rows that were named or match, then those derived from them."""
     derived: int = 0
-    """Number of the observations, the last ones, go because they were derived from the others."""
+    """Number of derived rows at the end of `observations`."""
     facts: tuple[Triple, ...] = ()
     forks: tuple[str, ...] = ()
-    """The sessions that were forked from a session that is deleted, and keep their copy of what was said."""
+    """Forks of a deleted session, which keep their copy of the transcript."""
     kept: bool = False
-    """True if the memory of a session that is deleted stays."""
+    """True if the memories of a deleted session stay."""
     erased: tuple[str, ...] = field(default=(), compare=False)
-    """The ids that are gone; empty for a preview."""
+    """Erased ids; empty for a preview."""
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all that goes."""
+        """The ids of all rows and facts to erase."""
         return [*(row.id for row in self.observations), *(fact.id for fact in self.facts)]
 
 
@@ -81,7 +81,7 @@ def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = 
 async def erasure(scope: Scope, target: Target) -> Erasure:
     """Return what erasing the target would take, as far as the caller may see. Raises `MissingRight` without `read`.
 
-    Facts that were taken back or are of outdated sources are among it, for they go too.
+    Includes retracted facts and facts with outdated sources.
     """
     return _shown(await _all(replace(scope, erasing=True), target))
 
@@ -99,7 +99,7 @@ def _shown(going: Erasure) -> Erasure:
 
 
 async def _all(scope: Scope, target: Target) -> Erasure:
-    """Return everything that goes with the target. The scope has to be one that erases."""
+    """Return everything that is erased with the target. Needs a scope with `erasing`."""
     named = {row.id: row for row in await _named(scope, target)}
     derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
     rows = (*named.values(), *derived.values())
@@ -108,9 +108,9 @@ async def _all(scope: Scope, target: Target) -> Erasure:
 
 
 async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure:
-    """Erase the target permanently. Its import marks are barred first, so that a kill leaves nothing open.
+    """Erase the target permanently. Tombstones are written first, so that after a kill no import restores it.
 
-    Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
+    Raises `UnknownObservation` if none of the named ids exists, and `MissingRight` without `erase`.
     """
     scope.caller.check("erase")
     # To find all rows to erase, also those that the caller may not read or that are never shown.
@@ -133,14 +133,14 @@ async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure
 
 
 def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
-    """Raise `ChangedMeanwhile` before anything is barred; the store looks again when it erases."""
+    """Raise `ChangedMeanwhile` before anything is written; the store checks again when it erases."""
     for row in rows if scope.expects is not None else ():
         if not (scope.expects or frozenset()) & {version_of(row), "*"}:
             raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
 
 
 async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
-    """Bar from imports all rows that are erased with these, seen by the caller or not: digests reveal nothing."""
+    """Write tombstones for all rows that are erased with these, visible or not: digests reveal nothing."""
     scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]
@@ -153,7 +153,7 @@ async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
 
 
 async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -> dict[str, Observation]:
-    """The rows that were derived from these, and from those, as far as the caller may see them; none `besides`."""
+    """Return the rows derived, directly or not, from these that the caller may see, without those in `besides`."""
     waiting, found = list(ids), dict[str, Observation]()
     while waiting:
         some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
@@ -166,7 +166,7 @@ async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -
 
 
 async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
-    """Return the facts about changes of topic in a session that take a word from one of these rows of it."""
+    """Return the facts about changes of topic in a session that quote one of its rows."""
     said: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.session_id is not None:

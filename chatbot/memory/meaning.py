@@ -1,14 +1,14 @@
 """Find rows by meaning: embed the rows that have no vector, and rank rows by cosine.
 
-Meaning is an addition to words, so nothing here fails for others: if the embedder or the vectors cannot be used, a
-notice says so once, and for a while words alone count. No lock is held while an embedder is called, and sensitive rows
+Meaning is an addition to words: if the embedder or the vectors cannot be used, a notice reports it once, and searches
+use words alone for a while. No lock is held while an embedder is called, and sensitive rows
 are never given to an embedder that sends texts away.
 
-New rows are embedded in the background, at no more than half a core and not while a question waits. What is left when
-the memory is closed is embedded then, within `CLOSING_S`, and a search fills a bounded number of gaps first.
+New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
+rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
-A message is embedded as the questions in it and what it says besides. In a chat a question comes after other lines, and
-often in the middle of other talk: a vector of all of it leans towards each question.
+A message is embedded as its questions and the rest of its text. As questions often stand among other lines, the vector
+of the whole message is moved towards each question.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from chatbot.stores.vectors import Vector, unit
 logger = logging.getLogger(__name__)
 
 _QUERY_TIMEOUT_S = 5.0
-"""How long an answer may wait for an embedder elsewhere; one on this machine may take `_LOCAL_TIMEOUT_S`, for it only
-takes long where the machine is busy or the model is being loaded."""
+"""Longest wait for a remote embedder; a local one may take `_LOCAL_TIMEOUT_S`, as it is only slow while the machine is
+busy or the model is being loaded."""
 _LOCAL_TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
 """Pause after a failure, during which words alone count."""
 CLOSING_S = 30.0
 """Seconds that closing may continue to embed what this process wrote."""
 _GAPS, _GAPS_S = 16, 1.0
-"""Rows without a vector that a search embeds first, if that is done on this machine, and the most seconds for it."""
+"""Rows without a vector that a search embeds first with a local embedder, and the most seconds for it."""
 
 _MOST_ASKED = 64
 _POLITE_S = 0.05
@@ -59,13 +59,13 @@ _POLITE_S = 0.05
 T = TypeVar("T")
 
 Billing = Callable[[str, Usage, float], Awaitable[None]]
-"""Called after each call, with the model, what it took, and the seconds: to be billed with the purpose `embed`."""
+"""Called after each call with the model, its usage and the seconds, to bill it with the purpose `embed`."""
 
 
 class Meaning(AsyncResource):
-    """One embedder at the service of an identity's store. It is the owner's to close, after this.
+    """Embedding and search by meaning for one store. The owner closes the embedder, after this.
 
-    `notice` is told what does not work, in words for people.
+    `notice` is called with problems, in words for people.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Meaning(AsyncResource):
         self._under_way: asyncio.Task[None] | None = None
         self._asking = 0
         self._asked_before: dict[str, list[Vector]] = {}
-        """Vectors of the last texts that were asked: standing questions are asked again and again."""
+        """Vectors of recent questions: standing questions are repeated often."""
         self._has_gaps = True
         self._has_written = False
         self._beginning = threading.Lock()
@@ -106,8 +106,8 @@ class Meaning(AsyncResource):
     async def embed_missing(self, *, most: int | None = None, progress: Callable[[int], None] | None = None) -> int:
         """Embed rows that have no vector, newest first, a batch at a time; return how many.
 
-        `progress` is told how many there are so far, after each batch. Raises what the embedder and the store raise.
-        What was embedded before stays.
+        `progress` is called with the number so far after each batch. Raises errors of the embedder and the store; rows
+        embedded before stay.
         """
         done = 0
         stuck: set[str] = set()
@@ -124,14 +124,14 @@ class Meaning(AsyncResource):
         return done
 
     async def embed_all(self, progress: Progress | None = None) -> int:
-        """Embed every row without a vector of this embedder; return how many. What `reindex --embed` does."""
+        """Embed every row without a vector of this embedder; return how many. For `reindex --embed`."""
         try:
             return await self._embed_gaps(progress)
         except OtherEmbedder:
             return await self.embed_again(progress)
 
     async def embed_again(self, progress: Progress | None = None) -> int:
-        """Make all vectors anew with this embedder; return how many. What `reindex --all` does."""
+        """Make all vectors again with this embedder; return how many. For `reindex --all`."""
         await self._store.forget_vectors()
         self._has_gaps = True
         return await self._embed_gaps(progress)
@@ -148,7 +148,7 @@ class Meaning(AsyncResource):
         return (await self._store.vector_stats(self._everything())).missing
 
     def begin(self) -> None:
-        """Embed what is missing in the background, unless that is going on. Returns at once, never raises."""
+        """Start embedding missing rows in the background, unless it is running. Never raises."""
         self._has_gaps = self._has_written = True
         with self._beginning:
             if not self.is_under_way and not self._is_paused():
@@ -156,15 +156,15 @@ class Meaning(AsyncResource):
                 self._under_way.add_done_callback(self._ended)
 
     async def questions_of(self, texts: Sequence[str]) -> list[list[Vector]]:
-        """Return the vectors to search with for each text, having embedded a few of the rows that have none.
+        """Return the vectors to search with for each text, after embedding a few missing rows.
 
-        None for a text without words, and none at all if meaning cannot be used at present, which a notice has said.
+        Empty for a text without words, and for all if meaning cannot be used now, which a notice has reported.
         """
         made = await self._made(texts, self._asked)
         return [made.get(text, []) for text in texts]
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement | None]:
-        """Return what each text is; None for one without words, and for all where nothing can judge at present."""
+        """Judge each text; None for one without words, and for all if nothing can judge now."""
         made = await self._made(texts, self._judged)
         return [made.get(text) for text in texts]
 
@@ -219,7 +219,7 @@ class Meaning(AsyncResource):
             self.pause(error)
 
     async def _embed_quietly(self) -> None:
-        """Embed batch by batch; after each, rest as long as it took, and for as long as a question waits."""
+        """Embed batch by batch; after each, pause as long as it took, and while a question waits."""
         try:
             done = 1
             while done:
@@ -237,7 +237,7 @@ class Meaning(AsyncResource):
         return await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
 
     async def _missing(self, most: int) -> list[Observation]:
-        """Return a batch of rows without a vector. Another encoder's vectors make way, if this one costs nothing."""
+        """Return a batch of rows without a vector. Another encoder's vectors are deleted if this one is free."""
         view, name, limit = self._everything(), self._embedder.name, min(most, self._embedder.batch)
         try:
             rows = await self._store.missing_vectors(view, model=name, limit=limit)
@@ -251,7 +251,7 @@ class Meaning(AsyncResource):
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether rows are being embedded; not in a loop that was closed before it ended."""
+        """Return whether rows are being embedded, in a loop that still runs."""
         task = self._under_way
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
@@ -274,7 +274,7 @@ class Meaning(AsyncResource):
             return {}
 
     async def _asked(self, texts: Sequence[str]) -> list[list[Vector]]:
-        """Embed questions; the background waits for as long as that takes."""
+        """Embed questions while the background waits."""
         self._asking += 1
         try:
             if self._has_gaps and not self._embedder.sends_away:
@@ -299,7 +299,7 @@ class Meaning(AsyncResource):
         return found
 
     async def _within(self, work: Awaitable[T]) -> T:
-        """Await the work for as long as an answer may be held up."""
+        """Await the work for as long as a question may wait."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await work
@@ -360,13 +360,13 @@ _SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+
 _MOST = 3
 """Most questions of one message that get a vector, the last ones."""
 _LINES = 3
-"""Number of last lines that form one question to the embedder."""
+"""Number of last lines that are embedded as one question."""
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
 
 def parted(text: str) -> tuple[str, list[str]]:
-    """Return what a message says besides its questions, and these, which end with a question mark."""
+    """Return a message without its questions, and the questions, which end with a question mark."""
     sentences = [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
     questions = [each for each in sentences if each.endswith(("?", "？"))]
     return " ".join(each for each in sentences if each not in questions), questions
@@ -391,13 +391,13 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[l
 
 
 def _questions(message: str, whole: str) -> list[str]:
-    """Return the questions that get a vector of their own: those with a topic, unless one is all there is."""
+    """Return the questions that get a vector of their own: those with a topic, unless the message is one question."""
     _, questions = parted(message)
     return [each for each in questions if each != whole.strip() and terms(each)][-_MOST:]
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return the vectors of a part, each with a little of the whole in the same encoder's, or its last, vector."""
+    """Return the vectors of a part, each moved a little towards the whole's by the same, or the last, encoder."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(vector, beside, strict=True)])

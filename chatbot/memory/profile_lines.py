@@ -1,7 +1,7 @@
-"""Lines of a profile: what each key holds at a time, by what was known at another, and which lines concern a moment.
+"""Lines of a profile: the values of each key at a time, as known at another, and the lines for a prompt.
 
-A line is an observation of the category `profile`. It holds from the time that it names, or else from when it was said,
-until its successor does. What is dated in the future does not hold yet.
+A line is an observation of the category `profile`. It is valid from the time that it names, or else from when it was
+said, until its successor is. A line dated in the future is not valid yet.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from chatbot.stores.text.analysis import terms
 CATEGORY = PROFILE
 PINNED = "pinned"
 ALSO = "also"
-"""Key of `held` for a value that was added to the others of its key."""
+"""Key of `held` for a value beside the others of its key."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
-"""The fields of a profile line that its person sees."""
+"""Sensitivities of lines that their person sees."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
 SENTENCE = "standing answer"
 """The kind of a row that sums up the answer to a standing question."""
@@ -35,7 +35,7 @@ KEPT: tuple[Status, ...] = ("active", "superseded")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One value of a key; `valid_to` is None while it holds."""
+    """One value of a key; `valid_to` is None while it is valid."""
 
     id: str
     key: str
@@ -69,23 +69,23 @@ class Line:
 
 
 async def line_rows(scope: Scope, ask: Sequence[Sensitivity] = OWN) -> list[Observation]:
-    """The rows of the caller's own profile, as far as the caller sees them."""
+    """Return the rows of the caller's own profile that the caller may see."""
     rows = await scope.rows(Filter(category=CATEGORY, statuses=KEPT), view=scope.view(ask))
     return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]
 
 
 def is_proposable(row: Observation) -> bool:
-    """Return whether a row has the form of a line; one that came with an import only proposes its value."""
+    """Return whether a row has the form of a line; an imported one only proposes its value."""
     return row.category == CATEGORY and isinstance(row.metadata.get(LINE), str)
 
 
 def is_proposal(row: Observation) -> bool:
-    """True if a row proposes a value, and is no line itself."""
+    """Return whether a row proposes a value, without being a line."""
     return is_proposable(row) and not is_line(row) and isinstance(held_by(row).get("value"), str)
 
 
 def is_sentence(row: Observation) -> bool:
-    """Return whether a model made the row of the answer to a standing question; an imported one is none."""
+    """Return whether the row is a model's answer to a standing question, not imported."""
     return is_proposable(row) and row.metadata.get(KIND) == SENTENCE and IMPORTED not in row.metadata
 
 
@@ -99,7 +99,7 @@ def lines_at(
 ) -> list[Line]:
     """Return the lines valid at a time, as known at another: pinned first, then by key, then the newest. Pure.
 
-    A key has one value, and those that were added to it. Nothing that is dated in the future holds now.
+    A key has one value and those added to it. Values dated in the future are not valid yet.
     """
     known = check_time(known_at) if known_at else now
     at = check_time(as_of) if as_of else known
@@ -121,15 +121,15 @@ def _is_beside(line: Line) -> bool:
 
 
 def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
-    """Order of several values: those said in private, where only the person speaks as themselves, then the newest."""
+    """Return the order of several values: those said in private, by the person alone, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 
 def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[Line]:
-    """Return the lines for a prompt: what concerns it now, what held then, and what held before. Pure.
+    """Return the lines for a prompt: present values, those at the time asked about, and former ones. Pure.
 
-    What is pinned concerns every prompt. Other lines do where they are `shown`, or were taken from what is, and where
-    they, or an earlier value of their key, share a word with what is `asked`.
+    Pinned lines are in every prompt. Others are if they or their source are `shown`, or if they or an earlier value of
+    their key share a word with the text `asked`.
     """
     words, given = frozenset(terms(asked)), frozenset(shown)
     keys = {line.key for line in all_lines(rows) if not words.isdisjoint(terms(line.title))}
@@ -145,7 +145,7 @@ def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
 
 
 def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
-    """The last value that each of these keys had before, if it had another."""
+    """Return the last former value of each of these keys."""
     lines = []
     for line in found:
         earlier = [each for each in all_lines(rows) if each.key == line.key and each.valid_to is not None]
@@ -155,7 +155,7 @@ def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
 
 
 def past_asked(text: str, now: datetime) -> datetime | None:
-    """The time in the past that a question is about, if it names one: the middle of the span that it names."""
+    """Return the past time that a question names: the middle of its span; None for none."""
     if (span := _span_named(text, now)) is None:
         return None
     begin, end = span
@@ -163,13 +163,13 @@ def past_asked(text: str, now: datetime) -> datetime | None:
 
 
 def named_time(text: str, now: datetime) -> datetime | None:
-    """The first moment of the past span that words such as "May 2025", "last year" or "2025" name; None for none."""
+    """Return the begin of the past span that words such as "May 2025" or "last year" name; None for none."""
     span = _span_named(text, now) or _span_named(f"in {text}", now)
     return span[0] if span else None
 
 
 def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
-    """The span of the finest dates that a text names, from the first that begins in the past to the last."""
+    """Return the span of the finest dates in a text, from the first past one to the last."""
     from chatbot.stores.text.dates import date_terms
 
     terms = date_terms(text, now, exact=True)
@@ -208,7 +208,7 @@ def _line(row: Observation, valid_to: datetime | None) -> Line:
 
 
 def held_by(row: Observation) -> Mapping[str, Any]:
-    """Return what the metadata of a row say that it holds."""
+    """Return the value in a row's metadata."""
     held = row.metadata.get(HELD)
     return held if isinstance(held, Mapping) else {}
 
@@ -222,12 +222,12 @@ def _known_at(row: Observation) -> datetime:
 
 
 def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
-    """Return when a value ceased to hold, as known then: as its successor began, or was written if that is gone."""
+    """Return when a value ceased to be valid, as known then: when its successor began, or was written if it is gone."""
     if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
         return None
     successor = by_id.get(row.superseded_by or "")
     end = _valid_from(successor) if successor else row.superseded_at
-    return max(end, _valid_from(row))  # one that holds since before this began leaves it no time at all
+    return max(end, _valid_from(row))  # a successor that is valid from earlier on leaves no time
 
 
 def _time(written: object) -> datetime | None:
@@ -243,7 +243,7 @@ def _each_value(newest: Sequence[Line]) -> list[Line]:
 
 
 def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # noqa: PLR0911 - one for each kind
-    """The time that a term of `chatbot.stores.text.dates` names; None for what is none."""
+    """Return the span of a term of `chatbot.stores.text.dates`; None for another term."""
     kind, _, value = term.partition(":")
     try:
         if kind == "day":

@@ -1,8 +1,8 @@
 """Recall: from a question to scored rows, by matching words and dates, and the rows beside them.
 
 Memories can be recalled as they were true or known at a time: with rows that were replaced since, and without later
-ones. A row counts as known from when it was said, or, where it was brought in later and `known_at` is asked for, from
-when it was written. What was forgotten is not brought back by asking for the past, nor is what was erased.
+ones. A row is known from when it was said or, for `known_at` and imported rows, from when it was written. Forgotten and
+erased rows stay hidden.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Recollection:
 
 
 async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollection:
-    """Return what a moment recalls, and everything that was looked at.
+    """Return the recalled rows, and all that were considered.
 
-    Lines of the profile have places of their own in a prompt, and take none here.
+    Lines of the profile have their own places in a prompt, and take none here.
     """
     view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
     profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
@@ -149,7 +149,7 @@ def _unasked(match: Match, profile: ScoringProfile, now: datetime) -> RowScore:
 def _considered(
     verdicts: Sequence[tuple[RowScore, str]], hits: Sequence[RankedMemory], left_out: Mapping[str, str]
 ) -> tuple[RankedMemory, ...]:
-    """Return all rows that were looked at, and behind them the hits that the question did not find."""
+    """Return all considered rows, then the hits that the question did not find."""
     looked_at = {
         row.match.id: RankedMemory(
             row, None, left_out.get(row.match.id, OVER_LIMIT if verdict == RECALLED else verdict)

@@ -6,12 +6,11 @@ The match is a sum of three parts, none of which depends on what else was found:
     dates     spread * DATED * share of the asked dates that the row names
     meaning   weight * cosine of the question and the row, together with the rows beside it
 
-`own` is the row's BM25 score, `spill` what the rows beside it have, `session` what its session has. The weight of a
-question is the sum of its terms' inverse frequencies, so a question of one weak word is judged by its meaning and one
-of ten rare words by these (`ROOM` is the weight at which words count half of what they can). `spread` falls where rows
-are long: a long row needs no context, and holds words and dates by accident, so meaning weighs up to a quarter more
-(`LONG`). The match is then made a share between 0 and 1 and weighed with the rest by a
-profile; age and mentions only break ties:
+`own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
+question is the sum of its terms' inverse frequencies, so a question of one common word is judged by its meaning and one
+of ten rare words by these (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
+length of rows: a long row needs no context and holds words and dates by chance, so meaning weighs up to a quarter more
+(`LONG`). The match, scaled to between 0 and 1, is then weighed with the rest by a profile; age and mentions break ties:
 
     search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
     inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
@@ -52,10 +51,9 @@ HALF_MATCH = 0.5
 """The match that counts as a half."""
 CONFIRMATION = 5.0
 USE = 0.005
-"""Weight of a use in credibility, far below a confirmation. A greater weight would show a row again only because it
-was shown before."""
+"""Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
 _LEAST_NEAR, _AHEAD = 0.4, 0.07
-"""The cosine of a row that may stand out, and how far it has to be ahead of the next."""
+"""Least cosine of a row that stands out, and its least distance from the next."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -67,7 +65,7 @@ HALF_LIVES: Mapping[str, float] = {
     "compressed_summary": math.inf,
     OTHER: 21.0,
 }
-"""Days after which a type counts half as recent. What was said stays said: an exchange does not grow old."""
+"""Days after which a type counts half as recent; an exchange does not age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ class ScoringProfile:
     relative_floor: float = 0.0
     """Share of the best evidence that a row must have."""
     absolute_floor: float = 0.0
-    """The least evidence of a row that meaning alone found; a word that is found is no accident."""
+    """Least evidence of a row found by meaning alone; a matching word is no accident."""
     meaning: float = WEIGHT
     """Weight of meaning beside words, from 0 to 1: `[embedding] weight`."""
 
@@ -122,7 +120,7 @@ class RowScore(NamedTuple):
     match: Match
     score: float
     evidence: float
-    """The match that floors are about: without the part of the session."""
+    """Match without the part of the session, which floors are compared with."""
     raised: LexicalScore
     weighed: tuple[float, ...]
     weights: tuple[float, ...]
@@ -176,9 +174,9 @@ def windowed(
     unknown: float = 0.0,
     spread: float = 1.0,
 ) -> dict[str, float]:
-    """Return how alike each row is together with the rows beside it, a mean that `WINDOW` and `spread` weigh.
+    """Return the mean cosine of each row with the rows beside it, weighted by `WINDOW` and `spread`.
 
-    That stands for a vector of the whole window, and needs none. Rows that are not in `similar` count as `unknown`.
+    It replaces a vector of the whole window. Rows that are not in `similar` count as `unknown`.
     """
     windows = {each: similar.get(each, unknown) for each in rows}
     for each, others in neighbours.items():
@@ -190,10 +188,10 @@ def windowed(
 
 
 def outstanding(cosines: Mapping[str, float]) -> str:
-    """Return the row that is nearer than all others; empty where none stands out.
+    """Return the row that is clearly nearer than all others; empty if none stands out.
 
-    A cosine alone tells little, for it depends on how a person writes. One row that is well ahead of the rest is about
-    the same thing. A row that is alone needs no lead.
+    A cosine alone tells little, as it depends on how a person writes. A row well ahead of the rest is about the same
+    thing. A single row needs no lead.
     """
     best, *rest = sorted(cosines, key=lambda each: -cosines[each]) or [""]
     if not best or cosines[best] < _LEAST_NEAR:
@@ -204,7 +202,7 @@ def outstanding(cosines: Mapping[str, float]) -> str:
 def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
     """Return all candidates, best first; of equals, the one created later.
 
-    Rows that are not among those alike count as alike as `unknown`, at most.
+    Rows without a cosine count at most as `unknown`.
     """
     raises = raised(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
@@ -220,7 +218,7 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
             evidence += meaning_weight * windows.get(each, 0.0)
         weighed = (
             saturated(evidence + scale * spread * own.session),
-            recency(candidate, profile, now) if profile.recency else 0.0,  # what counts nothing is not computed
+            recency(candidate, profile, now) if profile.recency else 0.0,  # not computed if it has no weight
             min(candidate.mention_count / 10, 1.0),
             candidate.importance,
             credibility(candidate) if profile.credibility else 0.0,
@@ -237,12 +235,12 @@ def _in_order(each: RowScore) -> tuple[float, datetime, str]:
 
 
 def saturated(match: float) -> float:
-    """A match as a number from 0 to 1 that does not depend on what else was found."""
+    """Return a match scaled to between 0 and 1, whatever else was found."""
     return match / (match + HALF_MATCH) if match > 0 else 0.0
 
 
 def recency(candidate: Match, profile: ScoringProfile, now: datetime) -> float:
-    """1 for what is new, falling with age."""
+    """Return 1 for a new row, falling with age."""
     if profile.half_lives is None:
         return 1 / (1 + _days(candidate.updated_at, now))
     half_life = profile.half_lives.get(candidate.type, profile.half_lives.get(OTHER, HALF_LIVES[OTHER]))
@@ -250,9 +248,9 @@ def recency(candidate: Match, profile: ScoringProfile, now: datetime) -> float:
 
 
 def credibility(candidate: Match) -> float:
-    """0.5 for what was never used, towards 1 with each time that it was confirmed, and very slowly with each use.
+    """Return 0.5 for an unused row, rising to 1 with confirmations, and very slowly with uses.
 
-    An exchange is no truer for having been shown: it is what was said.
+    Uses do not count for an exchange: showing it makes it no truer.
     """
     uses = 0 if candidate.type in LASTING_IN_RANK else candidate.use_count
     return 1 - 0.5 / (1 + math.log1p(USE * uses + CONFIRMATION * candidate.confirmed_count))

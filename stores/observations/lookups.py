@@ -18,9 +18,9 @@ _NO_ROWS: Sequence[int] = ()
 
 
 class Ids:
-    """Rows are numbered as they are added. The number of an erased row is not used again; its id may be.
+    """Numbers and ids of rows, in the order of addition. The number of an erased row is not reused; its id may be.
 
-    `text` are the first ids, joined; `gone` are the numbers of those that were erased.
+    `text` are the first ids, joined; `gone` the numbers of erased ones.
     """
 
     def __init__(self, text: str = "", gone: Iterable[int] = ()) -> None:
@@ -28,7 +28,7 @@ class Ids:
         self.gone = set(gone)
         """The numbers whose rows were erased."""
         self.erased = {self._ids[number] for number in self.gone}
-        """Their ids; one may have been used again."""
+        """Ids of erased rows; one may be in use again."""
         self.numbers = {each: number for number, each in enumerate(self._ids) if number not in self.gone}
         """The numbers of all rows that were not erased, in order."""
 
@@ -64,7 +64,7 @@ class Ids:
 
 
 class LabelTexts(NamedTuple):
-    """Labels in order: their texts joined, their rows joined, and where those of each end."""
+    """Labels in order: joined texts, joined rows, and the end of each label's rows."""
 
     texts: str
     text_ends: array[int]
@@ -157,8 +157,8 @@ def label_of(name: str, value: str) -> str:
 class Visible:
     """One flag a row: 1 if it may be seen. A row without a flag may not.
 
-    `version` changes whenever the flag of an existing row does; rows are appended without changing it. Whatever is
-    computed from one of these is kept with it, so keep the object and let it grow.
+    `version` changes whenever the flag of an existing row does; appending rows does not change it. Results computed
+    from it are cached with it, so keep the object and let it grow.
     """
 
     __slots__ = ("__weakref__", "_lines", "_lines_version", "flags", "version")

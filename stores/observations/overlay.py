@@ -1,4 +1,4 @@
-"""The rows whose text no segment holds (any longer), indexed in memory."""
+"""Rows whose present text is in no segment, indexed in memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
 
 FLUSH_ROWS = 512
-"""Number of rows in memory only that are worth a segment."""
+"""Number of rows in memory that are worth a segment."""
 ROW, FIELD, COUNT = 32, 28, 8
-"""Where in a packed posting the row, the field and the count begin; the lowest byte is that of the field's length."""
+"""First bits of row, field and count in a packed posting; the lowest byte is that of the field's length."""
 REPEATED = 1 << 27
 """As in a segment: an earlier field of the row has the term too."""
 _MOST = (1 << 16) - 1
@@ -24,7 +24,7 @@ class Text(NamedTuple):
 
     version: int
     fields: Mapping[str, Mapping[str, int]]
-    """From the name of each field that has any to how often it holds each term."""
+    """Counts of the terms, by field."""
     codes: Sequence[int]
     """For each of `FIELDS`, the byte of its length."""
 
@@ -42,9 +42,9 @@ class Text(NamedTuple):
 
 
 class Overlay:
-    """Postings of each term, packed as numbers; a row is replaced as a whole, and dropped without a trace.
+    """Postings of each term, packed as numbers; rows are replaced and dropped as a whole.
 
-    Postings are listed when a term is first asked for: a row that goes to a segment before that costs nothing here.
+    Postings are made when a term is first searched: a row that moves to a segment before that costs nothing.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Overlay:
         return None if text is None else text.version
 
     def put(self, row: int, text: Text) -> None:
-        """Hold this text of the row and no other."""
+        """Replace the text of the row."""
         if row in self.texts:
             self.drop((row,))
         self.texts[row] = text
@@ -91,7 +91,7 @@ class Overlay:
                 del self._postings[term]
 
     def packed(self, term: str) -> bytes:
-        """The postings of a term: native 64-bit numbers, those of a row by field."""
+        """Return the postings of a term as native 64-bit numbers, ordered by field within a row."""
         if self._unlisted:
             for row in sorted(self._unlisted):
                 self._list(row, self.texts[row])

@@ -74,7 +74,7 @@ def bad_lines(
 ) -> Iterator[Flaw]:
     """Find damaged lines, and a torn last one; nothing if there is no such file.
 
-    With `verify` each line is compared with its checksum: one that was edited by hand, and can be read, is kept.
+    With `verify` each line is compared with its checksum; a readable line that was edited by hand is kept.
     """
     try:
         with opened(path.parent) as folder:
@@ -97,7 +97,7 @@ def bad_lines(
 
 
 def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], lock: str) -> Iterator[Flaw]:
-    """Name the lines that are not as they were written."""
+    """Report lines that differ from their checksums."""
     changed = [
         f"line {number}: {damage}{' (it cannot be read)' if number in bad else ''}"
         for number, line in enumerate(lines, 1)
@@ -110,7 +110,7 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
 
 
 def _sealed_again(path: Path, lock: str) -> str:
-    """Give each line that can be read a checksum of what it says now."""
+    """Renew the checksums of readable lines."""
     with locked(path.parent, name=lock) as folder:
         lines = folder.read(path.name).split(b"\n")
         aside = _put_lines(folder, path.name, [_sealed(line) for line in lines if line])
@@ -184,7 +184,7 @@ def _modes(found: _Found) -> Iterator[Flaw]:
 
 
 def close_to_others(path: Path) -> str:
-    """Take the rights of others to a file or folder away."""
+    """Remove other users' rights to a file or folder."""
     path.chmod(path.stat().st_mode & ~_OTHERS)
     return "access by others removed"
 
@@ -327,7 +327,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
 
 
 def _made_whole(path: Path, name: str) -> str:
-    """Give the transcript an end, and take bytes out that are no text."""
+    """Complete the end of the transcript, and remove bytes that are no text."""
     with locked(path) as folder:
         aside = _copy_aside(folder, name)
         data = folder.read(name)
@@ -348,7 +348,7 @@ def _recovered(path: Path, sessions: FolderSessions, wish: Examination) -> str:
 def _written_anew(
     path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
 ) -> str:
-    """Write a `session.json` for a folder that nothing else knows of: its conversation can be gone on with."""
+    """Write a `session.json` for an unknown folder, so that its conversation can continue."""
     made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
     used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
     record = new_record(path.name, min(made, used), used)

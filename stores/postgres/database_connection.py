@@ -1,7 +1,6 @@
-"""Connections to the database with limits on every wait, the errors of a server in our words, and its clock. Blocking.
+"""Connections to the database with a limit on every wait, explanations of server errors, and clock checks. Blocking.
 
-Neither a server that is stuck, nor a network that loses everything, nor a commit that waits for a synchronous standby
-which is gone ends by itself.
+A stuck server, a network that loses everything, or a commit that waits for a lost standby would never end by itself.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ LONGEST_S = 60.0
 MOST_SKEW_S = 2.0
 """Largest difference between the clock here and that of the database.
 
-With more, messages of one session that two servers write have times in the wrong order, by which prompts and `/undo`
-choose them.
+With more, messages that two servers write to one session would be out of order for prompts and `/undo`.
 """
 _INTERVAL_S = 0.1
 """Seconds between two checks for Ctrl-C, as with psycopg."""
@@ -35,10 +33,10 @@ _NETWORK = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Seconds, and milliseconds, after which a network that loses everything is noticed; a URL may say others."""
+"""Seconds, or milliseconds, after which a dead network is noticed; a URL may override them."""
 
 _MOST_PREPARED = 200
-"""Statements that a connection keeps prepared: all of ours, each with the types that its values come in."""
+"""Prepared statements of a connection: enough for all of ours with every combination of types."""
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -54,12 +52,12 @@ class PatientConnection(psycopg.Connection[Row]):
         except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - it has no public name
             if timeout is not None:
                 raise
-            self.pgconn.finish()  # what comes yet would be taken for the answer to something else
+            self.pgconn.finish()  # a late answer would be taken for that of another statement
             raise psycopg.OperationalError(f"the database gave no answer for {LONGEST_S:g} s") from error
 
 
 def skew_of(connection: psycopg.Connection[Row]) -> float:
-    """Return by how many seconds the clock here is ahead of that of the database, at least; negative if behind."""
+    """Return by at least how many seconds this clock is ahead of the database's; negative if behind."""
     begun = datetime.now(UTC)
     [(there,)] = connection.execute(statements.WITHOUT_IDENTITY["clock"]).fetchall()
     ended = datetime.now(UTC)
@@ -68,7 +66,7 @@ def skew_of(connection: psycopg.Connection[Row]) -> float:
 
 
 def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
-    """Raise `StoreFailed` if the clock of this machine is wrong by that of the database."""
+    """Raise `StoreFailed` if the clocks of this machine and the database differ too much."""
     seconds = skew_of(connection)
     if abs(seconds) > MOST_SKEW_S:
         raise StoreFailed(
@@ -84,7 +82,7 @@ def settings_of(url: str) -> dict[str, Any]:
 
 
 def check(connection: psycopg.Connection[Row]) -> None:
-    """Raise for a connection that the server has closed: nothing is ever sent to one that waits, but its end."""
+    """Raise if the server has closed the connection: it sends nothing else to an idle one."""
     readable, _, _ = select.select([connection.fileno()], [], [], 0)
     if readable:
         connection.close()
@@ -104,9 +102,9 @@ def is_direct(connection: psycopg.Connection[Row]) -> bool:
 
 
 def configure(connection: psycopg.Connection[Row]) -> None:
-    """Have the database keep the plans of our statements, unless a pooler may give each of them another connection.
+    """Let the database cache plans, unless a pooler may use another connection for each statement.
 
-    All go by primary keys, so one plan is right for all values.
+    All statements use primary keys, so one plan suits all values.
     """
     if is_direct(connection):
         connection.prepare_threshold = 0
@@ -129,12 +127,12 @@ CREATE = "chatbot storage create"
 _PASSING = (errors.SerializationFailure, errors.DeadlockDetected)
 _TOO_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.TooManyConnections)
 _OF_CONNECTIONS = "08"
-"""Class of the errors of connections, by which PgBouncer too says that it reaches no server."""
+"""Class of connection errors, also used by PgBouncer if it reaches no server."""
 _NO_ROOM = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
 
 
 def is_passing(error: psycopg.Error) -> bool:
-    """Return True for a conflict between transactions, after which nothing was done and all may be tried again."""
+    """Return True for a conflict between transactions: nothing was done, and all can be retried."""
     return isinstance(error, _PASSING)
 
 
@@ -159,7 +157,7 @@ def unknown_end(error: psycopg.Error, where: str) -> StoreError:
 
 
 def explained(error: psycopg.Error, where: str) -> StoreError:
-    """Return the error that says what happened at `where`, a URL without its password, and what to do."""
+    """Return the error with what happened at `where`, a URL without its password, and what to do."""
     if isinstance(error, _TOO_BUSY) or is_passing(error):
         return StoreBusy(f"{where}: the database is busy, try again ({_short(error)})")
     if isinstance(error, _NO_ROOM):
@@ -180,7 +178,7 @@ _FAULTS = {
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
 }
-"""Errors of a connection that stay until somebody mends them."""
+"""Errors of a connection that last until someone fixes them."""
 _NO_PRIMARY = "none of its servers may be written to: wait until one is promoted, or promote one (pg_ctl promote)"
 _NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
@@ -218,7 +216,7 @@ def _fault(error: psycopg.Error) -> str:
 
 
 def _hint(error: psycopg.Error) -> str:
-    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # it quotes what it could not read
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # it quotes the URL
         return "the address cannot be read: correct url in [storage], and write % in a password as %25"
     text = str(error)
     if "database" in text and "does not exist" in text:

@@ -41,7 +41,7 @@ class PostgresObservations(LoggedObservations):
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
     def turn_reads(self, session: SessionRef, looked: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
-        """Override `Store`: whether others have written to the log since."""
+        """Return the read that finds whether others have written to the log."""
         return [self._log.turn_read(looked)]
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
@@ -51,7 +51,7 @@ class PostgresObservations(LoggedObservations):
         return self._log
 
     def open_shelf(self, name: str) -> Shelf:
-        """Open a shelf in the database: servers share what is derived from the log."""
+        """Open a shelf in the database, which servers share."""
         return self._shelves.setdefault(name, PostgresShelf(self._place, name))
 
     async def aclose(self) -> None:

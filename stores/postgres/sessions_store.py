@@ -26,7 +26,7 @@ _VALUES = ".key_values"
 _MOST = 2**62
 _READ_AHEAD = 20
 _MOST_AHEAD = 200
-"""Entries that are read with the lease of a turn: so many as turns ask for, and no more than that."""
+"""Entries that are read with the lease of a turn: as many as turns read, up to the second number."""
 _MOST_TURNS = 1_000
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
@@ -34,7 +34,7 @@ _ESCAPED = re.compile("\x10[pn]")
 
 @dataclass(slots=True)
 class _Seen:
-    """Entries and values that a turn has read at its beginning, with what was appended here since."""
+    """Entries and values read at the beginning of a turn, with those appended here since."""
 
     looked: float
     entries: list[TranscriptEntry] = field(default_factory=list)
@@ -59,7 +59,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._turns: dict[str, _Seen] = {}
 
     def turn_reads(self, session: SessionRef, looked: float) -> Sequence[Look]:
-        """Override `Store`: as many entries as turns have asked for so far, and the key-values."""
+        """Return the reads of as many entries as turns have used so far, and of the key-values."""
         seen, limit = _Seen(looked), self._most_read
 
         def keep_entries(rows: list[Row]) -> None:
@@ -131,7 +131,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         await asyncio.to_thread(self._leave)
 
     def _seen(self, session: SessionRef) -> _Seen | None:
-        """Return what the turn has read that asks; None for who asks anew."""
+        """Return the reads of the asking turn; None if they must be made again."""
         seen = self._turns.get(session.id)
         return seen if seen is not None and session.looked and seen.looked >= session.looked else None
 
