@@ -14,7 +14,7 @@ from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.settings import choose, request_of
+from chatbot.server.page.settings import choices_of, choose, menus_for, request_of
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, SessionId, base, fragment, goto, is_part
 from chatbot.server.page.talk import position
 from chatbot.server.turns import RunningTurn
@@ -42,13 +42,18 @@ async def say_first(access: AccessHere, fields: Fields) -> Response:
 async def say(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
     text, files = _message(fields), files_in(fields)
-    await choose(access, await access.session(session_id), fields)
+    session = await access.session(session_id)
+    is_changed = await choose(access, session, fields)
     if not is_part(request):
         return await _said(access, session_id, text, files)
     turn = await _begun(access, session_id, text, files)
     waiting = len(await access.turns_under_way(session_id)) > 1
     told = [talk.waiting(turn)]
-    return fragment("said.html", access, session_id=session_id, exchanges=told, waiting=waiting)
+    shown: dict[str, Any] = {"session_id": session_id, "exchanges": told, "waiting": waiting}
+    if is_changed:
+        shown |= {"choices": await choices_of(session), "menus": await menus_for(access)}
+        shown |= {"project": session.record.project, "asked_for": access.runtime.model_asked_for}
+    return fragment("said.html", access, **shown)
 
 
 @router.post("/c/{session_id}/stop")

@@ -65,19 +65,22 @@ async def choices_of(session: SessionHandle) -> Choices:
         return Choices()
 
 
-async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> None:
-    """Keep what a form chose, and move the session to the project that it names.
+async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> bool:
+    """Keep what a form chose, and move the session to the project that it names; return whether that changed anything.
 
     Only the owner chooses a model. Raises `ModelError` for one that cannot be used.
     """
-    if (project := fields.get("project")) is not None and project != session.record.project:
+    project = fields.get("project", session.record.project)
+    is_moved = project != session.record.project
+    if is_moved:
         await session.move(project)
     before = await choices_of(session)
     after = _chosen(access, fields, before) if "chosen" in fields else before
     if after == before or not session.supports(KeyValueStore):
-        return
+        return is_moved
     await access.runtime.model_named(after.model)
     await session.kv_set(CHOICES, json.dumps(asdict(after)))
+    return True
 
 
 async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:

@@ -166,6 +166,11 @@ def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: 
     expect(page.locator(".choices summary")).to_have_text("fast · coach · memory off")
     page.reload()
     expect(page.locator(".choices summary")).to_have_text("fast · coach · memory off")
+    page.locator(".choices summary").click()
+    page.get_by_label("Project", exact=True).fill("House")
+    page.keyboard.press("Escape")
+    say(page, "hello again")
+    expect(page.locator(".choices summary")).to_have_text("fast · coach · House · memory off")
     with served.client() as client:
         assert client.get("/v1/memories").json()["data"] == []
 
