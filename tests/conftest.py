@@ -57,7 +57,7 @@ def pytest_report_header() -> str:
     """Say how much is tried, and what is left out."""
     if NIGHTLY:
         return "effort: nightly, everything runs"
-    return "effort: usual, an eighth of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
+    return "effort: usual, a share of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -16,7 +16,10 @@ os.environ[_TOLD] = "1" if NIGHTLY else "0"
 """Told to the workers of pytest by a name that is no setting of the product, which would refuse one that is unknown."""
 _SHARE = 8
 
-settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE, derandomize=True)
+_EXAMPLES = 16
+"""By day Hypothesis tries the same examples each time, so that few do."""
+
+settings.register_profile("usual", deadline=None, max_examples=100 // _EXAMPLES, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=100)
 
 
@@ -28,7 +31,7 @@ def rounds(nightly: int, *, least: int = 1) -> int:
 def examples(nightly: int) -> int:
     """How many examples Hypothesis shall make, of so many at night or with `--hypothesis-profile nightly`."""
     is_nightly = settings.get_current_profile_name() == "nightly"
-    return nightly if is_nightly else max(nightly // _SHARE, 1)
+    return nightly if is_nightly else max(nightly // _EXAMPLES, 1)
 
 
 def share(items: Sequence[ItemT], of: object) -> Sequence[ItemT]:

@@ -1,5 +1,6 @@
 """Each command of benchmarks/README.md is run as it is written there, with its smallest size instead."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory.test_benchmark_forms import locomo
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
@@ -45,6 +45,22 @@ SMALLEST = {
     "year.py --talk locomo10.json": "--sessions 20 --talk {locomo}",
 }  # fmt: skip
 """By what the page shows behind `uv run benchmarks/`."""
+
+
+def locomo(folder: Path) -> Path:
+    turns = [
+        {"dia_id": "D1:1", "speaker": "Ann", "text": "I moved to Lisbon."},
+        {"dia_id": "D1:2", "speaker": "Bob", "text": "My kayak is green."},
+    ]
+    talk = {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"}
+    asked = [
+        {"question": "Where does Ann live?", "answer": "Lisbon", "evidence": ["D1:1"], "category": 4},
+        {"question": "What colour is the kayak?", "answer": "green", "evidence": ["D1:2"], "category": 4},
+        {"question": "Who is Zed?", "evidence": [], "category": 5},
+    ]
+    path = folder / "locomo.json"
+    path.write_text(json.dumps([{"sample_id": "c1", "conversation": talk, "qa": asked}]), encoding="utf-8")
+    return path
 
 
 def test_every_command_of_the_page_is_run_here() -> None:

@@ -84,24 +84,6 @@ async def test_what_a_person_said_is_not_changed_by_a_tool(session: SessionHandl
     assert "Rome" not in row.text()
 
 
-async def test_what_is_written_is_found_surrounded_and_read(use: Use, session: SessionHandle) -> None:
-    written = [
-        (await use("memory_write", title=f"Sam moved to {city}", tags=["home"], related_people=["Sam"]))["id"]
-        for city in ("Oslo", "Bergen", "Turku")
-    ]
-    found = await use("memory_search", query="bergen")
-    assert found["hits"][0].keys() == {"id", "type", "title", "score", "created_at", "token_count"}
-    assert _ids(found["hits"]) == [written[1]]
-    around = await use("memory_timeline", anchor=written[1], before=1, after=1)
-    assert _ids(around["timeline"]) == written
-    whole = await use("memory_get", ids=[written[1], NO_ID])
-    [row] = whole["observations"]
-    assert (row["title"], row["tags"], row["people"]) == ("Sam moved to Bergen", ["home"], ["Sam"])
-    assert (row["type"], row["source"], row["visibility"]) == ("discovery", "tool", "private")
-    assert row["session_id"] == session.id
-    assert whole["missing"] == [NO_ID]
-
-
 async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
     first = await use("memory_write", title="tea is hot", type="note", tags=["drink"], related_people=["Sam"])
     await use("memory_write", title="tea is cold", type="decision", visibility="social", related_people=["Pat"])
@@ -287,35 +269,6 @@ async def test_without_observations_there_are_no_tools_and_without_the_system_no
     } == {"session_search", "session_read"}
 
 
-async def test_each_clearance_reads_and_writes_where_it_may(memory: MemorySystem) -> None:
-    users = {clearance: await _at(memory, clearance) for clearance in ("full", "inner", "familiar", "public")}
-    ids = {}
-    for clearance, visibility in (("full", "private"), ("inner", "shared"), ("familiar", "social")):
-        ids[clearance] = (await users[clearance]("memory_write", title=f"tea, says {clearance}"))["id"]
-        [row] = (await users["full"]("memory_get", ids=[ids[clearance]]))["observations"]
-        assert row["visibility"] == visibility
-    assert "error" in await users["public"]("memory_write", title="tea, says public")
-    assert "error" in await users["inner"]("memory_write", title="tea", visibility="private")
-    assert "error" in await users["familiar"]("memory_write", title="tea", visibility="shared")
-    assert "error" in await users["familiar"]("memory_write", title="tea", sensitivity="secret")
-    seen = {
-        clearance: set(
-            _ids((await use("memory_search", query="tea", visibilities=["private", "shared", "social"]))["hits"])
-        )
-        for clearance, use in users.items()
-    }
-    assert seen == {
-        "full": set(ids.values()),
-        "inner": {ids["inner"], ids["familiar"]},
-        "familiar": {ids["familiar"]},
-        "public": set(),
-    }
-    for name, argument in (("memory_timeline", "anchor"), ("memory_history", "observation_id")):
-        assert "no memory has the id" in (await users["inner"](name, **{argument: ids["full"]}))["error"]
-    assert (await users["inner"]("memory_get", ids=[ids["full"]]))["observations"] == []
-    assert "no memory has the id" in (await users["inner"]("memory_forget", ids=[ids["full"]]))["error"]
-
-
 @pytest.mark.parametrize("sensitivity", ["private", "secret", "unknown"])
 async def test_what_is_delicate_can_be_neither_read_nor_changed(
     use: Use, session: SessionHandle, sensitivity: Sensitivity
@@ -368,54 +321,6 @@ async def test_a_secret_is_taken_out_and_the_model_is_told(use: Use) -> None:
     assert "hunter2" not in json.dumps(await use("memory_get", ids=[written["id"]]))
 
 
-async def test_what_has_changed_is_superseded_and_its_history_told(use: Use) -> None:
-    old = (await use("memory_write", title="Sam lives in Oslo"))["id"]
-    new = (await use("memory_write", title="Sam lives in Bergen"))["id"]
-    assert (await use("memory_supersede", old=old, new=new))["superseded"]["title"] == "Sam lives in Oslo"
-    assert _ids((await use("memory_search", query="Sam"))["hits"]) == [new]
-    versions = (await use("memory_history", observation_id=new))["versions"]
-    assert [(version["id"], version["status"]) for version in versions] == [(old, "superseded"), (new, "active")]
-    assert [event["kind"] for event in versions[0]["events"]] == ["add", "supersede"]
-    assert "error" in await use("memory_supersede", old=new, new=new)
-
-
-async def test_what_is_forgotten_is_gone_and_all_or_nothing_is(use: Use, session: SessionHandle) -> None:
-    first, second = [(await use("memory_write", title=title))["id"] for title in ("one", "two")]
-    assert NO_ID in (await use("memory_forget", ids=[first, NO_ID]))["error"]
-    assert len((await use("memory_search"))["hits"]) == 2
-    assert _ids((await use("memory_forget", ids=[first, second]))["forgotten"]) == [first, second]
-    assert (await use("memory_search"))["hits"] == []
-    await session.memory.restore(first)
-    assert _ids((await use("memory_search"))["hits"]) == [first]
-
-
-async def test_people_and_facts_are_told(use: Use, session: SessionHandle) -> None:
-    await use("memory_write", title="lunch", related_people=["Samuel"])
-    await session.memory.add_alias("Samuel", "Sam")
-    await session.memory.store_fact("Samuel", "works at", "the zoo")
-    people = await use("memory_people", query="sam")
-    assert people["total"] == 1
-    assert people["people"][0]["name"] == "Samuel"
-    assert people["people"][0]["aliases"] == ["Sam"]
-    assert people["people"][0]["facts"] == ["Samuel works at the zoo"]
-    [fact] = (await use("memory_facts", predicate="Works At"))["facts"]
-    assert (fact["subject"], fact["object"]) == ("Samuel", "the zoo")
-    assert (await use("memory_facts", object="the moon"))["facts"] == []
-
-
-async def test_a_task_is_written_down_brought_up_and_ticked_off(use: Use, session: SessionHandle) -> None:
-    task = (await use("task_add", title="buy milk", due="2026-02-01", priority="high"))["task"]
-    await use("task_add", title="sleep", surface="")
-    assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["buy milk", "sleep"]
-    assert [each.id for each in await session.memory.startup_tasks()] == [task["id"]]
-    done = (await use("task_update", task_id=task["id"], status="completed", due=""))["task"]
-    assert (done["status"], "due" in done) == ("completed", False)
-    assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["sleep"]
-    assert (await use("task_list", statuses=["completed"]))["total"] == 1
-    no_task = (await use("memory_write", title="a note"))["id"]
-    assert "no task has the id" in (await use("task_update", task_id=no_task, status="completed"))["error"]
-
-
 async def test_an_answer_fits_a_prompt_and_says_what_is_missing(use: Use, session: SessionHandle) -> None:
     ids = [(await session.memory.remember(f"long {n}", narrative=f"{n} " * 9_000)).id for n in range(12)]
     answer = await use("memory_get", ids=ids)
@@ -438,23 +343,6 @@ async def _said(memory: MemorySystem, question: str, reply: str, agent: str = "c
     await session.transcript_append("assistant", reply)
     await session.memory.remember(type="exchange", user_text=question, assistant_text=reply)
     return session
-
-
-async def test_a_past_session_is_found_by_what_was_said_and_read(use: Use, memory: MemorySystem) -> None:
-    tax = await _said(memory, "my tax return", "First gather receipts.\nThen deduct the bicycle.\nSend it.")
-    await _said(memory, "the weather", "rain")
-    await tax.memory.summarize_session("tax return", "sent")
-    [found] = (await use("session_search", query="bicycle"))["sessions"]
-    assert (found["session_id"], found["title"]) == (tax.id, "my tax return")
-    assert found["line"] == "Then deduct the bicycle."
-    assert len((await use("session_search", query="tax"))["sessions"]) == 1
-    read = await use("session_read", session_id=tax.id, last=1)
-    assert [entry["role"] for entry in read["entries"]] == ["assistant"]
-    assert read["title"] == "my tax return"
-    assert [entry["role"] for entry in (await use("session_read", session_id=tax.id))["entries"]] == [
-        "user",
-        "assistant",
-    ]
 
 
 async def test_no_secret_of_a_past_session_is_told(use: Use, memory: MemorySystem) -> None:

@@ -102,19 +102,6 @@ async def test_what_blocks_everything_is_told_of_as_slow_and_its_answer_counts(b
     assert event.notices[0].startswith("the hook 'a' ")
 
 
-async def test_what_never_awaits_is_told_of_as_slow(bus: Bus, failures: Failures) -> None:
-    async def blocks(_: Any) -> str:
-        time.sleep(0.05)  # noqa: ASYNC251 - that is what it does
-        return "here"
-
-    listen(bus, "a", blocks, timeout_s=0.01)
-    event = Happened()
-    assert await bus.publish(event) == ["here"]
-    [failure] = failures.read()
-    assert failure.message.startswith("slow: ")
-    assert event.notices == [f"the hook 'a' is {failure.message}"]
-
-
 async def test_a_hook_that_ends_the_program_does_not(
     bus: Bus, failures: Failures, caplog: pytest.LogCaptureFixture
 ) -> None:

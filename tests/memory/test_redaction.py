@@ -72,12 +72,12 @@ SENTENCES = (
 )
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
 @pytest.mark.parametrize("kind", TOKENS)
-def test_keys_are_taken_out_wherever_they_stand(kind: str, sentence: str) -> None:
-    kept, kinds = redact(sentence.format(TOKENS[kind]))
-    assert kinds
-    assert TOKENS[kind][8:] not in kept
+def test_keys_are_taken_out_wherever_they_stand(kind: str) -> None:
+    for sentence in SENTENCES:
+        kept, kinds = redact(sentence.format(TOKENS[kind]))
+        assert kinds, sentence
+        assert TOKENS[kind][8:] not in kept, sentence
 
 
 SAID = {

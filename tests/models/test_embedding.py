@@ -1,6 +1,5 @@
 """Embedding models behind LiteLLM, called over HTTP: order, batches, retries, failures, cost, and no key shown."""
 
-import asyncio
 import traceback
 from typing import Any
 
@@ -13,7 +12,6 @@ from chatbot.embedding import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
-from tests.patience import PATIENCE_S
 from tests.servers.providers import KEY, providers_at
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -111,19 +109,6 @@ async def test_failures_are_ours_and_show_no_key(
 async def test_an_answer_that_is_nonsense_is_a_failure_of_the_provider(openai_url: str) -> None:
     with pytest.raises(ProviderFailed):
         await embedded(openai_url, "embeds-nonsense")
-
-
-async def test_cancelling_hangs_up_at_once(openai_url: str) -> None:
-    async with embedder_at(openai_url, "hangs-while-embedding") as embedder:
-        call = asyncio.create_task(embedder.embed(["tea"]))
-        async with asyncio.timeout(PATIENCE_S):
-            while not await requests_at(openai_url):  # noqa: ASYNC110 - the server is asked, over HTTP
-                await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as session:
-            await session.get(f"{openai_url}/hung-up")
 
 
 def test_the_settings_name_the_embedder() -> None:

@@ -389,13 +389,6 @@ async def test_silence_midway_is_a_timeout_and_final(openai_url: str) -> None:
     assert len(await get_json(f"{openai_url}/requests")) == 1
 
 
-async def test_closing_the_stream_hangs_up_on_the_provider(openai_url: str) -> None:
-    async with model_at(openai_url, "stalls-later") as model:
-        async with aclosing(model.stream(HELLO)) as deltas:
-            assert await anext(deltas) == TextDelta("Wait")
-        await get_json(f"{openai_url}/hung-up")
-
-
 async def test_cancelling_the_reader_hangs_up_on_the_provider(openai_url: str) -> None:
     has_begun = asyncio.Event()
 
@@ -428,13 +421,6 @@ async def test_closing_one_model_leaves_the_connections_of_the_other(openai_url:
         assert await anext(deltas) == TextDelta("Hello")
         await reply_of(model_at(openai_url, "says"))
         assert text_of([delta async for delta in deltas]) == REPLY.removeprefix("Hello")
-
-
-async def test_a_closed_model_may_be_closed_again_and_another_opened(openai_url: str) -> None:
-    model = model_at(openai_url, "says")
-    await reply_of(model)
-    await model.aclose()
-    assert text_of(await reply_of(model_at(openai_url, "says"))) == REPLY
 
 
 async def test_window_and_price_come_from_the_table_of_litellm() -> None:

@@ -191,6 +191,7 @@ async def test_closing_one_of_two_leaves_the_other_its_weights() -> None:
     assert "Paris" in text
 
 
+@pytest.mark.nightly
 async def test_weights_are_loaded_again_after_the_last_has_closed() -> None:
     for _ in range(2):
         async with local(context_window=256) as model:
@@ -198,6 +199,7 @@ async def test_weights_are_loaded_again_after_the_last_has_closed() -> None:
             assert ("Paris" in text, end.usage.cached_tokens) == (True, 0)
 
 
+@pytest.mark.nightly
 async def test_whole_characters_arrive() -> None:
     async with (
         local(seed=5, temperature=1.5) as model,

@@ -29,6 +29,7 @@ def test_the_heads_are_small() -> None:
     assert PATH.stat().st_size <= 30_000
 
 
+@pytest.mark.nightly  # the digest of the lines is compared by day
 def test_training_again_gives_the_same_heads(training: dict[str, Any]) -> None:
     again, kept = training["Trainer"]().train()["heads"], json.loads(PATH.read_text(encoding="utf-8"))["heads"]
     assert again.keys() == kept.keys()

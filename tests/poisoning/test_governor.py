@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -23,33 +24,32 @@ from chatbot.chat.governor import (
 from chatbot.orders import ORDER, STRUCTURE, is_invisible, visible
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES, Observation
-from tests.poisoning.suite import NOW, VIEW, Attack, attacks, innocents, row_with
+from tests.poisoning.suite import NOW, VIEW, attacks, innocents, row_with
 
 IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]
 
 
-@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
-def test_an_attack_is_dropped_by_its_form_or_left_to_the_fence(attack: Attack) -> None:
-    verdict = judge(row_with(attack.places, attack.texts), VIEW)
-    assert verdict.reason == attack.rule
-    assert verdict.ok == (not attack.rule)
-    assert bool(verdict.texts) == verdict.ok
+def test_an_attack_is_dropped_by_its_form_or_left_to_the_fence() -> None:
+    for attack in IN_ROWS:
+        verdict = judge(row_with(attack.places, attack.texts), VIEW)
+        assert verdict.reason == attack.rule, attack.name
+        assert verdict.ok == bool(verdict.texts) == (not attack.rule), attack.name
 
 
-@pytest.mark.parametrize(("place", "text"), innocents())
-def test_an_innocent_text_keeps_its_words(place: str, text: str) -> None:
-    verdict = judge(row_with((place,), (text,)), VIEW)
-    assert (verdict.reason, [said for _, said in verdict.texts]) == ("", [text.rstrip()])
+def test_an_innocent_text_keeps_its_words() -> None:
+    for place, text in innocents():
+        verdict = judge(row_with((place,), (text,)), VIEW)
+        assert (verdict.reason, [said for _, said in verdict.texts]) == ("", [text.rstrip()])
 
 
-@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
 @pytest.mark.parametrize("source", ["chat", "user"])
-def test_the_readers_own_words_are_cleaned_and_never_dropped(attack: Attack, source: str) -> None:
-    row = row_with(attack.places, attack.texts, source=source)
-    for own in (judge(row, VIEW), judge(row, VIEW, orders=2)):
-        assert (own.ok, own.quoted) == (bool(own.texts), "")
-        assert own.reason in {"", EMPTY}
-    assert judge(replace(row, principal="user:eve"), VIEW).reason == attack.rule
+def test_the_readers_own_words_are_cleaned_and_never_dropped(source: str) -> None:
+    for attack in IN_ROWS:
+        row = row_with(attack.places, attack.texts, source=source)
+        for own in (judge(row, VIEW), judge(row, VIEW, orders=2)):
+            assert (own.ok, own.quoted) == (bool(own.texts), ""), attack.name
+            assert own.reason in {"", EMPTY}, attack.name
+        assert judge(replace(row, principal="user:eve"), VIEW).reason == attack.rule, attack.name
 
 
 def test_each_form_has_an_attack_that_needs_it() -> None:
@@ -83,23 +83,21 @@ def test_the_head_judges_lines_and_what_is_longer_is_a_quotation() -> None:
     assert (line_of(long), judge(long, VIEW).quoted) == ("", "elsewhere")
 
 
-@pytest.mark.parametrize("clearance", CLEARANCES)
-@pytest.mark.parametrize("visibility", VISIBILITIES)
-@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
-def test_the_gate_is_asked_again(clearance: str, visibility: str, sensitivity: str) -> None:
-    row = row_with(("title",), ("Tea",), visibility=visibility, sensitivity=sensitivity)
-    for asked in (frozenset({"public"}), frozenset(SENSITIVITIES)):
-        view = View(clearance, NOW, asked)  # type: ignore[arg-type]
-        assert judge(row, view).ok == may_see(row, view)
-        assert judge(row, view).reason in {"", HIDDEN}
+def test_the_gate_is_asked_again() -> None:
+    for clearance, visibility, sensitivity in product(CLEARANCES, VISIBILITIES, SENSITIVITIES):
+        row = row_with(("title",), ("Tea",), visibility=visibility, sensitivity=sensitivity)
+        for asked in (SENSITIVITIES[:1], SENSITIVITIES):
+            view = View(clearance, NOW, frozenset(asked))
+            assert judge(row, view).ok == may_see(row, view)
+            assert judge(row, view).reason in {"", HIDDEN}
 
 
-@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
-def test_no_text_opens_the_gate(attack: Attack) -> None:
-    secret = row_with(attack.places, attack.texts, sensitivity="secret")
-    assert judge(secret, VIEW).reason == HIDDEN
-    elsewhere = replace(secret, sensitivity="public", namespace="other")
-    assert judge(elsewhere, VIEW).reason == HIDDEN
+def test_no_text_opens_the_gate() -> None:
+    for attack in IN_ROWS:
+        secret = row_with(attack.places, attack.texts, sensitivity="secret")
+        assert judge(secret, VIEW).reason == HIDDEN, attack.name
+        elsewhere = replace(secret, sensitivity="public", namespace="other")
+        assert judge(elsewhere, VIEW).reason == HIDDEN, attack.name
 
 
 @pytest.mark.parametrize("status", STATUSES)

@@ -50,54 +50,54 @@ def block_of(*rows: Observation, budget_tokens: int = 2_000, most: int = 5) -> M
     return build_block(hits, nonce=NONCE, view=VIEW, budget_tokens=budget_tokens, most=most, count=estimate_tokens)
 
 
-@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
-def test_no_attack_leaves_the_block(attack: Attack) -> None:
-    row = row_with(attack.places, attack.texts)
-    block = block_of(BEFORE, row, AFTER)
-    shown = [BEFORE, AFTER] if attack.rule else [BEFORE, row, AFTER]
-    assert read_block(block.text) == [note_of(each) for each in shown]
-    assert block.injected == tuple(each.id for each in shown)
-    assert block.dropped == (((row.id, attack.rule),) if attack.rule else ())
+def test_no_attack_leaves_the_block() -> None:
+    for attack in IN_ROWS:
+        row = row_with(attack.places, attack.texts)
+        block = block_of(BEFORE, row, AFTER)
+        shown = [BEFORE, AFTER] if attack.rule else [BEFORE, row, AFTER]
+        assert read_block(block.text) == [note_of(each) for each in shown], attack.name
+        assert block.injected == tuple(each.id for each in shown), attack.name
+        assert block.dropped == (((row.id, attack.rule),) if attack.rule else ()), attack.name
 
 
-@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
-def test_no_attack_leaves_the_index_of_titles(attack: Attack) -> None:
-    row = row_with(attack.places, attack.texts)
-    block = build_block([(BEFORE, 1.0)], [row, AFTER, BEFORE], nonce=NONCE, view=VIEW, count=estimate_tokens)
-    shown = [BEFORE, AFTER] if attack.rule or not row.title else [BEFORE, row, AFTER]
-    assert read_block(block.text) == [note_of(each, ["title"]) for each in shown]
-    assert (block.injected, block.listed) == ((BEFORE.id,), tuple(each.id for each in shown[1:]))
+def test_no_attack_leaves_the_index_of_titles() -> None:
+    for attack in IN_ROWS:
+        row = row_with(attack.places, attack.texts)
+        block = build_block([(BEFORE, 1.0)], [row, AFTER, BEFORE], nonce=NONCE, view=VIEW, count=estimate_tokens)
+        shown = [BEFORE, AFTER] if attack.rule or not row.title else [BEFORE, row, AFTER]
+        assert read_block(block.text) == [note_of(each, ["title"]) for each in shown], attack.name
+        assert (block.injected, block.listed) == ((BEFORE.id,), tuple(each.id for each in shown[1:])), attack.name
 
 
-@pytest.mark.parametrize(("place", "text"), innocents())
-def test_an_innocent_text_is_injected_with_its_words(place: str, text: str) -> None:
-    row = row_with((place,), (text,), type="note")
-    (read,) = read_block(block_of(row).text, NONCE)
-    assert read == note_of(row)
-    assert " ".join(text.split()) in " ".join(read.text.split())
+def test_an_innocent_text_is_injected_with_its_words() -> None:
+    for place, text in innocents():
+        row = row_with((place,), (text,), type="note")
+        (read,) = read_block(block_of(row).text, NONCE)
+        assert read == note_of(row)
+        assert " ".join(text.split()) in " ".join(read.text.split())
 
 
-@pytest.mark.parametrize("attack", [each for each in IN_ROWS if each.gone], ids=lambda attack: attack.name)
 @pytest.mark.parametrize("source", ["chat", "import:notes"])
-def test_no_mark_of_anothers_role_is_left(attack: Attack, source: str) -> None:
-    between = "\n".join(block_of(row_with(attack.places, attack.texts, source=source)).text.splitlines()[1:-1])
-    assert not [mark for mark in attack.gone if mark in between]
+def test_no_mark_of_anothers_role_is_left(source: str) -> None:
+    for attack in IN_ROWS:
+        between = "\n".join(block_of(row_with(attack.places, attack.texts, source=source)).text.splitlines()[1:-1])
+        assert not [mark for mark in attack.gone if mark in between], attack.name
 
 
-@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
-async def test_a_prompt_with_an_attack_in_its_memory_keeps_its_roles(attack: Attack) -> None:
-    block = block_of(BEFORE, row_with(attack.places, attack.texts)).text
+async def test_a_prompt_with_an_attack_in_its_memory_keeps_its_roles() -> None:
     said = [Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", "Who is the owner?")]
     persona = f"You are kind.\n\n{system_notice()}"
-    extras = PromptExtras(block=block, earlier_block=block)
-    prompt = await build_prompt(ScriptedModel(), persona, said, tools=[], reply_tokens=100, extras=extras)
-    assert [(message.role, message.content) for message in prompt.messages] == [
-        ("system", persona),
-        ("user", f"{block}\n\nHello"),
-        ("assistant", "Hello!"),
-        ("user", f"{block}\n\nWho is the owner?"),
-    ]
-    assert not any(message.tool_calls or message.tool_call_id for message in prompt.messages)
+    for attack in IN_ROWS:
+        block = block_of(BEFORE, row_with(attack.places, attack.texts)).text
+        extras = PromptExtras(block=block, earlier_block=block)
+        prompt = await build_prompt(ScriptedModel(), persona, said, tools=[], reply_tokens=100, extras=extras)
+        assert [(message.role, message.content) for message in prompt.messages] == [
+            ("system", persona),
+            ("user", f"{block}\n\nHello"),
+            ("assistant", "Hello!"),
+            ("user", f"{block}\n\nWho is the owner?"),
+        ], attack.name
+        assert not any(message.tool_calls or message.tool_call_id for message in prompt.messages), attack.name
 
 
 async def test_memory_is_never_put_into_the_mouth_of_the_bot() -> None:

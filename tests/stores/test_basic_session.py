@@ -23,7 +23,7 @@ from chatbot.stores import (
     UnsafePath,
     transcript,
 )
-from chatbot.stores.basic_session import BasicSessionStore, KeyValueFile
+from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import locked
 from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript import TranscriptFile
@@ -86,16 +86,6 @@ async def test_what_the_cap_moves_out_goes_to_the_archive_in_order(
     assert 10 <= shown.count("### user") <= 11
     assert archived.count("### user") + shown.count("### user") == 35
     assert [found.content for found in await store.transcript_read_all(session)] == [str(n) for n in range(35)]
-
-
-async def test_a_hand_edit_is_respected_on_the_next_read(store: BasicSessionStore, session: SessionRef) -> None:
-    await store.transcript_append(session, [entry("my name is Sam"), entry("hello Sam", "assistant")])
-    assert await _said(store, session) == ["my name is Sam", "hello Sam"]
-    path = session.folder / "transcript.md"
-    path.write_text(path.read_text(encoding="utf-8").replace("Sam", "Pat"), encoding="utf-8")
-    assert await _said(store, session) == ["my name is Pat", "hello Pat"]
-    await store.transcript_append(session, [entry("go on")])
-    assert await _said(store, session) == ["my name is Pat", "hello Pat", "go on"]
 
 
 async def test_text_above_the_first_entry_stays_through_compaction(
@@ -178,15 +168,6 @@ async def test_a_link_in_place_of_a_file_is_refused(
     assert target.read_text(encoding="utf-8") == "secret"
 
 
-async def test_a_change_by_another_process_is_seen_at_once(tmp_path: Path, session: SessionRef) -> None:
-    ours, theirs = BasicSessionStore(tmp_path), BasicSessionStore(tmp_path)
-    for number in range(200):
-        await theirs.kv_set(session, KeyValue("n", str(number % 10), WHEN))
-        assert await ours.kv_get(session, "n") == str(number % 10)
-        await theirs.transcript_append(session, [entry(str(number % 10))])
-        assert await _said(ours, session, 1) == [str(number % 10)]
-
-
 @pytest.mark.nightly
 async def test_a_reader_beside_a_writer_sees_whole_entries_only(tmp_path: Path, session: SessionRef) -> None:
     writer, reader = BasicSessionStore(tmp_path, transcript_cap=10), BasicSessionStore(tmp_path, transcript_cap=10)
@@ -229,12 +210,6 @@ def test_a_failing_compaction_does_not_fail_the_append(tmp_path: Path, caplog: p
     (tmp_path / "transcript.archive.md").rmdir()
     file.append([[entry("8")]])
     assert [found.content for found in file.read_all()] == [str(number) for number in range(9)]
-
-
-def test_strays_of_killed_writers_are_swept_by_the_next_write(tmp_path: Path) -> None:
-    (tmp_path / ".kv.json.1-ab.tmp").write_bytes(b"half")
-    KeyValueFile(tmp_path, 5).set(KeyValue("a", "1", WHEN))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "kv.json"]
 
 
 @pytest.mark.parametrize("role", ["", "User", "a b", "x" * 33, "user\n", "### user", "-user"])

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -179,47 +178,6 @@ def test_a_lock_on_a_deleted_folder_is_no_lock(folder: Path) -> None:
             opened_folder.lock(1)
 
 
-FULL = """
-import asyncio, resource, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from chatbot.stores import KeyValue, SessionRef, StoreFailed, TranscriptEntry
-from chatbot.stores.basic_session import BasicSessionStore
-
-async def main():
-    folder = Path(sys.argv[1])
-    store, session = BasicSessionStore(folder), SessionRef("s", folder)
-    now = datetime.now(UTC)
-    await store.transcript_append(session, [TranscriptEntry("user", "kept", now)])
-    await store.kv_set(session, KeyValue("kept", "value", now))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
-    refused = 0
-    for operation in (
-        lambda: store.transcript_append(session, [TranscriptEntry("user", "x" * 5000, now)]),
-        lambda: store.kv_set(session, KeyValue("big", "x" * 5000, now)),
-    ):
-        try:
-            await operation()
-        except StoreFailed as error:
-            refused += str(folder) in str(error)
-    await store.transcript_append(session, [TranscriptEntry("user", "small still fits", now)])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    await store.transcript_append(session, [TranscriptEntry("user", "x" * 5000, now)])
-    said = [len(entry.content) for entry in await store.transcript_read_last(session, 9)]
-    keys = [entry.key for entry in await store.kv_entries(session)]
-    print(refused, said, keys, sorted(path.name for path in folder.iterdir()))
-
-asyncio.run(main())
-"""
-
-
-def test_a_full_disk_takes_nothing_back_and_work_goes_on_when_there_is_space(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
-    assert done.stdout.strip() == "2 [4, 16, 5000] ['kept'] ['.lock', 'kv.json', 'transcript.md']"
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
@@ -237,31 +195,6 @@ def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -
         assert sorted(path.name for path in folder.iterdir()) == [".lock", "lines"]
     finally:
         subprocess.run(["umount", str(folder)], check=True)
-
-
-READ_ONLY = """
-import os, sys
-from pathlib import Path
-from chatbot.stores.errors import StoreFailed
-from chatbot.stores.files import locked
-if os.geteuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-try:
-    with locked(Path(sys.argv[1])) as folder:
-        folder.append("lines", b"x")
-except StoreFailed as error:
-    print(error)
-"""
-
-
-def test_a_read_only_folder_is_an_error_that_names_it() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # for other users cannot look into pytest's folders
-        Path(folder).chmod(0o555)
-        command = [sys.executable, "-c", READ_ONLY, folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-        Path(folder).chmod(0o700)
-    assert "Permission denied" in done.stdout
-    assert folder in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a pipe that someone reads"])

@@ -226,67 +226,6 @@ def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path, open_s
         run(tmp_path, check)
 
 
-FILTERS: list[Filter] = [
-    Filter(agent_id=""),
-    Filter(agent_id="chat"),
-    Filter(session_id=""),
-    Filter(session_id="s"),
-    Filter(project=""),
-    Filter(project=" "),
-    Filter(project="P"),
-    Filter(subject=""),
-    Filter(category=""),
-    Filter(tags=("",)),
-    Filter(tags=("TEA", "none")),
-    Filter(concepts=("c",)),
-    Filter(people=("  ada  LOVELACE ",)),
-    Filter(files=("A.PY",)),
-    Filter(metadata={"n": 1}),
-    Filter(metadata={"n": 1.0}),
-    Filter(metadata={"n": True}),
-    Filter(metadata={"a": {"y": 1, "x": [2]}}),
-    Filter(metadata={"n": None}),
-    Filter(types=("task", "decision")),
-    Filter(visibilities=("social",)),
-    Filter(min_importance=0.5),
-    Filter(min_importance=-1),
-    Filter(after=NOW.replace(day=5)),
-    Filter(before=NOW.replace(day=5)),
-    Filter(after=NOW.replace(day=5), before=NOW.replace(day=5)),
-    Filter(statuses=()),
-    Filter(statuses=("archived", "expired")),
-]
-
-
-@pytest.mark.parametrize("wanted", FILTERS, ids=repr)
-def test_every_filter_means_the_same_in_every_store(tmp_path: Path, wanted: Filter) -> None:
-    given: list[dict[str, Any]] = [
-        {},
-        {"agent_id": "chat", "session_id": "s", "project": "p", "subject": "S", "category": "c"},
-        {"agent_id": "Chat", "session_id": "", "tags": ["Tea", "tea"], "concepts": ["C"]},
-        {"people": ["Ada Lovelace"], "files_read": ["a.py"], "files_modified": ["A.py"], "importance": 0.4},
-        {"metadata": {"n": 1, "a": {"x": [2], "y": 1}}, "type": "task"},
-        {"metadata": {"n": True}, "type": "decision", "visibility": "social"},
-        {"metadata": {"n": None}, "created_at": NOW.replace(day=5)},
-        {"status": "archived", "tags": ["Tea"]},
-        {"expires_at": NOW, "project": "P"},
-    ]
-    rows = [
-        row(**{"id": f"01900000-0000-7000-8000-{number:012x}", "title": f"tea {number}"} | each)
-        for number, each in enumerate(given)
-    ]
-
-    async def ask(store: Any) -> object:
-        await store.commit(OWNER, [Event(kind="add", at=NOW, row=each) for each in rows])
-        return (
-            [each.id for each in (await store.find(OWNER, wanted, order="created")).rows],
-            [match.id for match in await store.match(OWNER, ["tea"], wanted)],
-            [await store.facets(OWNER, name) for name in ("agent_id", "session_id", "tags", "files", "people", "type")],
-        )
-
-    assert run(tmp_path, ask) == asyncio.run(ask(InMemoryStore(tmp_path)))
-
-
 def test_purging_a_source_takes_along_what_came_to_derive_from_it_later(tmp_path: Path) -> None:
     async def ask(store: Any) -> list[str]:
         rows = [row(), row(id=OTHER, title="other")]

@@ -58,6 +58,7 @@ def shell_of(name: str) -> str:
     return path
 
 
+@pytest.mark.nightly
 def test_fish_completes_commands_actions_options_and_values() -> None:
     fish = shell_of("fish")
     Path("chatbot.fish").write_text(ok("completion", "fish"), encoding="utf-8")
@@ -93,6 +94,7 @@ def zsh() -> Iterator[Terminal]:
     terminal.close()
 
 
+@pytest.mark.nightly
 def test_zsh_completes_at_the_first_tab_what_bash_does(zsh: Terminal) -> None:
     for line, whole in (
         ("chatbot mem", "chatbot memory "),

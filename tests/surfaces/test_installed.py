@@ -111,6 +111,7 @@ def test_a_new_user_gets_everything_done(user: NewUser) -> None:
     assert not list(Path.cwd().glob("[!.]*")), "nothing is left where the user happened to be"
 
 
+@pytest.mark.nightly
 def test_without_any_configuration_the_chat_begins_and_says_what_to_do(user: NewUser) -> None:
     chat = user.start()
     chat.see("/setup finds keys")

@@ -182,7 +182,11 @@ def _id_in(told: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("name", by_day(COMMANDS, "memory add", *(each for each in COMMANDS if " " not in each)))
+BY_DAY = ("", "ask", "prompt", "memory add", "models", "doctor", "mcp", "serve", "init")
+"""Ways of starting and ending: with a model and without, with input, in JSON, with an error of either kind."""
+
+
+@pytest.mark.parametrize("name", by_day(COMMANDS, *BY_DAY))
 def test_a_command_does_as_a_process_what_it_does_in_process(
     name: str, seeded: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

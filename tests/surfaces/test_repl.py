@@ -117,6 +117,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     assert not list(Path("identities/ada/memory/sessions").iterdir())
 
 
+@pytest.mark.nightly
 def test_several_lines_are_one_message(start: Start) -> None:
     chat = start()
     chat.prompt()
@@ -133,6 +134,7 @@ def test_several_lines_are_one_message(start: Start) -> None:
     assert [content for role, content in _said() if role == "user"] == ["first\nsecond", "pasted one\npasted two"]
 
 
+@pytest.mark.nightly
 def test_what_was_typed_is_remembered_privately(start: Start) -> None:
     first = start()
     first.say("typed before")
@@ -146,6 +148,7 @@ def test_what_was_typed_is_remembered_privately(start: Start) -> None:
     second.see("❯ typed before$")
 
 
+@pytest.mark.nightly
 def test_ctrl_c_at_the_prompt_clears_the_line_and_stays(start: Start) -> None:
     chat = start()
     chat.prompt()
@@ -173,6 +176,7 @@ sys.exit(main([]))
 """
 
 
+@pytest.mark.nightly
 def test_the_first_screen_says_that_the_embedded_model_is_tiny_and_what_to_type(start: Start) -> None:
     chat = start("-m", "local/smollm2-135m")
     chat.see("this model is tiny and knows little: /setup finds keys")
@@ -272,6 +276,7 @@ def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(sta
     assert [content for role, content in _said() if role == "user"] == ["first", "second", "third"]
 
 
+@pytest.mark.nightly
 def test_a_reply_is_copied_and_saved(start: Start) -> None:
     chat = start(replies=["Here:\n\n```python\nprint(1)\n```\n"])
     chat.say("/copy")
@@ -314,6 +319,7 @@ def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(st
     assert "patient tutor" in Path("identities/ada/identity.toml").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_the_keys_of_vi_move_in_the_line(start: Start) -> None:
     ok("config", "set", "terminal.vi", "true")
     chat = start()
@@ -461,6 +467,7 @@ EVERY_COMMAND = {
     "/context": "of a window of",
     "/usage": "purpose +calls",
     "/rename Alpha": "renamed to 'Alpha'",
+    "/project": "this session is in",
     "/search heating": "/resume 1",
     "/sessions": "/resume NUMBER",
     "/resume 1": "going on",
@@ -562,6 +569,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.leave()
 
 
+@pytest.mark.nightly
 def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -> None:
     chat = remembering()
     chat.say("/ident")
@@ -649,6 +657,7 @@ def test_an_editor_that_goes_wrong_leaves_the_exchange_as_it_was(
     assert _said() == [("user", "I like tea"), ("assistant", "You said: I like tea")]
 
 
+@pytest.mark.nightly
 def test_a_question_that_is_edited_at_the_prompt_may_be_left_as_it_was(
     remembering: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -667,6 +676,7 @@ def test_a_question_that_is_edited_at_the_prompt_may_be_left_as_it_was(
     assert [content for role, content in _said() if role == "user"] == ["I like tea", "and coffee"]
 
 
+@pytest.mark.nightly
 def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
     Path("notes").mkdir()
     chat = remembering()

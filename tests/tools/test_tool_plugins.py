@@ -1,6 +1,5 @@
 """Tools by name: one's own functions, installed plug-ins, and what is said of those that are wrong."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool, Within
-from chatbot.tools.toolbox import TOOLS, load, tools_of
+from chatbot.tools.toolbox import load, tools_of
 
 OWN = '''
 from __future__ import annotations
@@ -140,22 +139,6 @@ def test_an_unknown_name_is_told_the_nearest(tmp_path: Path) -> None:
         load("memry")
     with pytest.raises(ConfigError, match="module 'a_module_that_is_not_there' not found"):
         load("a_module_that_is_not_there:x", beside=tmp_path)
-
-
-def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_name(
-    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = tmp_path / "stranger-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n", encoding="utf-8")
-    points = f"[chatbot.tools]\nforecast = {own}:weather\nabsent = {own}:absent\n"
-    (info / "entry_points.txt").write_text(points, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert {"forecast", "absent", "memory"} <= TOOLS.installed().keys()
-    assert own not in sys.modules
-    assert [tool.spec.name for tool in tools_of(["forecast"], None)] == ["weather"]
-    with pytest.raises(ConfigError, match=rf"'absent' \({own}:absent\) cannot be loaded"):
-        load("absent")
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

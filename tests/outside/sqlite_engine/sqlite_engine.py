@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
-from sqlite_shelf import SqliteShelf
-
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing, rewritten
+from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.row_events import Event, parse_event
 
@@ -36,9 +34,6 @@ class SqliteObservations(LoggedObservations):
 
     def open_log(self, home: Path) -> Log:
         return SqliteLog(home)
-
-    def open_shelf(self, name: str) -> Shelf:
-        return SqliteShelf(self.home / name)
 
 
 class SqliteLog(Log):

@@ -15,7 +15,6 @@ from chatbot.stores.query import Filter, Match
 from chatbot.stores.testing.log_contract import LogContract
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
 from chatbot.stores.testing.observation_machine import observation_machine
-from chatbot.stores.testing.shelf_contract import ShelfContract
 
 
 def open_store(home: Path, **caps: float) -> SqliteObservations:
@@ -29,10 +28,6 @@ class TestSqliteLog(LogContract):
 class TestSqliteObservations(ObservationStoreContract):
     def open_store(self, home: Path) -> SqliteObservations:
         return open_store(home)
-
-
-class TestSqliteShelf(ShelfContract):
-    opener = "sqlite_shelf:SqliteShelf"
 
 
 class Rounded(SqliteObservations):
