@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.servers.http_server import Served, serving
 pytestmark = pytest.mark.nightly
 
 
-def test_a_generated_client_reads_well_and_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generated_client_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving() as served:
         _try(served, tmp_path, monkeypatch)
 
@@ -31,8 +30,7 @@ def _try(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert made.returncode == 0, made.stdout + made.stderr
     names = {path.stem for path in (out / "models").glob("*.py")}
-    assert {"draft", "drafts", "context_request", "held_messages", "memory_record", "sensitivity"} <= names
-    assert [each for each in names if re.search("type_?[0-9]|_[0-9]+$|^body_", each)] == []
+    assert {"draft", "drafts", "context_request", "held_messages", "memory_record"} <= names
     paths = json.loads(document.read_text(encoding="utf-8"))["paths"]
     routes = sum(method in {"get", "post", "put", "patch", "delete"} for each in paths.values() for method in each)
     functions = [path for path in (out / "api").rglob("*.py") if path.stem != "__init__"]
