@@ -97,31 +97,29 @@ class LiteLLMModel(Model):
         asked = options.as_openai().keys() - CallOptions.HARMLESS
         if not asked:
             return ()
-        litellm = await litellm_import.litellm()
-        given = self.provider.arguments()
-        try:
-            name, provider, *_ = litellm.get_llm_provider(
-                given["model"], api_base=given.get("api_base"), api_key=given.get("api_key")
-            )
-            known = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider)
-        except Exception:  # noqa: BLE001 - LiteLLM's own, which cannot be named without importing it
-            return ()
+        known = await self._supported()
         return () if known is None else tuple(sorted(asked - set(known) - _PASSED_ANYWAY))
 
     async def json_mode(self) -> JsonMode:
         """Return the support for JSON output from LiteLLM's tables."""
         litellm = await litellm_import.litellm()
+        with suppress(Exception):  # LiteLLM's own, which cannot be named without importing it
+            if litellm.supports_response_schema(model=self.provider.called):
+                return "schema"
+        return "object" if "response_format" in (await self._supported() or ()) else ""
+
+    async def _supported(self) -> Sequence[str] | None:
+        """Return the options that LiteLLM passes on; None for a provider that it does not know."""
+        litellm = await litellm_import.litellm()
         try:
             given = self.provider.arguments()
-            if litellm.supports_response_schema(model=given["model"]):
-                return "schema"
             name, provider, *_ = litellm.get_llm_provider(
                 given["model"], api_base=given.get("api_base"), api_key=given.get("api_key")
             )
-            known = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider) or ()
+            known: Sequence[str] | None = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider)
         except Exception:  # noqa: BLE001 - LiteLLM's own, which cannot be named without importing it
-            return ""
-        return "object" if "response_format" in known else ""
+            return None
+        return known
 
     async def stream(
         self,

@@ -114,8 +114,9 @@ class RemoteTurn:
         if self._end is None and len(receipts) > self._receipts:  # it ended before its server saw that we listen
             kept = await KeptTurn.of(self._session, str(receipts[-1]["turn"]))
             self._end = {"turn": str(receipts[-1]["turn"])}
-            async for event in kept.events() if not self._turn else _nothing():
-                yield event
+            if not self._turn:
+                async for event in kept.events():
+                    yield event
 
     async def ended(self) -> TurnResult:
         """Return the result, once `events` has ended. Raises the turn's error, or `TurnLost` if its server died."""
@@ -147,12 +148,6 @@ class RemoteTurn:
 
 def _place_of(session: SessionHandle, backend: Backend) -> Place:
     return backend.place_of(backend.sessions.ref(session.id))
-
-
-async def _nothing() -> AsyncIterator[Event]:
-    events: tuple[Event, ...] = ()
-    for each in events:
-        yield each
 
 
 async def _end(turn: RunningTurn) -> dict[str, Any]:
