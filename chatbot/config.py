@@ -393,8 +393,6 @@ class StandingSettings(Section, frozen=True):
     question: str = ""
     pinned: bool = False
     """True shows its answer in every prompt."""
-    model: str = ""
-    """Model that sums up an answer that has changed, in one sentence; empty: none, at no cost."""
     enabled: bool = True
 
     def __post_init__(self) -> None:
