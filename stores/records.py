@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def check_text(text: str, what: str) -> str:
     if not isinstance(text, str):
         raise InvalidValue(f"{what} is {text!r:.80}: it must be text")
     try:
-        text.encode()
+        _ = text.isascii() or text.encode()
     except UnicodeEncodeError as error:
         raise InvalidValue(f"{what} is not valid Unicode (lone surrogate at character {error.start})") from error
     return text
@@ -162,17 +163,10 @@ class SessionRecord:
     exchanges: `digest:entries:one.another`."""
 
     def __post_init__(self) -> None:
-        _check_id(self.id)
-        if self.parent is not None:
-            _check_id(self.parent)
-        check_text(self.agent_id, "the agent's name")
-        check_text(self.title, "the title")
-        check_text(self.origin, "the origin")
-        check_text(self.namespace, "the namespace")
-        check_text(self.project, "the project")
-        check_text(self.opening, "the opening")
-        check_text(self.history, "the history")
-        check_text(self.principal, "the principal")
+        for each in filter(None, (self.id, self.parent)):
+            _check_id(each)
+        for name, value in zip(_TEXTS, _texts_of(self), strict=True):
+            check_text(value, name)
         if self.clearance not in CLEARANCES:
             raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
         if self.sensitivity not in SENSITIVITIES[:-1]:
@@ -206,27 +200,20 @@ class SessionRecord:
 
     def as_json(self) -> dict[str, Any]:
         """The record as stored in `session.json` and in the index."""
-        return {
-            "version": VERSION,
-            "id": self.id,
-            "agent_id": self.agent_id,
-            "store_types": list(self.store_types),
-            "created_at": format_time(self.created_at),
-            "used_at": format_time(self.used_at),
-            "title": self.title,
-            "parent": self.parent,
-            "expires_at": None if self.expires_at is None else format_time(self.expires_at),
-            "clearance": self.clearance,
-            "archived_at": None if self.archived_at is None else format_time(self.archived_at),
-            "origin": self.origin,
-            "namespace": self.namespace,
-            "principal": self.principal,
-            **({"project": self.project} if self.project else {}),
-            **({"sensitivity": self.sensitivity} if self.sensitivity != "public" else {}),
-            **({"pinned_at": format_time(self.pinned_at)} if self.pinned_at else {}),
-            **({"opening": self.opening} if self.opening else {}),
-            **({"history": self.history} if self.history else {}),
-        }
+        said: dict[str, Any] = {"version": VERSION}
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if name not in _LEFT_OUT or value != _LEFT_OUT[name]:
+                said[name] = format_time(value) if isinstance(value, datetime) else value
+        return said | {"store_types": list(self.store_types)}
+
+
+_FIELDS = {each.name: each for each in fields(SessionRecord)}
+_TEXTS = ("agent_id", "title", "origin", "namespace", "principal", "project", "opening", "history")
+_texts_of = attrgetter(*_TEXTS)
+_TIMES = ("created_at", "used_at", "expires_at", "archived_at", "pinned_at")
+_LEFT_OUT = {"project": "", "sensitivity": "public", "pinned_at": None, "opening": "", "history": ""}
+"""The fields that are not written where they have this value."""
 
 
 def is_session_id(text: str) -> bool:
@@ -234,34 +221,22 @@ def is_session_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
+_NEEDED = ("id", "agent_id", "store_types", "created_at")
+
+
+def parse_record(written: Mapping[str, Any]) -> SessionRecord:
     """Read a record in the form of `as_json`. Raises `InvalidValue`, or `LaterFormat` for one of a later version."""
     try:
-        if fields.get("version", VERSION) > VERSION:
+        if written.get("version", VERSION) > VERSION:
             raise LaterFormat(
-                f"it was written by a later release (format {fields['version']}): upgrade chatbot to read it"
+                f"it was written by a later release (format {written['version']}): upgrade chatbot to read it"
             )
-        created_at = parse_time(fields["created_at"])
-        return SessionRecord(
-            id=fields["id"],
-            agent_id=fields["agent_id"],
-            store_types=_names(fields["store_types"]),
-            created_at=created_at,
-            used_at=parse_time(fields["used_at"]) if fields.get("used_at") else created_at,
-            title=fields.get("title") or "",
-            parent=fields.get("parent"),
-            expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
-            clearance=fields.get("clearance", "full"),
-            archived_at=parse_time(fields["archived_at"]) if fields.get("archived_at") else None,
-            pinned_at=parse_time(fields["pinned_at"]) if fields.get("pinned_at") else None,
-            origin=fields.get("origin") or "",
-            namespace=fields.get("namespace") or "",
-            principal=fields.get("principal") or OWNER,
-            project=fields.get("project") or "",
-            sensitivity=fields.get("sensitivity") or "public",
-            opening=fields.get("opening") or "",
-            history=fields.get("history") or "",
-        )
+        given = {name: value for name, value in written.items() if name in _FIELDS and (value or name in _NEEDED)}
+        for name in _TIMES:
+            if name in given:
+                given[name] = parse_time(given[name])
+        given["store_types"] = _names(given["store_types"])
+        return SessionRecord(**{"used_at": given["created_at"]} | given)
     except KeyError as error:
         raise InvalidValue(f"it has no {error}") from error
     except (TypeError, AttributeError) as error:
@@ -274,10 +249,10 @@ def decode_record(data: bytes, session_id: str) -> SessionRecord:
     The folder's name is the id, whatever the file says: a copied folder is a session of its own.
     """
     try:
-        fields = json.loads(data)
+        written = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"not valid JSON: {error}") from error
-    return replace(parse_record(fields), id=session_id)
+    return replace(parse_record(written), id=session_id)
 
 
 def _names(value: object) -> tuple[str, ...]:
