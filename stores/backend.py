@@ -152,6 +152,16 @@ class Lease(ABC):
         """Give it back. No error where it is not held."""
 
 
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def checked_name(name: str) -> str:
+    """Return the name of lines, a document, a lease or blobs. Raise `UnsafePath` for any other text."""
+    if not _NAME.fullmatch(name):
+        raise UnsafePath(f"{name!r} is not a valid name: use lower-case letters, digits, '.', '_', '-'")
+    return name
+
+
 _BLOB = re.compile(r"[0-9a-f]{32}(\.[a-z0-9]{1,8})?")
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, UnsafePath
+from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, UnsafePath
 from chatbot.stores.files import (
     Folder,
     Stamp,
@@ -79,28 +79,18 @@ class Cache:
             aside = aside.with_name(f"{aside.name}+")
         return self.folder.rename(aside)
 
-    @contextmanager
-    def reading(self, name: str) -> Iterator[int | None]:
-        """Open a file of the folder; yields None if there is none, or if it is not private."""
-        try:
-            file = self._open(name, os.O_RDONLY)
-        except (FileNotFoundError, NotADirectoryError, StoreError):
-            yield None
-            return
-        try:
-            yield file
-        finally:
-            os.close(file)
+    def read(self, name: str) -> bytes:
+        """Return the content of a file of the folder; empty if there is none, or if it is not private."""
+        with suppress(OSError):
+            _check_ours(self.folder)
+            with file_piece(self.folder / name) as piece:
+                return piece.read(0, piece.size)
+        return b""
 
     def size(self) -> int:
         """Return how many bytes the caches take."""
         found = map(stamp, below(self.folder))
         return sum(each.size for each in found if each is not None)
-
-    def _open(self, name: str, flags: int) -> int:
-        _check_ours(self.folder)
-        _check_ours(self.folder / name)
-        return os.open(self.folder / name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _is_there(path: Path) -> bool:

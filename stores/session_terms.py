@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
-from chatbot.stores.files import locked, read_between, stamp
+from chatbot.stores.files import locked, stamp
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import damage_of, encode
 
@@ -55,11 +55,9 @@ class SessionTerms:
                 for session, stamp, counts in self._rows.values()
             }
         keys = [json.dumps(term, ensure_ascii=False).encode() + b":" for term in terms]
-        with self._cache.reading(NAME) as file:
-            data = b"" if file is None else read_between(file, 0)
         return {
             json.loads(head[1]): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
-            for head, line in _lines(data)
+            for head, line in _lines(self._cache.read(NAME))
         }
 
     def put(self, rows: Sequence[Row]) -> None:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,15 +30,15 @@ from chatbot.stores.backend import (
     blob_name,
     checked_blob,
     checked_blob_name,
+    checked_name,
     is_blob_name,
 )
-from chatbot.stores.errors import InvalidValue, StoreBusy, UnsafePath
+from chatbot.stores.errors import InvalidValue, StoreBusy
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, below, contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _AT_A_TIME = 4 * 1024 * 1024
 """Bytes; a line is shorter."""
 
@@ -54,16 +53,16 @@ class FilePlace(Place):
         self.makes_folder = makes_folder
 
     def lines(self, name: str) -> FileLines:
-        return FileLines(self, f"{_checked(name)}.jsonl")
+        return FileLines(self, f"{checked_name(name)}.jsonl")
 
     def document(self, name: str) -> FileDocument:
-        return FileDocument(self, _checked(name))
+        return FileDocument(self, checked_name(name))
 
     def lease(self, name: str) -> FileLease:
-        return FileLease(self, f".{_checked(name)}.lock")
+        return FileLease(self, f".{checked_name(name)}.lock")
 
     def blobs(self, name: str) -> FileBlobs:
-        return FileBlobs(self, _checked(name))
+        return FileBlobs(self, checked_name(name))
 
     def exposed(self) -> Iterator[Flaw]:
         """Check the permissions of the folder and of everything below it."""
@@ -276,12 +275,6 @@ class FileBlobs(Blobs):
                 folder.sync()
         except FileNotFoundError:
             return
-
-
-def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise UnsafePath(f"{name!r} is not a valid name: use lower-case letters, digits, '.', '_', '-'")
-    return name
 
 
 def _holds_any(line: bytes, texts: Collection[bytes]) -> bool:

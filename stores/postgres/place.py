@@ -6,7 +6,6 @@ The place of a deleted session raises `MissingFolder` on writing: each statement
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import threading
 from collections import defaultdict
@@ -29,8 +28,9 @@ from chatbot.stores.backend import (
     blob_name,
     checked_blob,
     checked_blob_name,
+    checked_name,
 )
-from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, StoreError, UnsafePath
+from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.postgres import statements
@@ -117,7 +117,6 @@ class Leases:
             logger.warning("%d leases expired while this process was stopped: turns may overlap", len(lost))
 
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _FIRST_PAGE = 64
 _PAGE = 1_024
 _AT_A_TIME = 2_000
@@ -134,16 +133,16 @@ class PostgresPlace(Place):
         self.name = f"{address}{f' session {session}' if session else ''}"
 
     def lines(self, name: str) -> Lines:
-        return PostgresLines(self, _checked(name))
+        return PostgresLines(self, checked_name(name))
 
     def document(self, name: str) -> Document:
-        return PostgresDocument(self, _checked(name))
+        return PostgresDocument(self, checked_name(name))
 
     def lease(self, name: str) -> Lease:
-        return PostgresLease(self, _checked(name))
+        return PostgresLease(self, checked_name(name))
 
     def blobs(self, name: str) -> Blobs:
-        return PostgresBlobs(self, _checked(name))
+        return PostgresBlobs(self, checked_name(name))
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""
@@ -357,12 +356,6 @@ def new_generation() -> int:
 def _text(record: Mapping[str, Any]) -> str:
     """Return the record as one line of JSON, in which a NUL is an escape."""
     return encode(record).decode().rstrip("\n")
-
-
-def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise UnsafePath(f"{name!r} is not a valid name: use lower-case letters, digits, '.', '_', '-'")
-    return name
 
 
 class PostgresBlobs(Blobs):

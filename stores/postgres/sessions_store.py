@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import InvalidSettings, MissingFolder
+from chatbot.stores.errors import InvalidSettings
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.database_connection import Row
-from chatbot.stores.postgres.place import new_generation
+from chatbot.stores.postgres.place import PostgresPlace, new_generation
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 
 _MESSAGES = ".messages"
@@ -52,7 +52,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             if cap < 1:
                 raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
         self._kv_cap = kv_cap
-        self._identity = home.identity
+        self._home = home
         self._database = Database.of(home.url)
         self._leave = weakref.finalize(self, self._database.leave)
         self._most_read = _READ_AHEAD
@@ -71,10 +71,10 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         def keep_values(rows: list[Row]) -> None:
             seen.values = {each.key: each.value for each in map(_key_value, rows)}
 
-        where = {"session": session.id}
+        look, where = partial(Look, self._database, self._home.identity), {"session": session.id}
         return [
-            Look(self._database, self._identity, statements.LAST_MESSAGES, {**where, "limit": limit}, keep_entries),
-            Look(self._database, self._identity, statements.ALL_VALUES, where, keep_values),
+            look(statements.LAST_MESSAGES, {**where, "limit": limit}, keep_entries),
+            look(statements.ALL_VALUES, where, keep_values),
         ]
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
@@ -89,7 +89,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
         self._turns.pop(session.id, None)
-        return bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
+        return bool(await asyncio.to_thread(self._place(session).run, statements.DELETE_VALUE, key=escaped(key)))
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         rows = await self._rows(session, statements.ALL_VALUES)
@@ -144,52 +144,42 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Append to a transcript that may not have begun."""
-        if not self._database.run(
-            self._identity,
+        place = self._place(session)
+        if not place.run(
             statements.APPEND_MESSAGES,
-            session=session.id,
             **_head(_MESSAGES, len(entries)),
             roles=[entry.role for entry in entries],
             contents=[escaped(entry.content) for entry in entries],
             times=[entry.at for entry in entries],
         ):
-            raise _missing(session)
-        self._database.begun(self._identity, session.id, _MESSAGES)
+            raise place.missing()
+        self._database.begun(place.identity, session.id, _MESSAGES)
 
     def _added(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
         """Append to a transcript that has begun, which is cheaper."""
         values: dict[str, Any] = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
         where = {"session": session.id, "name": _MESSAGES}
-        return self._database.add(self._identity, statements.ADD_MESSAGE, again, **where, **values)
+        return self._database.add(self._home.identity, statements.ADD_MESSAGE, again, **where, **values)
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
-        lock = {"session": session.id, **_head(_VALUES, 0)}
-        with self._database.transaction(self._identity, statements.LOCK_OF_SESSION, **lock) as transaction:
-            if not transaction.first:
-                raise _missing(session)
-            transaction.run(
-                statements.SET_VALUE,
-                session=session.id,
-                **_head(_VALUES, 1),
-                key=escaped(entry.key),
-                value=escaped(entry.value),
-                at=entry.at,
-            )
-            transaction.run(statements.TRIM_VALUES, session=session.id, cap=self._kv_cap)
+        place = self._place(session)
+        with place.transaction(statements.LOCK_OF_SESSION, **_head(_VALUES, 0)):
+            kept = {"key": escaped(entry.key), "value": escaped(entry.value), "at": entry.at}
+            place.run(statements.SET_VALUE, **_head(_VALUES, 1), **kept)
+            place.run(statements.TRIM_VALUES, cap=self._kv_cap)
 
     def _drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        lock = {"session": session.id, **_head(_MESSAGES, 0)}
-        with self._database.transaction(self._identity, statements.LOCK_OF_SESSION, **lock) as transaction:
-            rows = transaction.rows(statements.DROP_MESSAGES, session=session.id, limit=min(n, _MOST))
-            moved = {"session": session.id, "name": _MESSAGES, "generation": new_generation()}
-            transaction.run(statements.RENEW_GENERATION, **moved)
+        place = self._place(session)
+        with place.transaction(statements.LOCK_OF_SESSION, **_head(_MESSAGES, 0)):
+            rows = place.rows(statements.DROP_MESSAGES, limit=min(n, _MOST))
+            place.run(statements.RENEW_GENERATION, name=_MESSAGES, generation=new_generation())
         return [_entry(*row[1:]) for row in sorted(rows)]
 
-    async def _rows(self, session: SessionRef, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        return await asyncio.to_thread(self._database.rows, self._identity, statement, session=session.id, **values)
+    def _place(self, session: SessionRef) -> PostgresPlace:
+        return PostgresPlace(self._home, self._database, session.id)
 
-    async def _run(self, session: SessionRef, statement: str, **values: Any) -> int:
-        return await asyncio.to_thread(self._database.run, self._identity, statement, session=session.id, **values)
+    async def _rows(self, session: SessionRef, statement: str, **values: Any) -> list[Row]:
+        return await asyncio.to_thread(self._place(session).rows, statement, **values)
 
 
 def escaped(text: str) -> str:
@@ -223,7 +213,3 @@ def _entry(role: str, content: str, at: datetime) -> TranscriptEntry:
 
 def _utc(at: datetime) -> datetime:
     return at.astimezone(UTC)
-
-
-def _missing(session: SessionRef) -> MissingFolder:
-    return MissingFolder(f"no session has the id {session.id}")
