@@ -143,7 +143,7 @@ class Lease(ABC):
     def take(self) -> bool:
         """Take it without waiting; False if it is held elsewhere."""
 
-    def take_with(self, reads: Sequence[object]) -> bool:  # noqa: ARG002 - for those that can
+    def take_with(self, reads: Sequence[object]) -> bool:
         """Take it and make the reads of `Store.turn_reads`, in one step if each takes a round trip."""
         return self.take()
 
@@ -287,7 +287,7 @@ class Sessions(ABC):
     def ref(self, session_id: str) -> SessionRef:
         """Return the reference of the session that stores are given."""
 
-    def glance(self, session_id: str) -> SessionRecord | None:  # noqa: ARG002 - for those that can tell
+    def glance(self, session_id: str) -> SessionRecord | None:
         """Return the record if that takes less time than a hop into a thread; None leaves it to `get`."""
         return None
 
@@ -333,7 +333,7 @@ class Sessions(ABC):
         """Bring files that people read up to date; called after everything else is closed."""
         return
 
-    def files(self, session: SessionRef) -> list[SessionFile]:  # noqa: ARG002 - for those that keep files
+    def files(self, session: SessionRef) -> list[SessionFile]:
         """Return the files of a session, sorted by name; none if there are no files."""
         return []
 
@@ -367,7 +367,7 @@ class Backend(Place):
     def place_of(self, session: SessionRef) -> Place:
         """Return the place of a session. It is deleted with the session; its operations raise `MissingFolder` then."""
 
-    def private_file(self, name: str) -> Path | None:  # noqa: ARG002 - for those that keep files
+    def private_file(self, name: str) -> Path | None:
         """Return a file that only this user reads, for data of this machine such as a terminal's history.
 
         It is created if needed; None if there is no folder for it.
@@ -386,7 +386,7 @@ class Backend(Place):
         """Explain why the engine itself does not refuse access to rows of other identities; empty if it does."""
         return ""
 
-    def examine(self, wish: Examination) -> Iterator[Flaw]:  # noqa: ARG002 - for those that can look
+    def examine(self, wish: Examination) -> Iterator[Flaw]:
         """Examine everything that is stored, and report what is wrong. Changes nothing."""
         return iter(())
 

@@ -79,14 +79,14 @@ class Store(Closable):
 
         return guarded
 
-    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[object]:  # noqa: ARG002 - for those that can
+    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[object]:
         """Return the reads of every turn, which the engine makes with the turn's lease; none if reads are cheap.
 
         Only the engine understands them. Operations with that `looked` may be answered from their results.
         """
         return ()
 
-    async def examine(self, *, verify: bool = False) -> list[Flaw]:  # noqa: ARG002 - for those that can look
+    async def examine(self, *, verify: bool = False) -> list[Flaw]:
         """Examine what is stored outside of the folders of sessions, and report what is wrong. Changes nothing.
 
         With `verify` all of it is compared with its checksums.
@@ -132,7 +132,7 @@ class TranscriptStore(SessionStore):
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Add `entries` at the end, in order and next to each other. Durable on return."""
 
-    def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:  # noqa: ARG002
+    def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:
         """Return `transcript_append` as a function that blocks, for `Backend.write_together`; None if there is none."""
         return None
 
@@ -149,7 +149,7 @@ class TranscriptStore(SessionStore):
         entries = await self.transcript_read_all(session)
         return sum(not roles or entry.role in roles for entry in entries)
 
-    async def transcript_stamp(self, session: SessionRef) -> str:  # noqa: ARG002 - for those that can tell
+    async def transcript_stamp(self, session: SessionRef) -> str:
         """Return a value that changes with the transcript; empty if the store has none."""
         return ""
 
@@ -193,7 +193,7 @@ class ObservationStore(Store):
         A `use` may be durable only when the next change is.
         """
 
-    def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:  # noqa: ARG002
+    def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:
         """Return `commit` as a function that blocks, for `Backend.write_together`; None if there is none."""
         return None
 
@@ -242,13 +242,7 @@ class ObservationStore(Store):
         """
 
     async def nearest(
-        self,
-        view: View,  # noqa: ARG002 - for those that can
-        vector: Sequence[float],  # noqa: ARG002
-        wanted: Filter,  # noqa: ARG002
-        *,
-        model: str,  # noqa: ARG002
-        limit: int = 200,  # noqa: ARG002
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
         """Return the current rows whose vectors, made by `model`, are closest to `vector`; their score is the cosine.
 
@@ -258,13 +252,7 @@ class ObservationStore(Store):
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     async def later_alike(
-        self,
-        view: View,  # noqa: ARG002
-        ids: Sequence[str],  # noqa: ARG002
-        wanted: Filter,  # noqa: ARG002
-        *,
-        model: str,  # noqa: ARG002
-        limit: int = 8,  # noqa: ARG002
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[Match]]:
         """Return for each of `ids` the current rows added after it that `nearest` finds for its own vector.
 
@@ -272,14 +260,14 @@ class ObservationStore(Store):
         """
         return {}
 
-    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:  # noqa: ARG002
+    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         """Return current rows without a vector, or with one of a text that has changed, those added last first.
 
         Raises `OtherEmbedder` if the stored vectors are of another model.
         """
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
-    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:  # noqa: ARG002
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         """Keep the vectors of rows, each with the row whose text was embedded; return how many were kept.
 
         Vectors of rows that were changed or erased meanwhile are left out. They are only a cache.
@@ -291,7 +279,7 @@ class ObservationStore(Store):
         """Delete all vectors, so that another model can make them."""
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
-    async def vector_stats(self, view: View) -> VectorStats:  # noqa: ARG002
+    async def vector_stats(self, view: View) -> VectorStats:
         """Return the vectors' model, and how many current rows have one."""
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
@@ -367,7 +355,7 @@ class ObservationStore(Store):
     async def stats(self, view: View) -> Stats:
         """Return counts of what is stored."""
 
-    async def reindex(self, progress: Progress | None = None) -> int:  # noqa: ARG002 - for those that have a cache
+    async def reindex(self, progress: Progress | None = None) -> int:
         """Rebuild all caches; return the number of rows. Does nothing for a store without caches."""
         return 0
 
