@@ -51,7 +51,7 @@ def _same(value: Any, _: str) -> Any:
     return value
 
 
-class Form:
+class Form(NamedTuple):
     """Check of a field's values, and their conversion from JSON, to JSON, and to a number of a column.
 
     `check` takes a value and the field's name, and returns the clean value; `read` converts JSON to a value for it.
@@ -59,24 +59,12 @@ class Form:
     column in an `array`, `number` converts a value to a number, and `value` converts it back.
     """
 
-    __slots__ = ("check", "code", "number", "read", "value", "write")
-
-    def __init__(
-        self,
-        check: Callable[[Any, str], Any] = _same,
-        *,
-        read: Callable[[Any, str], Any] = _same,
-        write: Callable[[Any], Any] | None = None,
-        code: str = "",
-        number: Callable[[Any], float] = float,
-        value: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.check = check
-        self.read = read
-        self.write = write
-        self.code = code
-        self.number = number
-        self.value = value
+    check: Callable[[Any, str], Any] = _same
+    read: Callable[[Any, str], Any] = _same
+    write: Callable[[Any], Any] | None = None
+    code: str = ""
+    number: Callable[[Any], float] = float
+    value: Callable[[Any], Any] | None = None
 
 
 class FieldProperty:
@@ -85,36 +73,27 @@ class FieldProperty:
     __slots__ = ()
 
 
-class Label:
+class Label(NamedTuple):
     """Rows are filtered and counted by the field, under another `name` if one is given.
 
     Values are compared without case and width, unless they are `exact`.
     """
 
-    __slots__ = ("exact", "name")
-
-    def __init__(self, name: str = "", *, exact: bool = False) -> None:
-        self.name = name
-        self.exact = exact
+    name: str = ""
+    exact: bool = False
 
 
-class SearchField:
+class SearchField(NamedTuple):
     """The words of the field are found, in this field of the index."""
 
-    __slots__ = ("field",)
-
-    def __init__(self, field: str) -> None:
-        self.field = field
+    field: str
 
 
-class InTable:
+class InTable(NamedTuple):
     """The table keeps the field as a number: `none` for None, `blank` for a row that was erased before it was read."""
 
-    __slots__ = ("blank", "none")
-
-    def __init__(self, none: float = 0, blank: float = 0) -> None:
-        self.none = none
-        self.blank = blank
+    none: float = 0
+    blank: float = 0
 
 
 class Field(NamedTuple):

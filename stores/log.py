@@ -153,6 +153,18 @@ class Piece(Protocol):
         """Return the bytes from `begin` to `end`; fewer where it is shorter. Raises `OSError`."""
 
 
+class HeldPiece:
+    """A piece that is in memory. See `Piece`."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return these bytes."""
+        return self._data[begin:end]
+
+
 class Hands(Protocol):
     """The right to change what is on the shelf, held exclusively."""
 

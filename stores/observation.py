@@ -265,6 +265,8 @@ FIELDS = declared(Observation)
 CONTENT = tuple(declared(Content))
 """Fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)
+SEARCHED = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(SearchField))}
+"""The fields whose words are found, with their fields of the index."""
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
 TRIPLE_FIELDS = declared(Triple)

@@ -163,8 +163,9 @@ class SessionRecord:
     exchanges: `digest:entries:one.another`."""
 
     def __post_init__(self) -> None:
-        for each in filter(None, (self.id, self.parent)):
-            _check_id(each)
+        _check_id(self.id)
+        if self.parent is not None:
+            _check_id(self.parent)
         for name, value in zip(_TEXTS, _texts_of(self), strict=True):
             check_text(value, name)
         if self.clearance not in CLEARANCES:
@@ -231,7 +232,11 @@ def parse_record(written: Mapping[str, Any]) -> SessionRecord:
             raise LaterFormat(
                 f"it was written by a later release (format {written['version']}): upgrade chatbot to read it"
             )
-        given = {name: value for name, value in written.items() if name in _FIELDS and (value or name in _NEEDED)}
+        given = {
+            name: value
+            for name, value in written.items()
+            if name in _FIELDS and (name in _NEEDED or value not in (None, ""))
+        }
         for name in _TIMES:
             if name in given:
                 given[name] = parse_time(given[name])

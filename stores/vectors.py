@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from sys import byteorder
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -66,23 +66,6 @@ def packed(vector: Vector) -> bytes:
         vector = vector[:]
         vector.byteswap()
     return vector.tobytes()
-
-
-def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
-    """Yield cosine and place of each packed row with a cosine above 0, greatest first, of equals the last one.
-
-    `query` and rows are of length 1.
-    """
-    if not len(rows):
-        return iter(())
-    import numpy as np
-
-    table = np.frombuffer(rows, "<f4").reshape(-1, len(query))
-    places = likely(rough_cosines(query, table), len(table))
-    found = cosines(query, table[places])
-    places, found = places[found > 0], found[found > 0]
-    order = np.lexsort((-places, -found))
-    return zip(found[order].tolist(), places[order].tolist(), strict=True)
 
 
 def rough_cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:

@@ -12,16 +12,18 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
-from chatbot.stores.documents import document_of
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.log import Shelf
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import SEARCHED, Observation
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.query import Corpus, Progress
+from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import Document
+from chatbot.stores.text.dates import date_terms, moment_terms
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment
@@ -266,6 +268,20 @@ class TextSearch:
                 rows = [(number, versions[number], self._row_of(number)) for number in numbers]
             for number, version, row in rows:
                 yield number, version, _document(row)
+
+
+def document_of(row: Observation) -> Document:
+    """Return the terms of an observation by field of the index, and of the dates that it names."""
+    texts: dict[str, list[str]] = {}
+    for field, value in zip(SEARCHED.values(), _searched(row), strict=True):
+        if value:
+            texts.setdefault(field, []).append(value if isinstance(value, str) else "\n".join(value))
+    dates = [*moment_terms(row.created_at), *date_terms(row.text(), row.created_at)]
+    found = {name: words for name, parts in texts.items() if (words := terms("\n".join(parts)))}
+    return found | {"dates": dates}
+
+
+_searched = attrgetter(*SEARCHED)
 
 
 def _document(row: Observation | None) -> Document:

@@ -18,7 +18,7 @@ from chatbot.stores.access import View
 from chatbot.stores.backend import Flaw
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
-from chatbot.stores.log import Hands, Log, Piece, Shelf
+from chatbot.stores.log import Hands, HeldPiece, Log, Piece, Shelf
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import examine_events
@@ -103,7 +103,7 @@ class PostgresShelf(Shelf):
         rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
         if not rows:
             raise FileNotFoundError(f"{self.name} holds no {name}")
-        yield _PostgresPiece(bytes(rows[0][0]))
+        yield HeldPiece(bytes(rows[0][0]))
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
@@ -158,17 +158,6 @@ class _PostgresHands:
 
     def sync(self) -> None:
         """Do nothing: the transaction makes all durable."""
-
-
-class _PostgresPiece:
-    """The bytes of a piece. See `Piece`."""
-
-    def __init__(self, data: bytes) -> None:
-        self.size = len(data)
-        self._data = data
-
-    def read(self, begin: int, end: int) -> bytes:
-        return self._data[begin:end]
 
 
 def _taken_in_time(right: PostgresLease) -> bool:

@@ -115,12 +115,17 @@ _FILTERS = st.builds(
 
 
 def observation_machine(
-    open_store: Callable[..., ObservationStore], *, handles: int = 2, nearest: Nearest = "exact", **caps: float
+    open_store: Callable[..., ObservationStore],
+    *,
+    handles: int = 2,
+    nearest: Nearest = "exact",
+    model: type[ObservationStore] = InMemoryStore,
+    **caps: float,
 ) -> type[ObservationMachine]:
     """An `ObservationMachine` for the store that `open_store(home, **caps)` opens; run its `TestCase`.
 
     `handles` stores are open on one home at the same time, as if in so many processes; 1 for a store that keeps no
-    files. `nearest` is the level of the store.
+    files. `nearest` is the level of the store, and `model` the store that it is compared with.
     """
 
     class Machine(ObservationMachine):
@@ -129,6 +134,7 @@ def observation_machine(
 
     Machine.handles = handles
     Machine.nearest = nearest
+    Machine.model = model
     Machine.caps = caps
     return Machine
 
@@ -138,6 +144,7 @@ class ObservationMachine(RuleBasedStateMachine):
 
     handles = 2
     nearest: Nearest = "exact"
+    model: type[ObservationStore] = InMemoryStore
     caps: Mapping[str, float] = {}
 
     def open_store(self, home: Path) -> ObservationStore:
@@ -152,7 +159,7 @@ class ObservationMachine(RuleBasedStateMachine):
         self._home = Path(tempfile.mkdtemp(prefix="observation-machine-"))
         self._runner = asyncio.Runner()
         self._stores: list[Any] = [self.open_store(self._home) for _ in range(self.handles)]
-        self._model: Any = InMemoryStore(self._home, **self.caps)  # type: ignore[arg-type]
+        self._model: Any = self.model(self._home, **self.caps)  # type: ignore[arg-type]
         self._now = NOW
         self._turn = 0
 

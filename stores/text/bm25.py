@@ -81,11 +81,6 @@ def average_length(lengths: Sequence[float], rows: int) -> float:
     return texts / rows if rows else 0.0
 
 
-def quantized(document: Document) -> tuple[int, ...]:
-    """Return the quantised length of each field."""
-    return tuple(LENGTHS[length_to_byte(len(document.get(field, ())))] for field in FIELDS)
-
-
 def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, float]:
     """Score the (visible) documents that have any of the terms, in no particular order.
 

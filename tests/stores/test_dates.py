@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.stores.documents import document_of
 from chatbot.stores.observation import Observation
+from chatbot.stores.observations.search import document_of
 from chatbot.stores.text.dates import date_terms, moment_terms
 
 TUESDAY = datetime(2024, 3, 5, 12, tzinfo=UTC)

@@ -25,12 +25,12 @@ from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
-from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event
 from tests.effort import examples
+from tests.stores.reference import ReferenceStore
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SINCE = "2025-03-04T00:00:00Z"
@@ -241,7 +241,7 @@ async def alike(
 
 def opened(home: Path | None, name: str) -> ObservationStore:
     if home is None:
-        return InMemoryStore(Path())
+        return ReferenceStore(Path())
     return ObservationFileStore(home / name, cache=str(home / f"{name} cache"))
 
 

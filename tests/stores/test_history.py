@@ -10,11 +10,11 @@ import pytest
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
+from tests.stores.reference import ReferenceStore
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
@@ -35,9 +35,9 @@ def update(row_id: str, **fields: object) -> Event:
     return Event(kind="update", at=NOW, ids=(row_id,), fields=fields)
 
 
-@pytest.fixture(params=["in_memory", "observations"])
+@pytest.fixture(params=["reference", "observations"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObservationStore]:
-    made: ObservationStore = InMemoryStore(tmp_path)
+    made: ObservationStore = ReferenceStore(tmp_path)
     if request.param == "observations":
         made = ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache"))
     async with made:

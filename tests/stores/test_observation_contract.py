@@ -10,6 +10,7 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
 from chatbot.stores.testing.observation_machine import ObservationMachine, observation_machine
 from tests.effort import examples
+from tests.stores.reference import ReferenceStore
 
 
 def open_files(home: Path, **caps: float) -> ObservationFileStore:
@@ -32,6 +33,8 @@ class TestObservationsInMemory(ObservationStoreContract):
 
 
 class FileMachine(ObservationMachine):
+    model = ReferenceStore
+
     def open_store(self, home: Path) -> ObservationFileStore:
         return open_files(home)
 
@@ -42,8 +45,10 @@ class FileMachine(ObservationMachine):
 TestFileHistories = FileMachine.TestCase
 TestFileHistories.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
-TestCappedHistories = observation_machine(open_files, max_observations=5, ttl_days=0.00005).TestCase
+TestCappedHistories = observation_machine(
+    open_files, model=ReferenceStore, max_observations=5, ttl_days=0.00005
+).TestCase
 TestCappedHistories.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 
-TestMemoryHistories = observation_machine(InMemoryStore, handles=1).TestCase
+TestMemoryHistories = observation_machine(InMemoryStore, model=ReferenceStore, handles=1).TestCase
 TestMemoryHistories.settings = settings(max_examples=examples(5), stateful_step_count=20, deadline=None)

@@ -26,13 +26,13 @@ from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensi
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
 from chatbot.stores.row_events import HELD, KINDS, Event
 from chatbot.stores.vectors import unit, vector
 from tests.effort import share
+from tests.stores.reference import ReferenceStore
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SPACES = ("", "work")
@@ -119,7 +119,7 @@ class Zoo:
     store: Any
     rows: list[Observation]
     facts: list[Triple]
-    profiles: list[InMemoryStore] = field(default_factory=list)
+    profiles: list[ReferenceStore] = field(default_factory=list)
 
     def seen(self, view: View, statuses: Collection[str] = STATUSES) -> set[str]:
         return {row.id for row in self.rows if row.status in statuses and is_allowed(row, view)}
@@ -152,9 +152,9 @@ async def filled(store: Any, statuses: Collection[Any] = STATUSES, needed: Colle
     return Zoo(store, rows, facts)
 
 
-@pytest.fixture(params=["in_memory", "observations"])
+@pytest.fixture(params=["reference", "observations"])
 async def zoo(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Zoo]:
-    store: Any = InMemoryStore(tmp_path)
+    store: Any = ReferenceStore(tmp_path)
     if request.param == "observations":
         store = ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache"))
     async with store:
@@ -395,7 +395,7 @@ async def test_no_operation_of_a_store_passes_the_gate(zoo: Zoo) -> None:
 
 
 async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> None:
-    for store in (InMemoryStore(tmp_path), ObservationFileStore(tmp_path / "m", cache=str(tmp_path / "c"))):
+    for store in (ReferenceStore(tmp_path), ObservationFileStore(tmp_path / "m", cache=str(tmp_path / "c"))):
         async with store:
             said = Observation(id=id_of(1), created_at=NOW, updated_at=NOW, title="tea", visibility="social")
             await store.commit(OWNER, [Event(kind="add", at=NOW, row=replace(said, sensitivity="secret"))])
@@ -446,13 +446,13 @@ async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     }
 
 
-async def _profiles(zoo: Zoo) -> list[InMemoryStore]:
+async def _profiles(zoo: Zoo) -> list[ReferenceStore]:
     """The rows of the memory as lines of a profile, as proposals for one, and as exchanges; made once for each."""
     if not zoo.profiles:
         kinds = [[_line(row, kind) for row in zoo.rows] for kind in (LINE, PROPOSED)]
         said = [replace(row, type="exchange", user_text=f"zebra {row.id}") for row in zoo.rows]
         for rows in (*kinds, said):
-            store = InMemoryStore(Path())
+            store = ReferenceStore(Path())
             await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
             zoo.profiles.append(store)
     return zoo.profiles
@@ -547,7 +547,7 @@ def test_every_operation_of_the_memory_is_known_here() -> None:
 
 def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
     async def look() -> None:
-        zoo = await filled(InMemoryStore(tmp_path), ["active", "deleted"], ["full", "public"])
+        zoo = await filled(ReferenceStore(tmp_path), ["active", "deleted"], ["full", "public"])
         for view in VIEWS:
             if view.namespaces == frozenset(SPACES):
                 continue

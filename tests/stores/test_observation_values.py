@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation, Triple, changed, parse_observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EXACT, FILTERED, LABELS, FactFilter, Filter, Labelled
 from chatbot.stores.row_events import Event
 from tests.effort import examples
+from tests.stores.reference import ReferenceStore
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
@@ -207,7 +207,7 @@ def test_every_field_of_an_update_may_be_wrong_without_a_trace(tmp_path: Path) -
     assert len(run(tmp_path, lambda store: store.get(OWNER, [ID]))) == 1
 
 
-@pytest.mark.parametrize("open_store", ["in_memory", "observations"])
+@pytest.mark.parametrize("open_store", ["reference", "observations"])
 def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path, open_store: str) -> None:
     async def check(store: Any) -> None:
         rows = [row(id=f"01900000-0000-7000-8000-{number:012x}", title=f"tea {number}") for number in range(1001)]
@@ -220,8 +220,8 @@ def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path, open_s
             assert await store.facets(OWNER, "tags", limit=limit) == []
             assert await store.facts(OWNER, FactFilter(), limit=limit) == []
 
-    if open_store == "in_memory":
-        asyncio.run(check(InMemoryStore(tmp_path)))
+    if open_store == "reference":
+        asyncio.run(check(ReferenceStore(tmp_path)))
     else:
         run(tmp_path, check)
 
@@ -238,7 +238,7 @@ def test_purging_a_source_takes_along_what_came_to_derive_from_it_later(tmp_path
         assert (await store.find(OWNER, Filter())).rows == ()
         return gone
 
-    assert run(tmp_path, ask) == asyncio.run(ask(InMemoryStore(tmp_path)))
+    assert run(tmp_path, ask) == asyncio.run(ask(ReferenceStore(tmp_path)))
 
 
 def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path) -> N
 
     run(tmp_path, check, ttl_days=5)
     run(tmp_path / "b", check, ttl_days=1e300)
-    asyncio.run(check(InMemoryStore(tmp_path, ttl_days=5)))
+    asyncio.run(check(ReferenceStore(tmp_path, ttl_days=5)))
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_at_that_moment(
         assert (refused.kind, added.kind) == ("skipped", "added")
 
     run(tmp_path, check)
-    asyncio.run(check(InMemoryStore(tmp_path)))
+    asyncio.run(check(ReferenceStore(tmp_path)))
 
 
 def run(home: Path, work: Callable[[Any], Awaitable[Result]], **caps: float) -> Result:

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import pytest
 
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.documents import document_of
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import overlay, search
 from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment
+from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event

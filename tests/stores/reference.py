@@ -1,0 +1,370 @@
+"""The store that writes nothing: for tests, demos and `--ephemeral`, and the model that other stores are compared with.
+
+Every question looks at every row: written for correctness, not for speed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from chatbot.stores.access import Guard, View, may_see
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
+from chatbot.stores.consolidation import consolidated
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
+from chatbot.stores.observations.search import document_of
+from chatbot.stores.query import (
+    Corpus,
+    Facet,
+    FactFilter,
+    Filter,
+    Labelled,
+    Match,
+    Order,
+    Page,
+    Stats,
+    VectorStats,
+    Version,
+    check_limit,
+    fact_fits,
+    fits,
+    key_of,
+    of_project,
+    page_limit,
+    status_now,
+    values_of,
+)
+from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
+from chatbot.stores.row_history import naming, shown, version
+from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
+from chatbot.stores.vectors import Vector, check_model, cosines, likely, one_dimension, packed, rough_cosines, unit
+
+
+class ReferenceStore(ObservationStore):
+    """Keeps observations for as long as it lives."""
+
+    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0) -> None:
+        super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
+        self._rows: dict[str, Observation] = {}
+        self._events: defaultdict[str, list[Event]] = defaultdict(list)
+        self._triples: dict[str, Triple] = {}
+        self._retracted: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._model = ("", 0)
+        self._vectors: dict[str, tuple[object, Vector]] = {}
+
+    async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        outcomes = []
+        for event in events:
+            kept, outcome = decide(with_time_to_live(event, self.ttl_days), view, self)
+            self._apply(kept)
+            outcomes.append(outcome)
+        active = [row for row in self._rows.values() if row.status == "active"]
+        if events and is_overfull(len(active), self.max_observations):
+            weighed = [weigh(row, self._numbers[row.id]) for row in active]
+            self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
+        return outcomes
+
+    async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
+        rows = [self._rows[each] for each in ids if each in self._rows and may_see(self._rows[each], view)]
+        return self._shown([row for row in rows if row.is_current(view.now) or not current], view)
+
+    async def find(
+        self,
+        view: View,
+        wanted: Filter,
+        *,
+        order: Order = "updated",
+        ascending: bool = False,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page:
+        limit = page_limit(limit)
+        rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
+        if after is not None:
+            if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
+                raise UnknownObservation(f"no memory has the id {after}")
+            begin = self._position(self._rows[after], order)
+            rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
+        rows.sort(key=lambda row: self._position(row, order), reverse=not ascending)
+        found = self._shown(rows[:limit], view)
+        return Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
+
+    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
+        rows = self._current(view)
+        scores = rank({self._numbers[row.id]: document_of(row) for row in rows}, terms)
+        found = [
+            (scores[number], number, row)
+            for row in rows
+            for number in [self._numbers[row.id]]
+            if number in scores and fits(row, wanted, view.now)
+        ]
+        found.sort(reverse=True, key=lambda each: each[:2])
+        return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
+
+    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        held = Counter(
+            word
+            for row in self._current(view)
+            for word in {each for found in document_of(row).values() for each in found}
+        )
+        return {term: held[term] for term in terms if held[term]}
+
+    async def corpus(self, view: View) -> Corpus:
+        lengths = [quantized(document_of(row)) for row in self._current(view)]
+        totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
+        return Corpus(len(lengths), average_length(totals, len(lengths)))
+
+    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]
+        held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
+        distinct = dict.fromkeys(terms)
+        return score_sessions([Counter(session for session, words in held if term in words) for term in distinct])
+
+    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
+        sessions: defaultdict[str, list[str]] = defaultdict(list)
+        for row in self._current(view):
+            if row.session_id:
+                sessions[row.session_id].append(row.id)
+        found = {}
+        for line in sessions.values():
+            for at, each in enumerate(line):
+                if each in ids:
+                    begin = max(0, at - reach)
+                    found[each] = {
+                        other: begin + step - at
+                        for step, other in enumerate(line[begin : at + reach + 1])
+                        if other != each
+                    }
+        return found
+
+    async def nearest(
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
+    ) -> list[Match]:
+        check_model(self._model, model)
+        limit = check_limit(limit)
+        if len(vector) != self._model[1]:
+            return []
+        rows = [row for row in self._current(view) if self._has_vector(row) and fits(row, wanted, view.now)]
+        rows.sort(key=lambda row: self._numbers[row.id])
+        found = alike(unit(vector), memoryview(b"".join(packed(self._vectors[row.id][1]) for row in rows)))
+        return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
+
+    async def later_alike(
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
+    ) -> dict[str, list[Match]]:
+        check_model(self._model, model)
+        own = [row for row in self._current(view) if row.id in ids and self._has_vector(row)]
+        found = {}
+        for row in own:
+            near = await self.nearest(view, self._vectors[row.id][1], wanted, model=model, limit=len(self._numbers))
+            later = [match for match in near if self._numbers[match.id] > self._numbers[row.id]]
+            found[row.id] = later[: check_limit(limit)]
+        return found
+
+    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
+        check_model(self._model, model)
+        missing = [row for row in self._current(view) if not self._has_vector(row)]
+        missing.sort(key=lambda row: self._numbers[row.id], reverse=True)
+        return missing[: check_limit(limit)]
+
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
+        dimension = one_dimension(each for _, each in vectors)
+        check_model(self._model, model, dimension)
+        kept = {
+            row.id: (_searched(row), unit(values))
+            for row, values in vectors
+            if (now := self._rows.get(row.id)) is not None
+            and _searched(now) == _searched(row)
+            and not self._has_vector(now)
+        }
+        if kept:
+            self._model = (model, dimension)
+            self._vectors |= kept
+        return len(kept)
+
+    async def forget_vectors(self) -> None:
+        self._model = ("", 0)
+        self._vectors.clear()
+
+    async def vector_stats(self, view: View) -> VectorStats:
+        rows = self._current(view)
+        embedded = sum(map(self._has_vector, rows))
+        return VectorStats(*self._model, embedded, len(rows) - embedded)
+
+    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
+        return [Match.of(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
+
+    async def history(self, view: View, observation_id: str) -> list[Version]:
+        rows = self._rows
+
+        def before(each: str) -> list[str]:
+            return [row.id for row in rows.values() if row.superseded_by == each]
+
+        line = line_of(
+            observation_id, lambda each: rows[each].superseded_by, before, lambda each: self._is_seen(each, view)
+        )
+        sees = naming(view, self._guard_of)
+        return [version(rows[each], self._events[each], view, sees) for each in line]
+
+    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+        rows: defaultdict[str, list[Observation]] = defaultdict(list)
+        for row in self._current(view):
+            for value in dict.fromkeys(key_of(name, value) for value in values_of(row, name)):
+                rows[value].append(row)
+        found = []
+        for value, holders in rows.items():
+            newest = max(holders, key=lambda row: self._position(row, "created"))
+            spelled = next(each for each in values_of(newest, name) if key_of(name, each) == value)
+            found.append((-len(holders), value, Facet(spelled, len(holders), newest.created_at)))
+        return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
+
+    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+        sources = self._current(view)
+        if view.erasing:  # what hangs on a row that is not current goes too
+            sources = [row for row in self._rows.values() if may_see(row, view)]
+        current = {row.id: Guard.of(row) for row in sources}
+        found = [
+            fact if fact.source is None else as_strict_as(fact, current[fact.source])
+            for fact in self._triples.values()
+            if may_see(fact, view)
+            and (view.erasing or fact.id not in self._retracted)
+            and (fact.source is None or fact.source in current)
+            and fact_fits(fact, wanted)
+        ]
+        return of_project(found, wanted)[::-1][: check_limit(limit)]
+
+    async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
+        found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
+        return found[: check_limit(limit)]
+
+    async def purge(
+        self,
+        view: View,
+        ids: Sequence[str],
+        *,
+        who: str = "",
+        why: str = "",
+        alone: bool = False,
+    ) -> list[str]:
+        """Remove rows, and what was derived from them; no journal is written."""
+        gone, seen, facts = erased_by(ids, view, self, self._triples, alone=alone)
+        kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
+        self._triples = kept
+        for each in gone:
+            del self._rows[each], self._numbers[each]
+            self._events.pop(each, None)
+            self._vectors.pop(each, None)
+        return seen + facts
+
+    async def stats(self, view: View) -> Stats:
+        seen = [row for row in self._rows.values() if may_see(row, view)]
+        return Stats(
+            by_status=Counter(status_now(row, view.now) for row in seen),
+            by_type=Counter(row.type for row in seen if row.is_current(view.now)),
+            by_visibility=Counter(row.visibility for row in seen if row.is_current(view.now)),
+            facts=len(await self.facts(view, FactFilter(), limit=len(self._triples))),
+        )
+
+    def observation(self, observation_id: str) -> Observation | None:
+        return self._rows.get(observation_id)
+
+    def state(self, observation_id: str) -> RowState | None:
+        row = self._rows.get(observation_id)
+        return None if row is None else RowState.of(row)
+
+    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+        row = self._rows[observation_id]
+        strength = consolidated(row, at, decay_per_day)
+        return None if strength is None else (strength, row.touches)
+
+    def twin(self, row: Observation, view: View) -> Observation | None:
+        everything = view.asking_all()
+        for other in self._rows.values():
+            same = (other.hash, other.agent_id, other.namespace, other.visibility, other.principal)
+            if (
+                same == (row.hash, row.agent_id, row.namespace, row.visibility, row.principal)
+                and other.is_current(view.now)
+                and may_see(other, everything)
+            ):
+                return other
+        return None
+
+    def triple(self, triple_id: str) -> Triple | None:
+        return None if triple_id in self._retracted else self._triples.get(triple_id)
+
+    def derived_from(self, observation_id: str) -> list[str]:
+        return [row.id for row in self._rows.values() if observation_id in row.derived_from]
+
+    def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
+        """Return the observations, without ids that the caller may not know."""
+        sees = naming(view, self._guard_of)
+        return [shown(row, sees) for row in rows]
+
+    def _guard_of(self, observation_id: str) -> Guard | None:
+        row = self._rows.get(observation_id)
+        return None if row is None else Guard.of(row)
+
+    def _is_seen(self, observation_id: str, view: View) -> bool:
+        return observation_id in self._rows and may_see(self._rows[observation_id], view)
+
+    def _current(self, view: View) -> list[Observation]:
+        return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]
+
+    def _has_vector(self, row: Observation) -> bool:
+        return row.id in self._vectors and self._vectors[row.id][0] == _searched(row)
+
+    def _position(self, row: Observation, order: Order) -> tuple[object, int]:
+        return (row.created_at if order == "created" else row.updated_at, self._numbers[row.id])
+
+    def _apply(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.row is not None:
+                self._add(event, event.row)
+            if event.triple is not None:
+                self._triples[event.triple.id] = event.triple
+                self._retracted.discard(event.triple.id)
+            if event.kind == "retract":
+                self._retracted.update(event.ids)
+                continue
+            for each in event.ids:
+                self._rows[each] = applied(self._rows[each], event)
+                if event.kind not in {"use", "consolidate"}:
+                    self._events[each].append(event)
+
+    def _add(self, event: Event, row: Observation) -> None:
+        self._numbers[row.id] = max(self._numbers.values(), default=-1) + 1
+        self._rows[row.id] = row
+        self._events[row.id].append(event)
+        self._apply(implied(event))
+
+
+def _searched(row: Observation) -> object:
+    return [getattr(row, name) for name in SEARCHED]
+
+
+def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
+    """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first.
+
+    `query` and rows are of length 1.
+    """
+    if not len(rows):
+        return iter(())
+    table = np.frombuffer(rows, "<f4").reshape(-1, len(query))
+    places = likely(rough_cosines(query, table), len(table))
+    found = cosines(query, table[places])
+    places, found = places[found > 0], found[found > 0]
+    order = np.lexsort((-places, -found))
+    return zip(found[order].tolist(), places[order].tolist(), strict=True)
+
+
+def quantized(document: Document) -> tuple[int, ...]:
+    """Return the quantised length of each field."""
+    return tuple(LENGTHS[length_to_byte(len(document.get(field, ())))] for field in FIELDS)
