@@ -17,8 +17,9 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
-from chatbot.stores.vectors import alike, packed, unit
+from chatbot.stores.vectors import packed, unit
 from tests.patience import PATIENCE_S
+from tests.stores.reference import alike
 
 MODEL = "local/minilm"
 ROWS = [observation(number) for number in range(4)]
