@@ -4,7 +4,7 @@ Everything else is built on it, once for all engines: the fold of events into a 
 erasure. A `Place` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite the
 log: `is_replaced` reports it to everyone who read the old one, and all places are new.
 
-Text index, vectors and the index of sessions are pieces on a `Shelf` each: arrays with checksums, written whole and
+Text index, vectors and the table are pieces on a `Shelf` each: arrays with checksums, written whole and
 never changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is
 not listed was left by a killed process, or will be published by the holder of `making`. A shelf may be deleted at any
 time.

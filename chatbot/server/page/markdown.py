@@ -59,6 +59,7 @@ _ATTRIBUTES = {
 _KEEPS_BACKSLASH = "()[]{},;:%"
 r"""Marks whose backslash stays, as a formula that is not complete yet holds them: `\(x`, `\,`."""
 _FORMULA_MARKS = {"$$": "$$", "\\(": "\\)", "\\[": "\\]", "$": "$"}
+_BEGIN_FORMULA = re.compile(r"^[ \t]*(\$\$|\\\[)", re.MULTILINE)
 _TEX_SIGN = re.compile(r"[\\^_={}]")
 _BEGIN_MATRIX, _END_MATRIX = (re.compile(rf"\\{mark}\{{[pbvBV]matrix\*?\}}") for mark in ("begin", "end"))
 _LONGEST_FORMULA = 4_000
@@ -83,7 +84,8 @@ class Growing:
         self._open += text
         lines = self._open.split("\n")
         begins = [token.map[0] for token in _MARKDOWN.parse(self._open) if token.map and not token.level]
-        last = max(begins, default=0)
+        undecided = _undecided(self._open)
+        last = max((line for line in begins if line <= undecided), default=0)
         complete, self._open = "\n".join(lines[:last]), "\n".join(lines[last:])
         return _rendered(complete) if complete else Markup(), _rendered(self._open)
 
@@ -91,6 +93,15 @@ class Growing:
         """Return the HTML of the rest."""
         left, self._open = self._open, ""
         return _rendered(left) if left else Markup()
+
+
+def _undecided(text: str) -> int:
+    """Return the first line that may begin a formula once later text closes it; else the number of lines."""
+    for mark in _BEGIN_FORMULA.finditer(text):
+        rest = text[mark.end() :]
+        if _FORMULA_MARKS[mark[1]] not in rest and "\n\n" not in rest and len(rest) < _LONGEST_FORMULA:
+            return text.count("\n", 0, mark.end())
+    return text.count("\n") + 1
 
 
 def _rendered(text: str) -> Markup:
@@ -211,6 +222,8 @@ def _formula_block(state: StateBlock, begin: int, end: int, silent: bool) -> boo
     until = state.src.find(_FORMULA_MARKS[mark], at + 2, at + _LONGEST_FORMULA) + 2
     line = next((each for each in range(begin, end) if state.eMarks[each] >= until), end) if until > 1 else end
     if line == end or state.src[until : state.eMarks[line]].strip() or "\n\n" in state.src[at:until]:
+        return False
+    if min(state.sCount[begin : line + 1]) < state.blkIndent:  # outside of its list item
         return False
     if not silent:
         token = state.push("formula", "math", 0)

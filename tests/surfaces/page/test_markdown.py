@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatbot.server.page.markdown import Growing, rendered
@@ -68,10 +68,11 @@ def test_nothing_comes_out_that_could_run_or_load(text: str) -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["word ", "*so* ", "\n\n", "$$\nx\n$$\n", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]
+            ["word ", "\n\n", "$$\n", "x\n$$\n", "\\[", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]
         )
     )
 )
+@example(["word ", "$$\nx\n$$\n", "- one\n", "$$\nx\n$$\n"])
 def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
     growing, complete = Growing(), ""
     for piece in pieces:
