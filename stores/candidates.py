@@ -69,7 +69,7 @@ class Candidates(Struct):
 
 
 async def gathered(store: ObservationStore, view: View, question: Question, wanted: Filter) -> Candidates:
-    """The rows that may answer."""
+    """Gather the rows that may answer."""
     corpus = await store.corpus(view)
     last, earlier, dates = [
         await _weighed(store, view, words, corpus, question.most_terms)

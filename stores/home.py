@@ -61,7 +61,7 @@ def parse_address(text: str) -> Address:
         )
     try:
         _ = urlsplit(url).port
-    except ValueError:  # which quotes what it could not read
+    except ValueError:  # its message quotes the password
         if "," not in url:  # several hosts, of which libpq takes the first that answers
             raise InvalidSettings(f"{shown!r} cannot be read: correct its port, and {_ENCODE}") from None
     return Address(url, identity or DEFAULT_IDENTITY)

@@ -65,10 +65,10 @@ class Writing(Protocol):
         """Return once all lines are durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
-        """Replace the log by the lines that `change` makes of it, followed by the lines of `more`; durable on return.
+        """Apply `change` to all lines, and add the lines of `more`; durable on return.
 
-        All lines must have been read. No byte of what is left out is kept. Returns the new place of each line that is
-        left, by the first number of its old place. What it wrote counts as read.
+        All lines must have been read. No byte of removed lines is kept. Returns the new place of each remaining line by
+        the first number of its old place. The new lines count as read.
         """
 
 

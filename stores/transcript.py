@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 
 def render(entries: Iterable[TranscriptEntry]) -> bytes:
-    """The entries as the bytes to append to a transcript that ends with a blank line, or is empty."""
+    """Return the entries as bytes to append to a transcript that is empty or ends with a blank line."""
     return b"".join(map(_render_one, entries))
 
 

@@ -41,26 +41,26 @@ OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 PROFILE_LINE = "in the profile"
 SEEN = "seen already"
-"""The reason for a row that answers, and that the caller excluded: the prompt shows it anyway."""
+"""Reason for an excluded row that would be recalled: the prompt shows it anyway."""
 BY_CHANCE = "no better than chance"
 ASKED = "only asked"
-"""The reason for a row in which the person only asked, where statements are wanted."""
+"""Reason for a row in which the person only asked, if statements are wanted."""
 _SAID = frozenset({"exchange", "compressed_summary"})
 """Types of rows that hold the words of a person."""
 _SPARE = 16
-"""Number of rows that are read beside the recalled ones, to take the places of those that are left out."""
+"""Number of further rows to read, to replace those that are left out."""
 _BESIDE = 3
-"""Number of recalled rows, the best, beside which a later one is recalled."""
+"""Number of best rows for which a later one is recalled."""
 _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
 SUMMARIES = frozenset({"session_summary"})
 _APART, _CLEAR = 0.12, 0.35
 """Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
-rows: the memory's own cosines tell how alike to anything it is by chance."""
+rows: the memory's own cosines show how similar it is by chance."""
 _REST = (5, 50)
 _CHANCE, _A_ROW = 0.2, 0.05
-"""Evidence of the best row that is no more than chance, and what it takes above that for each row that is recalled,
-where a question may need no memory."""
+"""Evidence of the best row by chance, and the further evidence needed for each recalled row, if a question may need no
+memory."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -72,7 +72,7 @@ class RankedMemory(Struct, frozen=True):
     observation: Observation | None
     verdict: str
     later: float = 0.0
-    """Cosine with a recalled row that was said before, if the row is recalled for being about the same thing."""
+    """Cosine with an earlier recalled row, if the row is recalled as a later statement about the same thing."""
 
     @property
     def id(self) -> str:
@@ -92,7 +92,7 @@ class RankedMemory(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """Recalled rows, best first and then what was said later about the same things, and all that were considered."""
+    """Recalled rows, best first and then later statements about the same things, and all considered rows."""
 
     hits: tuple[RankedMemory, ...] = ()
     considered: tuple[RankedMemory, ...] = ()
@@ -170,10 +170,10 @@ async def rows_about(
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
 ) -> list[RowScore]:
-    """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows.
+    """Return rows about the last of `texts` and, with less weight, the earlier ones; without words, the newest rows.
 
-    `limit` is how many of the newest rows are looked at, and `reach` how many of those that match at least. `vectors`
-    are those of the last text, where they are known already.
+    `limit` is the number of newest rows, and `reach` the least number of matching rows to consider. `vectors` are those
+    of the last text, if they are known.
     """
     last, dates, earlier = _asked(texts, view)
     if not (last or dates or earlier):
@@ -229,9 +229,9 @@ def judged(
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    What was said tells more than a summary: where any of it is recalled, no summary takes a place. Where it is unsure
-    whether the question needs memory, the evidence decides how many rows are recalled. Where nothing judged that,
-    meaning alone finds rows, and the most similar one does not stand out, none is.
+    Summaries are left out once other rows are recalled. If it is unsure whether the question needs memory, the evidence
+    decides how many rows are recalled. If nothing judged that, and rows found by meaning alone do not stand out, none
+    is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if not (_is_summary(row) or row.is_below(profile.absolute_floor))]
@@ -298,7 +298,7 @@ async def _said_later(
 def _nearest(
     hits: Sequence[RankedMemory], near: Mapping[str, Sequence[Match]], said: Mapping[str, Observation]
 ) -> list[Match]:
-    """Return what was said later about the same things as hits: the nearest statement to each, if it stands out."""
+    """Return later statements about the same things as hits: the nearest one to each, if it stands out."""
     shown = {hit.id for hit in hits}
     found: dict[str, Match] = {}
     for hit in hits:
@@ -315,7 +315,7 @@ def _is_summary(row: RowScore) -> bool:
 
 
 def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:
-    """The terms of what the last text asks, the dates in that, and the terms that only the rest has."""
+    """Return the terms of the last question, its dates, and the terms of everything else."""
     if not texts:
         return [], [], []
     *before, last = texts
@@ -341,7 +341,7 @@ _LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
 
 
 def moment(as_of: datetime | None, known_at: datetime | None, now: datetime) -> datetime | None:
-    """The time that is asked for; None for now. Raises `InvalidValue` for a time to come."""
+    """Return the wanted time; None for now. Raises `InvalidValue` for a time in the future."""
     given = [check_time(each) for each in (as_of, known_at) if each is not None]
     if not given:
         return None
@@ -357,13 +357,13 @@ def until(wanted: Filter, at: datetime) -> Filter:
 
 
 async def left_since(scope: Scope, view: View, wanted: Filter, at: datetime) -> list[Observation]:
-    """Rows that fit, and that were current at a time, and are not now."""
+    """Return matching rows that were current at a time and are not now."""
     rows = await scope.rows(replace(until(wanted, at), statuses=_LEFT), view=view)
     return [row for row in rows if _left_at(row) is None or _left_at(row) > at]  # type: ignore[operator]
 
 
 def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:
-    """Rows that no index holds, scored by the share of the words of a text that they hold; those with none left out."""
+    """Score unindexed rows by the share of the text's words that they hold; leave out those with none."""
     asked = frozenset(terms(text))
     found = Candidates(weight=ROOM)
     for row in rows:
@@ -376,7 +376,7 @@ def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile,
 async def rows_then(
     scope: Scope, view: View, ids: Sequence[str], past: Mapping[str, Observation], known_at: datetime | None
 ) -> dict[str, Observation]:
-    """Return the rows with these ids, those that are `past` too, and without those that were not `known_at` a time."""
+    """Return the rows with these ids, `past` ones included, that were `known_at` a time."""
     rows = {row.id: row for row in await scope.store.get(view, ids)}
     rows |= {each: past[each] for each in ids if each in past}
     if known_at is None:

@@ -220,7 +220,7 @@ class Vectors:
         return number < len(self._digests) and bool(self._digests[number] == digest)
 
     def present(self, digests: array[int]) -> Ints:
-        """For each of these texts, by number of its row, whether its vector is there."""
+        """Return for each of these texts, by number of its row, whether its vector exists."""
         now = np.array(digests, "i8")
         count = min(len(now), len(self._digests))
         found = np.zeros(len(now), bool)
@@ -272,7 +272,7 @@ class Vectors:
         }
 
     def _most_alike(self, query: Vector, wanted: Ints, limit: int) -> tuple[Ints, Ints]:
-        """Numbers and cosines as `nearest` returns them; `wanted` is a flag for each vector."""
+        """Return numbers and cosines as `nearest` does; `wanted` is a flag for each vector."""
         roughly = np.full(len(wanted), np.nan, "f4")
         for part, start in zip(self._known, self._starts, strict=True):
             among = np.flatnonzero(wanted[start : start + len(part)])

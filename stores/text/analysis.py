@@ -119,7 +119,7 @@ def _each(tokens: Iterator[str] | list[str]) -> Iterator[str]:
 
 
 def _without_apostrophes(token: str) -> str:
-    """Contractions and possessives as one word: `don't` as `dont`, `Anna's` as `Anna`."""
+    """Return contractions and possessives as one word: `don't` as `dont`, `Anna's` as `Anna`."""
     token = token.replace("’", "'")
     if "'" not in token:
         return token
@@ -128,7 +128,7 @@ def _without_apostrophes(token: str) -> str:
 
 
 def _identifier(token: str) -> Iterator[str]:
-    """The whole, then each step of a path that is not simple, then the words."""
+    """Yield the whole, then each step of a path that has several words, then the words."""
     whole = token.lower()
     parts = _PARTS.findall(token)
     if parts == [token] and not _HUMP.search(token):
