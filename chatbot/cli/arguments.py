@@ -414,7 +414,7 @@ COMMANDS = {
     "sessions": Command(
         "sessions.command:run",
         "list, search, export, import and delete sessions",
-        ["sessions list", "sessions search bicycle --after 30d", 'sessions export "tax return" -o tax.html'],
+        ["sessions list", "sessions search bicycle --after 30d", 'sessions export "tax return" -o tax.md'],
         _sessions,
     ),
     "projects": Command(

@@ -24,8 +24,6 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 import msgspec
@@ -48,7 +46,7 @@ from chatbot.transfer.untrusted import checked_receipt
 SESSION, MEMORIES, END = "session", "memories", "end"
 """Lines of a bundle that begin and end a part of it."""
 EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
-SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl", "html": ".html"}
+SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
 """The formats of a session, and how their files end."""
 VERSION = 1
 _BATCH = 100
@@ -155,7 +153,7 @@ def render_session(exported: SessionExport, form: str) -> str:
     """Render the session in a format of `SUFFIXES`."""
     if form == "jsonl":
         return _json_lines(_session_lines(exported))
-    return _html(exported) if form == "html" else _session_markdown(exported)
+    return _session_markdown(exported)
 
 
 def render_memories(remembered: MemoryExport, form: str) -> str:
@@ -300,73 +298,3 @@ def _session_markdown(exported: SessionExport) -> str:
     said = transcript.render(exported.entries).decode()
     remembered = "\n".join(f"- {' '.join(row.text().split())}" for row in exported.remembered.observations)
     return head + said + (f"---\n\n## Memories\n\n{remembered}\n" if remembered else "")
-
-
-def _html(exported: SessionExport) -> str:
-    """Render one self-contained page; its content policy forbids it to load anything."""
-    title = escape(_plain(exported.record.title or "untitled"))
-    said = "\n".join(
-        f'<article class="{escape(entry.role)}" id="e{number}"><header><b>{escape(entry.role)}</b> '
-        f'<a href="#e{number}">{number}</a> {_time(entry.at)}</header>'
-        f"<div>{escape(_plain(entry.content))}</div></article>"
-        for number, entry in enumerate(exported.entries, 1)
-    )
-    rows = "\n".join(
-        f"<li><b>{escape(row.type)}</b> {escape(_plain(row.text()))} {_time(row.created_at)}</li>"
-        for row in exported.remembered.observations
-    )
-    remembered = f"<h2>Memories</h2>\n<ul>\n{rows}\n</ul>\n" if rows else ""
-    return _PAGE.format(
-        title=title,
-        style=_STYLE,
-        about=f"{escape(exported.record.id)}; started {_time(exported.record.created_at)}",
-        said=said,
-        remembered=remembered,
-    )
-
-
-def _time(moment: datetime) -> str:
-    return f'<time datetime="{format_time(moment)}">{moment.astimezone(UTC):%Y-%m-%d %H:%M}</time>'
-
-
-def _plain(text: str) -> str:
-    """Replace control characters and those that change the direction of text."""
-    return "".join(char if char.isprintable() or char in "\n\t\u200c\u200d\u3000\u00a0" else "�" for char in text)
-
-
-_STYLE = """\
-:root { color-scheme: light dark; --paper: #fff; --ink: #1b1b1f; --soft: #6b6b76; --line: #dcdce3; --user: #eef3fb; }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #15161a; --ink: #e8e8ee; --soft: #9a9aa6; --line: #33343c; --user: #1d2532; }
-}
-body { background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; margin: 0 auto;
-  max-width: 46rem; padding: 2rem 1rem; }
-h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: 1.1rem; margin-top: 2.5rem; }
-.about, header { color: var(--soft); font-size: .8rem; } header b { color: var(--ink); } a { color: inherit; }
-article { border-top: 1px solid var(--line); margin-top: 1rem; padding: .75rem; }
-article.user { background: var(--user); border-radius: .5rem; border-top: 0; }
-article.error, article.tool, article.tool_call { color: var(--soft); font-size: .85rem; }
-div, li { white-space: pre-wrap; overflow-wrap: anywhere; }"""
-
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<style>
-{style}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="about">{about}</p>
-<main>
-{said}
-</main>
-{remembered}</body>
-</html>
-"""

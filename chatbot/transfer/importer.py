@@ -1,8 +1,11 @@
 """The writer of imports. Every item is compared with what is already here before it is written.
 
-Importing twice adds nothing: a session keeps its `origin`, a memory keeps its source in its metadata (see `intake`). A
-conversation that has grown is extended, a memory that was edited in its file is updated, and a memory that was hidden
-here stays hidden.
+Importing twice adds nothing: a session keeps its `origin`. A conversation that has grown is extended, a memory that was
+edited in its file is updated, and a memory that was hidden here stays hidden.
+
+An imported row keeps its addresses in its metadata: the files that it is in, with its keys there, and a digest at each.
+What has an id that is its own everywhere is in the file "". An item whose digest is known adds nothing, wherever it was
+moved or copied. Any other item is an edit of the row that is at its address and at no other, or else a new row.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -16,20 +19,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.episode import Exchange, exchange_draft, exchanges_in
+from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import marks_of_fact
+from chatbot.memory.origins import FROM, PLACES, Address, Mark, marks_of_fact, said_in
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.system import is_same
-from chatbot.memory.writing import Draft
+from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.base import TranscriptStore
@@ -38,14 +43,49 @@ from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, is_session_id
 from chatbot.transfer.exports import MemoryExport, SessionExport
-from chatbot.transfer.intake import PURGED, Intake
 from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
+PURGED = "deleted permanently here; import it with --include-purged"
+_EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
+_MOST_ADDRESSES = 100
+"""A row that more items say is compared with the others again at each import."""
 _BATCH = 200
 
 
+class KnownRows:
+    """Rows of earlier imports, of one kind and namespace."""
+
+    def __init__(self, memories: Memory, rows: Sequence[Observation]) -> None:
+        self.memories = memories
+        self.rows = {row.id: row for row in rows}
+        self.said: dict[str, dict[Address, str]] = {row.id: {} for row in rows}
+        """The digest at each address of a row, by the id of the row."""
+        self.words: dict[tuple[str, str, str], str] = {}
+        """Id of each row that a dry run would leave, by agent, visibility and hash."""
+        self.at: defaultdict[Address, list[Observation]] = defaultdict(list)
+        self._with: dict[str, Observation] = {}
+        for row in rows:
+            for address, digest in said_in(row).items():
+                self.tie(row, address, digest)
+
+    def find(self, address: Address, digest: str) -> Observation | None:
+        """Return the row with this digest, or else the one that is at this address alone."""
+        row = self._with.get(digest)
+        if row and digest in self.said[row.id].values():
+            return row
+        at = self.at[address]
+        return next((row for row in at if all(each == address or is_gone(each) for each in self.said[row.id])), None)
+
+    def tie(self, row: Observation, address: Address, digest: str) -> None:
+        """Add an address to a row."""
+        self.said[row.id][address] = digest
+        self.at[address].append(row)
+        self._with[digest] = row
+
+
+@dataclass
 class Importer:
     """Writer of imports into one memory for one agent. With `dry_run` it only reports what it would do.
 
@@ -54,65 +94,48 @@ class Importer:
     bundle chose; `keep_users` leaves memories to the users and namespaces that they name, else they are the caller's.
     """
 
-    def __init__(
-        self,
-        memory: MemorySystem,
-        *,
-        agent: str,
-        agents: Mapping[str, Sequence[str]],
-        sensitivity: Sensitivity = "public",
-        trust: bool = False,
-        remembers: bool = True,
-        gate: Memorability | None = None,
-        dry_run: bool = False,
-        include_purged: bool = False,
-        keep_users: bool = False,
-        progress: Progress | None = None,
-    ) -> None:
-        self._memory = memory
-        self._agent = agent
-        self._agents = agents
-        self._sensitivity = sensitivity
-        self._trust = trust
-        self._remembers = remembers
-        self._gate = gate if remembers else None
-        self._dry_run = dry_run
-        self._keeps_users = keep_users
-        self._tombstones = None if include_purged else memory.tombstones
-        self._progress = progress or (lambda _done, _total: None)
-        self._origins: dict[str, SessionRecord] = {}
-        self._here: dict[str, SessionRecord] = {}
-        self._waiting: list[MemoryItem] = []
-        self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}
-        """Transcripts that a dry run would leave."""
+    memory: MemorySystem
+    _: KW_ONLY
+    agent: str
+    agents: Mapping[str, Sequence[str]]
+    sensitivity: Sensitivity = "public"
+    trust: bool = False
+    remembers: bool = True
+    gate: Memorability | None = None
+    dry_run: bool = False
+    include_purged: bool = False
+    keep_users: bool = False
+    progress: Progress | None = None
+    _origins: dict[str, SessionRecord] = field(default_factory=dict, init=False)
+    _here: dict[str, SessionRecord] = field(default_factory=dict, init=False)
+    _waiting: list[MemoryItem] = field(default_factory=list, init=False)
+    _foreseen: dict[str, Sequence[TranscriptEntry]] = field(default_factory=dict, init=False)
+    """Transcripts that a dry run would leave."""
 
     async def run(self, source: Source) -> ImportReport:
         """Import every item of the source. It is read completely before anything is written."""
-        self._report = ImportReport(source.kind, str(source.path), self._dry_run)
-        self._intake = Intake(
-            source.kind,
-            self._report,
-            sensitivity=self._sensitivity,
-            dry_run=self._dry_run,
-            tombstones=self._tombstones,
-        )
+        self._report = ImportReport(source.kind, str(source.path), self.dry_run)
+        self._known: dict[str, KnownRows] = {}  # rows of earlier imports, by namespace
+        self._became: dict[str, str] = {}  # the id here for each imported id
+        self._added: set[str] = set()
         total = sum(1 for _ in source.items())
-        records = await self._memory.list_sessions()
+        records = await self.memory.list_sessions()
         self._here = {record.id: record for record in records}
         self._origins = {record.origin: record for record in records if record.origin}
         for done, item in enumerate(source.items(), 1):
             await self._take(item)
-            self._progress(done, total)
+            if self.progress:
+                self.progress(done, total)
         await self._flush()
-        if self._report.sessions and not self._dry_run:
-            await self._memory.reorder_sessions()
+        if self._report.sessions and not self.dry_run:
+            await self.memory.reorder_sessions()
         return self._report
 
     async def _take(self, item: Conversation | MemoryItem | Skip | SessionExport | MemoryExport) -> None:
         if isinstance(item, Skip):
             self._report.skipped.append(item)
         elif isinstance(item, MemoryItem):
-            self._waiting.append(item if self._keeps_users else replace(item, namespace=""))
+            self._waiting.append(item)
             if len(self._waiting) >= _BATCH:
                 await self._flush()
         elif isinstance(item, Conversation):
@@ -127,10 +150,10 @@ class Importer:
         if known := self._origins.get(origin):
             await self._go_on(known, item)
             return
-        if self._intake.is_barred([("origin", origin)]):
+        if self._is_barred([("origin", origin)]):
             self._report.skip(item.key, DELETED)
             return
-        record = self._record(self._agent, item.title, item.created_at, item.used_at, origin)
+        record = self._record(self.agent, item.title, item.created_at, item.used_at, origin)
         self._report.left_out.update(item.left_out)
         record = await self._remember_said(record, item.entries, item.key)
         await self._adopt(record, item.entries, item.key, item.left_out)
@@ -139,8 +162,8 @@ class Importer:
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
     ) -> SessionRecord:
         """Remember the exchanges that end after entry `beyond`; return the record, with their id if any."""
-        gate = self._gate
-        if gate is None:
+        gate = self.gate
+        if gate is None or not self.remembers:
             return record
         visibility = self._seen(default_visibility(record.clearance))
         exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
@@ -150,18 +173,18 @@ class Importer:
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
         ]
-        memory = self._memory.cleared_for(project=record.project)
-        known = await self._intake.known(memory.memory(record.agent_id))
+        memory = self.memory.cleared_for(project=record.project)
+        known = await self._known_rows(memory.memory(record.agent_id))
         begun = dict.fromkeys(row.session_id for each in items for row in known.at[each.address])
         for session_id in filter(None, begun if record.id not in self._here else ()):
-            if not await self._memory.is_taken(session_id):
+            if not await self.memory.is_taken(session_id):
                 record = replace(record, id=session_id)  # a killed import has remembered them under this id
                 break
-        await self._intake.remember(memory.memory(record.agent_id, session_id=record.id), items)
+        await self._remember(memory.memory(record.agent_id, session_id=record.id), items)
         return record
 
     async def _judged(self, exchanges: Sequence[Exchange]) -> Sequence[Judgement | None]:
-        meaning = self._memory.memory(self._agent).scope.meaning
+        meaning = self.memory.memory(self.agent).scope.meaning
         if meaning is None:
             return [None] * len(exchanges)
         return await meaning.judge([without_blocks(each.text) for each in exchanges])
@@ -175,15 +198,15 @@ class Importer:
             return
         self._tell(known, item.key, len(new), item.left_out)
         await self._remember_said(known, item.entries, item.key, beyond=len(said))
-        if self._dry_run:
+        if self.dry_run:
             self._foreseen[known.id] = item.entries
         else:
-            await (await self._memory.load_session(known.id, any_agent=True)).transcript_extend(new)
+            await (await self.memory.load_session(known.id, any_agent=True)).transcript_extend(new)
 
     async def _take_bundled(self, item: SessionExport) -> None:
         origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
         here = self._origins.get(origin) or await self._same_here(item)
-        if here is None and self._intake.is_barred([("origin", origin), ("session", item.record.id)]):
+        if here is None and self._is_barred([("origin", origin), ("session", item.record.id)]):
             self._report.skip(item.record.id, DELETED)
             return
         if here is not None:
@@ -194,16 +217,16 @@ class Importer:
     async def _adopt_bundled(self, item: SessionExport, origin: str) -> str:
         """Create the session under its own id, or a new one if that is taken."""
         given = item.record
-        agent = given.agent_id if given.agent_id in self._agents else self._agent
+        agent = given.agent_id if given.agent_id in self.agents else self.agent
         record = self._record(agent, given.title, given.created_at, given.used_at, origin)
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
-        free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
+        free = record.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
         record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
         record = replace(record, project=given.project or record.project)
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
-        values = item.key_values if self._trust else tuple(map(_without_orders, item.key_values))
+        values = item.key_values if self.trust else tuple(map(_without_orders, item.key_values))
         if values != item.key_values:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
         attachments = [(data, name[32:]) for name, data in item.attachments]
@@ -214,7 +237,7 @@ class Importer:
         """Return the transcript of a session, or what a dry run would make of it."""
         if record.id in self._foreseen:
             return self._foreseen[record.id]
-        session = await self._memory.load_session(record.id, any_agent=True)
+        session = await self.memory.load_session(record.id, any_agent=True)
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
 
     async def _same_here(self, item: SessionExport) -> SessionRecord | None:
@@ -227,8 +250,8 @@ class Importer:
         return known if is_contained else None
 
     def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
-        return self._memory.new_record(
-            tuple(self._agents[agent]), agent, title, created_at=created_at, used_at=used_at, origin=origin
+        return self.memory.new_record(
+            tuple(self.agents[agent]), agent, title, created_at=created_at, used_at=used_at, origin=origin
         )
 
     async def _adopt(
@@ -239,10 +262,10 @@ class Importer:
         left_out: Mapping[str, int],
         **parts: Any,
     ) -> str:
-        if self._dry_run:
+        if self.dry_run:
             self._foreseen[record.id] = entries
         else:
-            await self._memory.adopt_session(record, entries, **parts)
+            await self.memory.adopt_session(record, entries, **parts)
         self._tell(record, key, len(entries), left_out)
         self._here[record.id] = self._origins[record.origin] = record
         return record.id
@@ -259,24 +282,24 @@ class Importer:
             self._report.skip(f"{item.broken} lines" + (f" of {old}" if old else ""), "not rows of this format")
         if not (item.observations or item.facts):
             return
-        if not self._remembers:
+        if not self.remembers:
             what = f"memories of {old}" if old else "memories"
             self._report.skip(what, "the agent keeps no memories")
             return
-        if not self._keeps_users:
+        if not self.keep_users:
             item = replace(item, observations=tuple(replace(row, namespace="") for row in item.observations))
-        memories = self._memory.memory(self._agent, session_id=session_id)
+        memories = self.memory.memory(self.agent, session_id=session_id)
         every = await memories.everywhere().every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
         here = {row.id for row in every}
         rows = [row for row in item.observations if row.id not in here]
         self._report.already += len(item.observations) - len(rows)
         drafts = [MemoryItem(row.id, self._draft_of(row, old, session_id), row.namespace) for row in rows]
-        await self._intake.remember(memories, drafts)
-        self._intake.became |= {each: each for each in here}
-        for row in rows if not self._dry_run else ():
-            sources = [self._intake.became[each] for each in row.derived_from if each in self._intake.became]
-            if sources and row.id in self._intake.added:
-                await memories.within(namespace=row.namespace).update(self._intake.became[row.id], derived_from=sources)
+        await self._remember(memories, drafts)
+        self._became |= {each: each for each in here}
+        for row in rows if not self.dry_run else ():
+            sources = [self._became[each] for each in row.derived_from if each in self._became]
+            if sources and row.id in self._added:
+                await memories.within(namespace=row.namespace).update(self._became[row.id], derived_from=sources)
         await self._state(memories, item, session_id)
 
     async def _state(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:
@@ -289,19 +312,19 @@ class Importer:
             said = (fact.subject, fact.predicate, fact.object)
             if said in known or fact.sensitivity == "unknown":
                 continue
-            if self._intake.is_barred(list(marks_of_fact(replace(fact, namespace=self._memory.caller.namespace)))):
+            if self._is_barred(list(marks_of_fact(replace(fact, namespace=self.memory.caller.namespace)))):
                 self._report.skip(fact.id, PURGED)
                 continue
             known.add(said)
             try:
-                if not self._dry_run:
+                if not self.dry_run:
                     await memories.store_fact(
                         *said,
                         confidence=fact.confidence,
                         project=fact.project or None,
-                        source=self._intake.became.get(fact.source or "") if fact.source not in elsewhere else None,
+                        source=self._became.get(fact.source or "") if fact.source not in elsewhere else None,
                         visibility=self._seen(fact.visibility),
-                        sensitivity=self._intake.no_less(fact.sensitivity),
+                        sensitivity=self._no_less(fact.sensitivity),
                     )
             except StoreError as error:
                 self._report.skip(fact.id, str(error))
@@ -322,15 +345,140 @@ class Importer:
     async def _flush(self) -> None:
         """Remember the waiting memories, namespace by namespace."""
         waiting, self._waiting = self._waiting, []
-        if waiting and not self._remembers:
+        if waiting and not self.remembers:
             self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in waiting]
         elif waiting:
-            await self._intake.remember(self._memory.memory(self._agent), waiting)
+            await self._remember(self.memory.memory(self.agent), waiting)
+
+    async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
+        """Remember the items, each in its namespace, unless they exist."""
+        for namespace in dict.fromkeys(each.namespace for each in items):
+            own = memories.within(namespace=namespace) if namespace else memories
+            known = await self._known_rows(own, namespace)
+            its = (each for each in items if each.namespace == namespace)
+            if new := [each for each in its if await self._is_new(known, each)]:
+                await self._add(own, known, new)
+
+    async def _known_rows(self, memories: Memory, namespace: str = "") -> KnownRows:
+        """Return the rows of earlier imports of this kind, in any status, without what users made of them."""
+        if namespace not in self._known:
+            rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind})
+            self._known[namespace] = KnownRows(memories, [row for row in rows if row.source == self._source])
+        return self._known[namespace]
+
+    @property
+    def _source(self) -> str:
+        return f"import:{self._report.kind}"
+
+    def _is_barred(self, marks: Collection[Mark]) -> bool:
+        """Return True if an item with one of these marks was purged here and must stay out."""
+        return not self.include_purged and self.memory.tombstones.barred(marks)
+
+    def _no_less(self, sensitivity: Sensitivity) -> Sensitivity:
+        """Return the stricter of a row's sensitivity and the one that the caller set."""
+        return max(sensitivity, self.sensitivity, key=SENSITIVITIES.index)
+
+    async def _is_new(self, known: KnownRows, item: MemoryItem) -> bool:
+        """Return True if the item is to be added; if not, it is counted, and its row brought up to date."""
+        digest = item.digest()
+        row = known.find(item.address, digest)
+        if item.draft.sensitivity == "unknown":
+            self._report.skip(item.key, "its sensitivity is unknown")
+        elif row is None:
+            if not self._is_barred(self._marks(known.memories, item)):
+                return True
+            self._report.skip(item.key, PURGED)
+        else:
+            self._became[item.key] = row.id
+            if row.status != "active" or digest in known.said[row.id].values():
+                self._report.already += 1
+                await self._tie(known, row, item)
+            else:
+                self._report.changed += 1
+                known.said[row.id].clear()
+                await self._tie(known, row, item, **{name: getattr(item.draft, name) for name in _EDITED})
+        return False
+
+    async def _tie(self, known: KnownRows, row: Observation, item: MemoryItem, **changes: Any) -> None:
+        """Note that an active row is at the address of the item, too, and change it."""
+        said, digest = known.said[row.id], item.digest()
+        if row.status == "active" and said.get(item.address) != digest and len(said) < _MOST_ADDRESSES:
+            known.tie(row, item.address, digest)
+            if not self.dry_run:
+                changes["metadata"] = {**(changes.get("metadata") or {}), **self._origin(said)}
+                await known.memories.update(row.id, **changes)
+
+    async def _add(self, memories: Memory, known: KnownRows, items: Sequence[MemoryItem]) -> None:
+        drafts = [self._drafted(item) for item in items]
+        if self.dry_run:
+            results = await self._foresee(memories, known, drafts)
+        else:
+            results = await memories.remember_all(drafts, keep_going=True)
+        for item, result in zip(items, results, strict=True):
+            self._report.redacted.update(result.redacted)
+            if result.outcome == "skipped":
+                self._report.skip(item.key, result.reason)
+                continue
+            self._became[item.key] = result.id
+            if result.outcome == "exact_dup":
+                self._report.already += 1
+                if row := known.rows.get(result.id):
+                    await self._tie(known, row, item)
+            else:
+                self._added.add(item.key)
+                self._report.exchanges += item.draft.type == EXCHANGE
+                self._report.memories += item.draft.type != EXCHANGE
+
+    async def _foresee(self, memories: Memory, known: KnownRows, drafts: Sequence[Draft]) -> list[AddResult]:
+        """Return what `remember_all` would, without writing."""
+        if not known.words:
+            rows = await memories.every(ask=SENSITIVITIES)
+            known.words = {(row.agent_id, row.visibility, row.hash): row.id for row in rows}
+        results = []
+        for draft in drafts:
+            try:
+                row, redacted = memories.drafted(draft)
+            except StoreError as error:
+                results.append(AddResult("skipped", "", str(error)))
+            else:
+                id_ = known.words.setdefault((row.agent_id, row.visibility, row.hash), row.id)
+                results.append(AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted))
+        return results
+
+    def _marks(self, memories: Memory, item: MemoryItem) -> list[Mark]:
+        """Return the marks that a purge of this item would have left (see `chatbot.memory.origins`)."""
+        if self.include_purged or not self.memory.tombstones.any():
+            return []
+        marks: list[Mark] = [("id", item.key), ("digest", item.digest())]
+        try:
+            row, _ = memories.drafted(item.draft)
+        except StoreError:
+            return marks  # `_add` reports the error
+        if not item.place:
+            marks.append(("from", self._report.kind, row.namespace, item.key))
+        return [*marks, ("words", row.namespace, row.hash)]
+
+    def _drafted(self, item: MemoryItem) -> Draft:
+        """Return the draft with its origin in the metadata."""
+        return replace(
+            item.draft,
+            source=self._source,
+            sensitivity=self._no_less(item.draft.sensitivity),
+            metadata={**(item.draft.metadata or {}), **self._origin({item.address: item.digest()})},
+        )
+
+    def _origin(self, said: Mapping[Address, str]) -> dict[str, Any]:
+        """Return the metadata of a row at these addresses, without files that are gone."""
+        places: dict[str, dict[str, str]] = {}
+        for (place, key), digest in said.items():
+            if not is_gone((place, key)):
+                places.setdefault(place, {})[key] = digest
+        return {FROM: self._report.kind, PLACES: places}
 
     def _seen(self, visibility: Visibility) -> Visibility:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
-        own = default_visibility(self._memory.caller.clearance)
-        return visibility if self._trust else min(visibility, own, key=VISIBILITIES.index)
+        own = default_visibility(self.memory.caller.clearance)
+        return visibility if self.trust else min(visibility, own, key=VISIBILITIES.index)
 
 
 _OURS = frozenset({"source", "derived_from", "token_count"})
@@ -352,3 +500,8 @@ def _without_orders(entry: KeyValue) -> KeyValue:
 def _digest(entries: Iterable[TranscriptEntry]) -> str:
     said = [[entry.role, entry.content, format_time(entry.at)] for entry in entries]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+
+
+def is_gone(address: Address) -> bool:
+    """Return True if the file of an address no longer exists."""
+    return bool(address[0]) and not os.path.lexists(address[0])

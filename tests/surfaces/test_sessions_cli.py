@@ -199,10 +199,10 @@ def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
 
 def test_exports_are_files_that_only_we_can_read() -> None:
     make("Tea / cake: ünï", "two")
-    ok("export", "two", "-o", "two.html")
-    assert Path("two.html").stat().st_mode & 0o077 == 0
-    fails(2, "already exists", "export", "two", "-o", "two.html")
-    ok("export", "two", "-o", "two.html", "--force")
+    ok("export", "two", "-o", "two.md")
+    assert Path("two.md").stat().st_mode & 0o077 == 0
+    fails(2, "already exists", "export", "two", "-o", "two.md")
+    ok("export", "two", "-o", "two.md", "--force")
     assert ok("export", "two").startswith("# two\n")
     assert ok("export", "two", "--format", "jsonl").count("\n") == 4
     assert ok("export", "two", "-o", "-") == ok("export", "two")

@@ -45,7 +45,7 @@ def test_receipts_bills_exports_and_telemetry_have_no_folder_of_it(model: str) -
     assert [path for path, data in kept().items() if FOLDER.encode() in data] == []
     assert "away.gguf" in ok("sessions", "show", session)
     told = ok("why") + ok("usage") + ok("usage", "--json") + ok("sessions", "show", session, "--json")
-    for form in ("markdown", "jsonl", "html"):
+    for form in ("markdown", "jsonl"):
         told += ok("sessions", "export", session, "--format", form)
     assert FOLDER not in told
 

@@ -85,24 +85,15 @@ def claude(*messages: dict[str, Any], key: str = "k-1", name: str = "Bread", **m
     }
 
 
-def memstore_fact(number: int, content: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": number,
-        "namespace": "default",
-        "content": content,
-        "subject": "sam",
-        "category": "preference",
-        "metadata": None,
-        "superseded_by": None,
-        "superseded_at": None,
-        "confirmed_count": 0,
-        "last_confirmed_at": None,
-        "use_count": 3,
-        "last_used_at": "2026-01-02T03:04:05Z",
-        "embedding": None,
-        "created_at": "2026-01-02T03:04:05Z",
-        **more,
-    }
+def row(number: int, title: str, **more: Any) -> dict[str, Any]:
+    """A line of a bundle."""
+    at = "2026-01-02T03:04:05.000000Z"
+    own = {"id": f"019b7c2d-0000-7000-8000-{number:012x}", "created_at": at, "updated_at": at, "sensitivity": "public"}
+    return {"kind": "observation", **own, "title": title, **more}
+
+
+def bundle(*rows: dict[str, Any]) -> bytes:
+    return "\n".join(map(json.dumps, [{"kind": "memories", "format": 1}, *rows])).encode()
 
 
 def as_bytes(value: Any) -> bytes:

@@ -36,6 +36,11 @@ def _file(path: Path, value: Any) -> Path:
     return path
 
 
+def _rows(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_bytes(exports.bundle(*rows))
+    return path
+
+
 async def _only(memory: MemorySystem) -> SessionHandle:
     [record] = await memory.list_sessions()
     return await memory.load_session(record.id, record.agent_id)
@@ -111,13 +116,13 @@ async def test_a_dry_run_writes_nothing_and_says_the_same(
     alike = [exports.chatgpt(*said, key=f"alike-{n}", title=f"alike {n}") for n in range(3)]
     conversations = _file(tmp_path / "c.json", [*_conversations(3), *alike, {"mapping": {}}])
     facts = [
-        exports.memstore_fact(1, "the password: hunter2!x opens it"),
-        exports.memstore_fact(2, "likes tea"),
-        exports.memstore_fact(3, "likes tea", namespace="work"),
-        exports.memstore_fact(4, "Likes  tea"),
-        exports.memstore_fact(5, "x", subject="s" * 5_000),
+        exports.row(1, "the password: hunter2!x opens it"),
+        exports.row(2, "likes tea"),
+        exports.row(3, "likes tea", namespace="work"),
+        exports.row(4, "Likes  tea"),
+        exports.row(5, "x", subject="s" * 5_000),
     ]
-    for path in (conversations, _file(tmp_path / "facts.json", facts)):
+    for path in (conversations, _rows(tmp_path / "rows.jsonl", *facts)):
         told = []
         for dry_run in (True, False):
             report = (await _import(memory, path, dry_run=dry_run, gate=Memorability())).as_json()
@@ -195,21 +200,20 @@ async def test_a_claude_export_brings_its_memories(memory: MemorySystem, tmp_pat
 
 
 async def test_memories_are_classified_marked_and_without_secrets(memory: MemorySystem, tmp_path: Path) -> None:
-    facts = [exports.memstore_fact(1, "the password: hunter2!x opens it"), exports.memstore_fact(2, "likes tea")]
-    report = await _import(memory, _file(tmp_path / "facts.json", facts))
+    facts = [exports.row(1, "the password: hunter2!x opens it"), exports.row(2, "likes tea")]
+    report = await _import(memory, _rows(tmp_path / "rows.jsonl", *facts))
     assert (report.memories, dict(report.redacted)) == (2, {"password": 1})
     rows = await memory.memory().every()
     assert {row.visibility for row in rows} == {"private"}
-    assert {row.source for row in rows} == {"import:memstore"}
-    made_at = "2026-01-02T03:04:05Z"
+    assert {row.source for row in rows} == {"import:bundle"}
     keys = sorted(key for row in rows for key in row.metadata["imported_places"][""])
-    assert keys == [f"default/1/{made_at}", f"default/2/{made_at}"]
+    assert keys == [each["id"] for each in facts]
     assert memory.home is not None
     assert b"hunter2" not in (memory.home / "observations.jsonl").read_bytes()
 
 
 async def test_the_caller_can_say_that_it_is_delicate(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")])
+    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
     await _import(memory, path, sensitivity="secret")
     assert await memory.memory().search("tea") == []
     assert len(await memory.memory().search("tea", ask=["secret"])) == 1
@@ -218,19 +222,19 @@ async def test_the_caller_can_say_that_it_is_delicate(memory: MemorySystem, tmp_
 async def test_memories_belong_to_who_imports_them_unless_their_users_are_kept(
     memory: MemorySystem, tmp_path: Path
 ) -> None:
-    facts = [exports.memstore_fact(1, "likes tea", namespace="user:alice")]
-    await _import(memory, _file(tmp_path / "facts.json", facts))
+    facts = [exports.row(1, "likes tea", namespace="user:alice")]
+    await _import(memory, _rows(tmp_path / "rows.jsonl", *facts))
     [row] = await memory.memory().within(across=True).every()
     assert row.namespace == ""
 
 
 async def test_namespaces_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
-    facts = [exports.memstore_fact(1, "likes tea"), exports.memstore_fact(2, "hates tea", namespace="work")]
-    await _import(memory, _file(tmp_path / "facts.json", facts), keep_users=True)
+    facts = [exports.row(1, "likes tea"), exports.row(2, "hates tea", namespace="work")]
+    await _import(memory, _rows(tmp_path / "rows.jsonl", *facts), keep_users=True)
     memories = memory.memory()
     assert [hit.observation.title for hit in await memories.search("tea")] == ["likes tea"]
     assert [hit.observation.title for hit in await memories.within(namespace="work").search("tea")] == ["hates tea"]
-    again = await _import(memory, tmp_path / "facts.json", keep_users=True)
+    again = await _import(memory, tmp_path / "rows.jsonl", keep_users=True)
     assert (again.memories, again.already) == (0, 2)
 
 
@@ -254,7 +258,7 @@ async def test_a_memory_that_was_edited_is_changed_and_one_that_was_forgotten_st
 
 async def test_what_is_known_already_is_not_counted_again_at_each_import(memory: MemorySystem, tmp_path: Path) -> None:
     await memory.memory("chat").remember("likes tea")
-    path = _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")])
+    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
     for _ in range(3):
         assert (await _import(memory, path)).already == 1
     [row] = await memory.memory().every()
@@ -263,19 +267,18 @@ async def test_what_is_known_already_is_not_counted_again_at_each_import(memory:
 
 async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [
-        exports.memstore_fact(1, "x", subject="s" * 5_000),
-        exports.memstore_fact(2, "y", metadata={"deep": json.loads("[" * 200 + "]" * 200)}),
-        exports.memstore_fact(3, "likes tea"),
-        exports.memstore_fact(4, "\ud800 lone"),
+        exports.row(1, "x", subject="s" * 5_000),
+        exports.row(2, "y", metadata={"deep": json.loads("[" * 200 + "]" * 200)}),
+        exports.row(3, "likes tea"),
+        exports.row(4, "\ud800 lone"),
     ]
-    report = await _import(memory, _file(tmp_path / "facts.json", facts))
-    assert report.memories == 2
-    assert {each.what.rpartition("/")[0] for each in report.skipped} == {"default/1", "default/2"}
+    report = await _import(memory, _rows(tmp_path / "rows.jsonl", *facts))
+    assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
 
 
 async def test_who_sees_nothing_writes_nothing(memory_home: Path, tmp_path: Path) -> None:
     async with MemorySystem(memory_home, Caller(clearance="public")) as memory:
-        report = await _import(memory, _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")]))
+        report = await _import(memory, _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea")))
         assert (report.memories, len(report.skipped)) == (0, 1)
 
 
@@ -287,7 +290,7 @@ async def test_an_agent_without_a_transcript_takes_in_no_session(memory: MemoryS
 
 
 async def test_an_agent_without_memories_says_what_it_left(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _file(tmp_path / "facts.json", [exports.memstore_fact(1, "likes tea")])
+    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
     report = await _import(memory, path, remembers=False)
     assert (report.memories, report.skipped[0].why) == (0, "the agent keeps no memories")
 

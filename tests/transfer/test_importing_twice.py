@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from tests.effort import examples
-from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
@@ -46,12 +45,6 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _facts(path: Path, *said: str, day: str = "2026-01-02") -> Path:
-    facts = [exports.memstore_fact(n, each, created_at=f"{day}T03:04:05Z") for n, each in enumerate(said, 1)]
-    path.write_bytes(exports.as_bytes(facts))
-    return path
-
-
 async def test_files_that_call_something_alike_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
     one = _write(tmp_path / "p1" / "CLAUDE.md", "# Project\nhost alpha")
     other = _write(tmp_path / "p2" / "CLAUDE.md", "# Project\nhost beta")
@@ -62,20 +55,6 @@ async def test_files_that_call_something_alike_stay_apart(memory: MemorySystem, 
     assert await _came(memory, other) == (0, 1, 0)
     assert await _came(memory, one) == (0, 0, 1)
     assert await _held(memory) == ["Project: host alpha", "Project: host gamma"]
-
-
-async def test_stores_that_number_their_facts_alike_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
-    ida = _facts(tmp_path / "m1.json", "Ida plays cello")
-    bob = _facts(tmp_path / "m2.json", "Bob plays drums", day="2026-01-03")
-    assert [await _came(memory, each) for each in (ida, bob, ida)] == [(1, 0, 0), (1, 0, 0), (0, 0, 1)]
-    assert await _held(memory) == ["Bob plays drums", "Ida plays cello"]
-
-
-async def test_a_later_export_of_the_same_store_changes_what_came_from_it(memory: MemorySystem, tmp_path: Path) -> None:
-    await _came(memory, _facts(tmp_path / "may.json", "likes tea", "plays chess", "lives in Oslo"))
-    later = _facts(tmp_path / "june.json", "likes tea", "plays chess", "lives in Bergen", "has a cat")
-    assert await _came(memory, later) == (1, 1, 2)
-    assert await _held(memory) == ["has a cat", "likes tea", "lives in Bergen", "plays chess"]
 
 
 @pytest.mark.parametrize("named", ["notes", "notes/", "./notes", "notes/../notes", "link"])

@@ -16,8 +16,8 @@ from chatbot.operations import WantedSessions
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
 
-EXPORTS = ("markdown", "jsonl", "html")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
+EXPORTS = ("markdown", "jsonl")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
@@ -79,9 +79,9 @@ def add_bulk(parser: argparse.ArgumentParser) -> None:
 def _add_moving(grammar: Verbs) -> None:
     export = grammar.add(
         "export",
-        "export sessions: Markdown, HTML, or a bundle of JSON lines",
+        "export sessions: Markdown, or a bundle of JSON lines",
         "export 0195a1b2 > talk.md",
-        "export 0195a1b2 -o talk.html",
+        "export 0195a1b2 -o talk.md",
         "export --before 30d -o old.jsonl",
         "export --title tax -o folder",
         agent=False,
