@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from msgspec import Struct, field
 from platformdirs import user_config_path
@@ -17,6 +16,7 @@ from platformdirs import user_config_path
 from chatbot import allowed
 from chatbot.config import OF_IDENTITY, Config, Table, check_found, read_toml
 from chatbot.errors import ConfigError, IdentityError
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance, Sensitivity
 from chatbot.stores.errors import UnsafePath, did_you_mean
 from chatbot.stores.files import contained
 
@@ -27,11 +27,6 @@ _LARGEST_PERSONA = 100_000
 _FORBIDDEN = frozenset({"aliases", "identity", "identities", "mcp", "providers", "server", "telemetry"})
 """Settings that no identity has of its own: they hold for the whole process."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-
-Clearance = Literal["full", "inner", "familiar", "public"]
-"""Clearances, highest first."""
-Sensitivity = Literal["public", "private", "secret"]
-"""Least sensitivity of what is remembered, lowest first."""
 
 
 class Identity(Struct, frozen=True):
@@ -142,7 +137,7 @@ def parse_identity(name: str, folder: Path, table: Table, providers: frozenset[s
     for key, value in own.items():
         if not isinstance(value, str):
             raise _error(folder, f"{key} = {value!r} should be text")
-    for key, words in (("clearance", get_args(Clearance)), ("sensitivity", get_args(Sensitivity))):
+    for key, words in (("clearance", CLEARANCES), ("sensitivity", SENSITIVITIES[:-1])):
         if key in own and own[key] not in words:
             raise _error(folder, f"{key} = {own[key]!r}{did_you_mean(own[key], words)}")
     if forbidden := next((key for key in sorted(_FORBIDDEN) if key in table), ""):

@@ -241,7 +241,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
 
 
 class OperationTable:
-    """Operations by their names. Its methods are decorators, one for each effect."""
+    """Operations by their names; `declares` is a decorator of their functions."""
 
     def __init__(self) -> None:
         self._operations: dict[str, Operation] = {}
@@ -252,22 +252,6 @@ class OperationTable:
     def __getitem__(self, name: str) -> Operation:
         return self._operations[name]
 
-    def reads(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation that changes nothing. Keywords are the fields of `Operation`."""
-        return self._declared("reads", doors)
-
-    def adds(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation that only adds."""
-        return self._declared("adds", doors)
-
-    def changes(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation that changes what there is and can be undone."""
-        return self._declared("changes", doors)
-
-    def destroys(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation that deletes permanently."""
-        return self._declared("destroys", doors)
-
     def remove(self, name: str) -> None:
         """Take an operation out of the table."""
         del self._operations[name]
@@ -276,7 +260,9 @@ class OperationTable:
         """The names of all tools."""
         return frozenset(each.tool for each in self if each.tool)
 
-    def _declared(self, effect: Effect, doors: Mapping[str, Any]) -> Callable[[FunctionT], FunctionT]:
+    def declares(self, effect: Effect, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+        """Declare an operation by its effect. Keywords are the fields of `Operation`."""
+
         def declare(function: FunctionT) -> FunctionT:
             operation = Operation(function, effect, **{"right": _RIGHTS[effect], **doors})
             self._operations[operation.name] = operation

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, cast
 
 from msgspec import Struct
@@ -64,7 +65,8 @@ if TYPE_CHECKING:
     from chatbot.memory.writing import AddResult
 
 OPERATIONS = OperationTable()
-reads, adds, changes, destroys = OPERATIONS.reads, OPERATIONS.adds, OPERATIONS.changes, OPERATIONS.destroys
+reads, adds = partial(OPERATIONS.declares, "reads"), partial(OPERATIONS.declares, "adds")
+changes, destroys = partial(OPERATIONS.declares, "changes"), partial(OPERATIONS.declares, "destroys")
 _FEW = 10
 """Number of hits for a limit of 0."""
 

@@ -78,11 +78,6 @@ def future(text: str) -> datetime | None:
     return None if text == "never" else _time(text, 1)
 
 
-def words(text: str) -> list[str]:
-    """Split words at commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def pair(text: str) -> tuple[str, Any]:
     """Parse `KEY=VALUE`; a value that is not valid JSON is text."""
     key, equals, value = text.partition("=")
@@ -139,13 +134,6 @@ def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to
 def add_page_after(parser: argparse._ActionsContainer) -> None:
     """`--page-after` alone."""
     parser.add_argument("--page-after", type=count, default=0, metavar="N", help="skip the first N")
-
-
-def reach(args: argparse.Namespace) -> int:
-    """Return how many must be found to show the page, and to know whether there is another."""
-    from chatbot.stores.query import EVERY
-
-    return args.page_after + args.limit + 1 if args.limit else EVERY
 
 
 def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:

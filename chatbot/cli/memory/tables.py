@@ -18,61 +18,48 @@ _LONGEST_VALUE = 300
 
 def say_observations(rows: Sequence[Observation]) -> None:
     """A table of observations, with their status where any is not active, and their sensitivity where any has one."""
-    _say_columns(
-        ("id", short_ids([row.id for row in rows])),
-        ("type", [row.type for row in rows]),
-        ("status", _unless("active", [status_now(row, datetime.now(UTC)) for row in rows])),
-        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
-        ("updated", [age(row.updated_at) for row in rows]),
-        ("title", [row.headline for row in rows]),
-    )
+    _say_columns(rows, "id", "type", "status", "sensitivity", "updated", "title")
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
     """A table of what was found, with how well it fits."""
-    rows = [hit.observation for hit in hits]
+    score = [f"{hit.score:.2f}" for hit in hits]
     _say_columns(
-        ("id", short_ids([row.id for row in rows])),
-        ("score", [f"{hit.score:.2f}" for hit in hits]),
-        ("type", [row.type for row in rows]),
-        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
-        ("created", [age(row.created_at) for row in rows]),
-        ("title", [row.headline for row in rows]),
+        [hit.observation for hit in hits], "id", "score", "type", "sensitivity", "created", "title", score=score
     )
 
 
 def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
     """A table in the order of time, in which the one asked for is marked."""
-    _say_columns(
-        ("", ["*" if row.id == anchor else "" for row in rows]),
-        ("id", short_ids([row.id for row in rows])),
-        ("created", [minute(row.created_at) for row in rows]),
-        ("type", [row.type for row in rows]),
-        ("title", [row.headline for row in rows]),
-    )
+    marks = ["*" if row.id == anchor else "" for row in rows]
+    created = [minute(row.created_at) for row in rows]
+    _say_columns(rows, "", "id", "created", "type", "title", **{"": marks, "created": created})
 
 
 def say_numbered(rows: Sequence[Observation]) -> None:
     """A table of observations to choose from by number."""
-    _say_columns(
-        ("#", [str(number) for number in range(1, len(rows) + 1)]),
-        ("id", [row.id[:13] for row in rows]),
-        ("type", [row.type for row in rows]),
-        ("sensitivity", _unless("public", [row.sensitivity for row in rows])),
-        ("updated", [age(row.updated_at) for row in rows]),
-        ("what", [row.headline for row in rows]),
-    )
+    numbers, ids = [str(number) for number in range(1, len(rows) + 1)], [row.id[:13] for row in rows]
+    _say_columns(rows, "#", "id", "type", "sensitivity", "updated", "title", **{"#": numbers, "id": ids})
+
+
+def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -> None:
+    """A table of these columns; status and sensitivity are left out where all have the usual one."""
+    cells = {
+        "id": short_ids([row.id for row in rows]),
+        "type": [row.type for row in rows],
+        "status": _unless("active", [status_now(row, datetime.now(UTC)) for row in rows]),
+        "sensitivity": _unless("public", [row.sensitivity for row in rows]),
+        "updated": [age(row.updated_at) for row in rows],
+        "created": [age(row.created_at) for row in rows],
+        "title": [row.headline for row in rows],
+    } | given
+    shown = [name for name in names if cells[name]]
+    say_table(shown, list(zip(*(cells[name] for name in shown), strict=True)))
 
 
 def _unless(usual: str, values: list[str]) -> list[str]:
     """Return the cells of a column; none where all are the usual value."""
     return values if any(each != usual for each in values) else []
-
-
-def _say_columns(*columns: tuple[str, list[str]]) -> None:
-    """A table of those columns that have cells."""
-    shown = [each for each in columns if each[1]]
-    say_table([name for name, _ in shown], list(zip(*(cells for _, cells in shown), strict=True)))
 
 
 def say_history(line: Sequence[Version]) -> None:

@@ -26,7 +26,6 @@ from chatbot.messages import ToolCall
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.files import opened
 from chatbot.tools.toolbox import Answer
 
 if TYPE_CHECKING:
@@ -288,7 +287,7 @@ class TakingSlash(Slash):
         self._screen.say(f"wrote {path}", "dim")
 
     async def do_export(self, name: str) -> None:
-        """Export this session to a file: /export FILE.md, FILE.jsonl or FILE.html.
+        """Export this session to a file: /export FILE.md or FILE.jsonl.
 
         All messages, archived ones included, without secrets. Existing files are never overwritten.
         `chatbot sessions export` has more options.
@@ -326,9 +325,9 @@ async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
 
 def create(name: str, data: bytes) -> Path:
     """Write a new file. Raises `InvalidValue` where there is a file of that name already."""
+    from chatbot.cli.sessions.moving import new_file
+
     path = Path(name).expanduser().absolute()
-    with opened(path.parent) as folder:
-        if folder.stamp(path.name):
-            raise InvalidValue(f"{path} already exists: name another file")
-        folder.create(path.name, data)
+    with new_file(path, force=False) as file:
+        file.write(data)
     return path

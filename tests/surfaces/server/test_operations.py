@@ -56,11 +56,16 @@ async def count_tagged(context: Context, tag: Annotated[Line, About("the tag")])
 
 @pytest.fixture
 def _one_more() -> Iterator[None]:
-    OPERATIONS.reads(cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags", memories=True)(
-        count_tagged
-    )
-    declare = OPERATIONS.reads(
-        cli="memory tagged", http="GET /v1/tagged/{tag}", tool="memory_tagged", gives="memories", examples=("tagged x",)
+    OPERATIONS.declares(
+        "reads", cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags", memories=True
+    )(count_tagged)
+    declare = OPERATIONS.declares(
+        "reads",
+        cli="memory tagged",
+        http="GET /v1/tagged/{tag}",
+        tool="memory_tagged",
+        gives="memories",
+        examples=("tagged x",),
     )
     declare(list_tagged)
     yield
