@@ -1,5 +1,7 @@
 """Settings with their defaults; the only module that reads configuration files and the environment.
 
+`config.toml` says what each setting does; here are their types, bounds and defaults, which a test compares with it.
+
 In ascending priority: the configuration file, `identity.toml`, `CHATBOT_SECTION__KEY` in the environment, flags.
 An unknown key anywhere is an error that names the nearest known one.
 """
@@ -70,20 +72,13 @@ class ProviderSettings(Section, frozen=True):
     """
 
     kind: str = ""
-    """Provider interface of a server with your own name, such as `openai`."""
     api_key: str = ""
-    """Key or `env:VARIABLE`; empty: the provider's usual variable, or none if `api_base` is your own."""
     api_base: str = ""
-    """Address; empty: the provider's own."""
     headers: dict[str, str] = {}
-    """Headers of each request; values may be `env:VARIABLE`."""
     input_usd_per_million: Amount | None = None
-    """Price of a million input tokens, for models without a price elsewhere in the configuration."""
     output_usd_per_million: Amount | None = None
     sensitivity: Literal["", "public", "private"] = ""
-    """`public`: send only memories known to be public; `private`: also private ones."""
     memory: bool = True
-    """Send recalled memories to this provider; false sends none."""
 
 
 AliasName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
@@ -95,113 +90,77 @@ class ModelSettings(Section, frozen=True):
     """`[model]`: the chat model and its parameters."""
 
     name: Text = "local/smollm2-135m"
-    """`local/smollm2-135m`, `local/<path to a .gguf file>`, `scripted`, or any LiteLLM model string."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     max_output_tokens: AtLeastOne = 1024
     context_window: Count = 0
-    """Tokens; 0: the model's own, or 8192 if unknown."""
     timeout_s: Seconds = 60.0
-    """Longest wait for the first chunk, and between chunks."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    """Retries after a transient failure, if no part of the reply has arrived."""
     input_usd_per_million: Amount | None = None
-    """Price of a million input tokens; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
     script: tuple[str, ...] = ()
-    """Replies of the model `scripted`, in turn, then from the start again."""
 
 
 class EmbeddingSettings(Section, frozen=True):
     """`[embedding]`: search by meaning, and the model that embeds memories."""
 
     model: str = "local/auto"
-    """`local/auto`: the local encoders, if installed; or any LiteLLM embedding model; empty: words only."""
     dimensions: Count = 0
-    """Shorter vectors, if the model supports it; 0: full length."""
     batch: Annotated[int, Meta(ge=1, le=1000)] = 32
-    """Texts per call."""
     weight: Share = 0.8
-    """Weight of meaning: 1 as measured, 0 none."""
     usd_per_million: Amount | None = None
-    """Price of a million tokens; default: LiteLLM's table."""
 
 
 class RerankSettings(Section, frozen=True):
     """`[rerank]`: a second ranking of what a turn recalls, by a reranking model."""
 
     model: str = ""
-    """A LiteLLM reranking model, such as `cohere/rerank-v3.5`; empty: none."""
     candidates: AtLeastOne = 50
-    """Number of memories to rank."""
     usd_per_call: Amount | None = None
-    """Price of a call; default: LiteLLM's table. A limit in dollars needs it."""
 
 
 class ExtractionSettings(Section, frozen=True):
     """`[extraction]`: extract facts from exchanges by model, after the turn, within a budget."""
 
     enabled: bool = False
-    """Extract facts from each exchange that is worth remembering."""
     model: str = ""
-    """LiteLLM name of the model; empty: the chat model."""
     input_usd_per_million: Amount | None = None
-    """Price of a million input tokens of `model`; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
     budget_usd: Amount = 0
-    """Most cost of these calls per day (UTC); 0: only `[budget]` limits them."""
     max_output_tokens: Annotated[int, Meta(ge=16, le=GREATEST)] = 800
-    """Longest reply of one call."""
     timeout_s: Seconds = 30.0
-    """Longest wait for a whole reply."""
     reconcile: bool = True
-    """Let the model decide which facts change or contradict existing memories."""
     supersede: bool = True
-    """Let a fact replace a nearly identical one about the same subject; needs `[embedding]`."""
     summaries: bool = False
-    """Summarize sessions and what left the window by model; otherwise by rule."""
 
 
 class AgentSettings(Section, frozen=True):
     """`[agents.<id>]`: one way to run an identity."""
 
     memory: tuple[str, ...] = ("basic_session", "observations")
-    """Stores of a session, by name; `[]`: the agent has no memory."""
     window_entries: AtLeastOne = 20
-    """Last transcript entries shown to the model, as far as they fit."""
     remember_exchanges: bool = True
-    """Remember each exchange word for word, if it is worth it."""
     recall_rows: Count = 6
-    """Most memories in a prompt; 0 recalls nothing."""
     recall_tokens: Count = 2000
-    """Most tokens of these memories; at most a sixth of the model's window."""
     index_rows: Count = 0
-    """Number of decision, preference and identity titles in a session's first prompt; 0 lists none."""
     tools: tuple[str, ...] = ("memory",)
-    """Tools of the model, if it supports tools: plug-ins by name, or `module:function`."""
     tool_steps: Count = 8
-    """Most rounds of tool calls in a turn."""
     project: str = ""
-    """Project of new sessions, whose memories are kept apart from those of other projects; empty: none."""
     title_by_model: bool = False
-    """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
 
 
 class StorageSettings(Section, frozen=True):
     """`[storage]`: where memories, sessions and bills are kept."""
 
     url: str = ""
-    """`postgresql://user@host:5432/database` or `env:VARIABLE`; empty: files in the folder of each identity."""
 
 
 class SessionSettings(Section, frozen=True):
     """`[sessions]`: lifetime of sessions."""
 
     ttl_days: Days = 0
-    """Days after its last use until a session is deleted; 0: never."""
     ttl_keeps_memory: bool = True
-    """Keep the memories of an expired session; false deletes them too."""
 
 
 class RetentionSettings(Section, frozen=True):
@@ -222,27 +181,16 @@ class MaintenanceSettings(Section, frozen=True):
     """`[maintenance]`: decay, merging and retention of memories; 0 turns a step off."""
 
     consolidate_every_hours: Amount = 168
-    """Hours between decay runs, at the start or end of a session; 0: with every session."""
     compress_every_hours: Amount = 168
-    """The same, for merging, archiving and deleting."""
     decay_per_day: Share = 0.05
-    """Share of its strength that an unused row loses per day; lasting types lose half as much."""
     compression_min_age_days: Days = 7
-    """Age at which rows can be merged."""
     similarity: Share = 0.5
-    """Share of common words for merging three or more rows; 0: no merging."""
     summarize_after_days: Days = 0
-    """Days until the rows of a session are summarized into a few."""
     max_per_session: Count = 0
-    """Most active rows per session."""
     erase_after_days: Days = 0
-    """Days until hidden and expired rows are deleted permanently, history included."""
     rows_per_run: AtLeastOne = 2000
-    """Most rows per run; the next run continues after them."""
     seconds_per_run: Seconds = 2.0
-    """Approximate longest time of a run."""
     rules: tuple[RetentionSettings, ...] = ()
-    """The first rule that covers a row applies."""
 
 
 class BudgetSettings(Section, frozen=True):
@@ -258,37 +206,24 @@ class TerminalSettings(Section, frozen=True):
     """`[terminal]`: appearance of the chat."""
 
     markdown: bool = True
-    """Render replies; false prints them as they come."""
     shown_on_resume: Count = 6
-    """Last entries shown when a session is resumed."""
     show_usage: bool = True
-    """Show tokens and cost under each reply."""
     vi: bool = False
-    """Edit lines with the keys of vi."""
 
 
 class McpServerSettings(Section, frozen=True):
     """`[mcp.servers.<name>]`: a tool server, either a command to run or a URL to call."""
 
     command: str = ""
-    """Program; a relative path starts from the configuration file's folder."""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """Environment variables to add; values may be `env:VARIABLE`."""
     url: Annotated[str, Meta(pattern="^(https?://.*)?$")] = ""
-    """Address of a streamable HTTP server."""
     headers: dict[str, str] = {}
-    """Headers of each request; values may be `env:VARIABLE`."""
     allow: tuple[str, ...] | None = None
-    """Tools offered to the model; None: all."""
     trust: Literal["read-only", "all"] | tuple[str, ...] = ()
-    """Tools whose calls need no consent: those that declare to read only, all, or these."""
     unjudged: tuple[str, ...] = ()
-    """Tools offered although their description reads like an instruction."""
     timeout_s: Seconds = 60.0
-    """Longest wait for the result of a tool."""
     start_timeout_s: Seconds = 10.0
-    """Longest wait for the start of the server; the chat continues without it."""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` unless exactly one of command and url is set."""
@@ -309,64 +244,42 @@ class FilesSettings(Section, frozen=True):
     """`[files]`: tools for files, in the chat of a terminal alone, where each call is shown and asked about."""
 
     folder: str = ""
-    """Folder in which the model may list, read, search and write files; empty: none."""
 
 
 class ServerSettings(Section, frozen=True):
     """`[server]`: address of `chatbot serve`, and limits that also apply to `chatbot mcp --http`."""
 
     host: Text = "127.0.0.1"
-    """Address to listen on; any but loopback requires a token (`chatbot token add`)."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    """0: any free port."""
     allowed_hosts: tuple[str, ...] = ()
-    """Host names accepted in requests, in addition to loopback."""
     allowed_origins: tuple[str, ...] = ()
-    """Other web sites whose pages may call the server, such as `https://chat.example.org`."""
     body_kb: AtLeastOne = 1024
-    """Largest request body, without the files in it."""
     attachments_kb: AtLeastOne = 28 * 1024
-    """Files of one request as they are sent; in base64 they are a third larger."""
     request_timeout_s: Seconds = 20.0
-    """Longest wait for a complete request, and for a client to read a chunk."""
     rate_per_minute: Count = 600
-    """Requests per minute and caller, unless the token sets a rate; 0: no limit."""
     connections: AtLeastOne = 1000
-    """Most open connections."""
     unasked_tools: tuple[str, ...] = ()
-    """Tools that `chatbot serve` runs without the consent that they need; others that need it are refused."""
     users: Literal["apart", "shared"] = "apart"
-    """Memory of users named in requests: one each, or `shared`. A token can override it."""
     memory: Literal["on", "off"] = "off"
-    """Remember what clients of OpenAI say without a session. A token decides for itself."""
 
 
 class TelemetrySettings(Section, frozen=True):
     """`[telemetry]`: OpenTelemetry spans and metrics; needs the extra `otel`. Off by default."""
 
     prometheus: bool = False
-    """`chatbot serve` offers `/metrics` in the Prometheus format."""
     endpoint: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
-    """OTLP/HTTP collector; empty: nothing is sent."""
     headers: dict[str, str] = {}
-    """Headers of each request; values may be `env:VARIABLE`."""
     service: Text = "chatbot"
-    """Service name in the collector."""
     sample: Share = 1.0
-    """Share of turns whose spans are sent; metrics count all."""
     interval_s: Seconds = 60.0
-    """Seconds between sending metrics."""
     timeout_s: Seconds = 5.0
-    """Longest wait for the collector, in a background thread."""
 
 
 class SyncSettings(Section, frozen=True):
     """`[sync]`: places that `chatbot sync` keeps the identity in step with."""
 
     places: tuple[Text, ...] = ()
-    """Folders, relative to the configuration file, as one of Syncthing or a cloud drive, and addresses of servers."""
     token: str = ""
-    """Token for the servers, or `env:VARIABLE`."""
 
 
 STANDING = {
@@ -392,7 +305,6 @@ class StandingSettings(Section, frozen=True):
     name: str = ""
     question: str = ""
     pinned: bool = False
-    """True shows its answer in every prompt."""
     enabled: bool = True
 
     def __post_init__(self) -> None:
