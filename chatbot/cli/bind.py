@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.grammar import add_action, count, future, pair, past, share
+from chatbot.cli.grammar import add_action, count, flag, future, pair, past, share
 from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
 from chatbot.stores.access import Sensitivity
@@ -128,7 +128,7 @@ class Verbs:
 def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
     access.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
-    access.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="use all namespaces")
+    flag(access, "--all-namespaces", "use all namespaces", default=argparse.SUPPRESS)
 
 
 def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
@@ -152,7 +152,7 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
         title = "filters" if operation.effect == "reads" else "fields"
         add_parameters(parser, operation.at("cli").values(), title=title)
         if any(each.item == kinds.Id and each.is_positional for each in operation.at("cli").values()):
-            parser.add_argument("--first", action="store_true", help="take the best match of words, without asking")
+            flag(parser, "--first", "take the best match of words, without asking")
         parsers[operation.name] = by_verb[path[-1]] = parser
     return parsers
 

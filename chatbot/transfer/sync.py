@@ -35,7 +35,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -107,15 +107,8 @@ class SyncReport:
 
     def as_json(self) -> dict[str, Any]:
         """The report for programs."""
-        aside = [{"file": name, "why": why} for name, why in self.aside]
-        return {
-            "place": self.place,
-            "dry_run": self.dry_run,
-            "taken": self.taken,
-            "given": self.given,
-            "forks": self.forks,
-            "aside": aside,
-        }
+        values = asdict(self) | {"aside": [{"file": name, "why": why} for name, why in self.aside]}
+        return {name: value for name, value in values.items() if name != "is_new"}
 
 
 @dataclass(slots=True)

@@ -11,11 +11,12 @@ import os
 import secrets
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -46,28 +47,31 @@ class Meeting:
 _NOBODY = Meeting()
 
 
-class SyncPlace(Protocol):
+class SyncPlace(ABC):
     """Files by name, where a name is one word or two with a slash between them."""
 
     key: str
     """Name by which the place is known."""
-    keeps: bool
+    keeps = False
     """True if what was written is there later; False if it goes to another machine, which takes it in."""
 
+    @abstractmethod
     def names(self, meeting: Meeting = _NOBODY) -> list[str]:
         """Return the names of all files."""
 
+    @abstractmethod
     def read(self, name: str) -> bytes:
         """Return a file. Raises `OSError`."""
 
+    @abstractmethod
     def write(self, name: str, data: bytes) -> None:
         """Put a file, whole or not at all. Raises `OSError`."""
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str) -> None:  # noqa: B027 - nothing to do where files are not kept
         """Delete a file; one that is not there is no error."""
 
 
-class FolderPlace:
+class FolderPlace(SyncPlace):
     """A folder: of a stick, of Syncthing, of a cloud drive."""
 
     keeps = True
@@ -108,10 +112,8 @@ class FolderPlace:
         (self.folder / name).unlink(missing_ok=True)
 
 
-class ArchivePlace:
+class ArchivePlace(SyncPlace):
     """One file, a zip archive, that is written once and then only read. Its members are stored in order."""
-
-    keeps = False
 
     def __init__(self, file: BinaryIO, key: str, *, is_new: bool = False) -> None:
         """Open it. Raises `DamagedFile`."""
@@ -139,18 +141,13 @@ class ArchivePlace:
         """Add a member."""
         self._zip.writestr(zipfile.ZipInfo(name), data)
 
-    def drop(self, name: str) -> None:
-        """Do nothing: what was written stays."""
-
     def close(self) -> None:
         """Write the end of the archive."""
         self._zip.close()
 
 
-class ParcelPlace:
+class ParcelPlace(SyncPlace):
     """Files from and for one other machine, which takes them in at once; `new` are those for it."""
-
-    keeps = False
 
     def __init__(self, meeting: Meeting, files: Mapping[str, bytes]) -> None:
         self.key = f"machine {meeting.machine}"
@@ -175,19 +172,14 @@ class ParcelPlace:
         """Add a file for the other machine."""
         self.new[name] = data
 
-    def drop(self, name: str) -> None:
-        """Do nothing: what was sent is taken in."""
-
 
 class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-class ServerPlace:
+class ServerPlace(SyncPlace):
     """Another `chatbot serve`, which gives what is new there, and takes in what it is given."""
-
-    keeps = False
 
     def __init__(self, url: str, token: str = "") -> None:
         split = urlsplit(url)
@@ -215,9 +207,6 @@ class ServerPlace:
     def write(self, name: str, data: bytes) -> None:
         """Send a file. Raises `StoreFailed` where it is refused."""
         self._ask({name: data})
-
-    def drop(self, name: str) -> None:
-        """Do nothing: what was sent is taken in."""
 
     def _ask(self, files: Mapping[str, bytes]) -> ParcelPlace:
         identity = self._meeting.identity or self._parcel.identity
@@ -269,14 +258,13 @@ def from_data_url(text: str) -> bytes:
     return base64.b64decode(text.removeprefix(_DATA), validate=True)
 
 
-class _SealedPlace:
+class _SealedPlace(SyncPlace):
     """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
 
     def __init__(self, place: SyncPlace, secret: str) -> None:
         self._place = place
         self._secret = secret
         self.key, self.keeps = place.key, place.keeps
-        self.drop = place.drop
 
     def names(self, meeting: Meeting = _NOBODY) -> list[str]:
         """List what is not the key."""
@@ -291,6 +279,10 @@ class _SealedPlace:
             return data if name == NAME else decrypt(data, [x25519.Identity.from_str(self._secret)])
         except DecryptError as error:
             raise DamagedFile(f"it cannot be decrypted: {error}") from error
+
+    def drop(self, name: str) -> None:
+        """Delete a file."""
+        self._place.drop(name)
 
     def write(self, name: str, data: bytes) -> None:
         """Encrypt a file."""

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
-from chatbot.cli.grammar import add_pages, past, whole_days
+from chatbot.cli.grammar import add_pages, flag, past, whole_days
 from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 
@@ -18,10 +18,10 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
     parsers["remember"].add_argument(
         "stdin", nargs="?", choices=["-"], metavar="-", help="read the narrative from standard input"
     )
-    parsers["list_tasks"].add_argument("--all", action="store_true", help="also show completed and cancelled tasks")
+    flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")
     add_bulk(parsers["forget_memory"])
     add_bulk(parsers["purge_fact"])
-    parsers["purge_memories"].add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
+    flag(parsers["purge_memories"], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
     _add_profile(verbs)
     _add_files(verbs)
@@ -37,8 +37,8 @@ def _add_extract(verbs: Verbs) -> None:
     )
     extract.add_argument("file", metavar="FILE", help="text file (-: standard input)")
     keeping = extract.add_mutually_exclusive_group()
-    keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none (default)")
-    keeping.add_argument("--add", action="store_true", help="add them to memory, as [extraction] says")
+    flag(keeping, "--dry-run", "show the facts and keep none (default)")
+    flag(keeping, "--add", "add them to memory, as [extraction] says")
     extract.add_argument(
         "-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use (default: of [extraction])"
     )
@@ -63,8 +63,8 @@ def _add_files(verbs: Verbs) -> None:
     add_filter(export)
     export.add_argument("-o", "--output", type=Path, metavar="PATH", help="file (default -: standard output)")
     export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
-    export.add_argument("--force", action="store_true", help="overwrite an existing file")
-    export.add_argument("--dry-run", action="store_true", help="report how many, write nothing")
+    flag(export, "--force", "overwrite an existing file")
+    flag(export, "--dry-run", "report how many, write nothing")
 
 
 def _add_upkeep(verbs: Verbs) -> None:
@@ -75,8 +75,8 @@ def _add_upkeep(verbs: Verbs) -> None:
     )
     stats.add_argument("--days", type=whole_days, default=30, metavar="N", help="draw the last N days (default 30)")
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
-    reindex.add_argument("--embed", action="store_true", help="also embed memories that have no vector yet")
-    reindex.add_argument("--all", action="store_true", help="also embed every memory anew")
+    flag(reindex, "--embed", "also embed memories that have no vector yet")
+    flag(reindex, "--all", "also embed every memory anew")
 
 
 def _add_profile(verbs: Verbs) -> None:
@@ -101,7 +101,7 @@ def _add_profile(verbs: Verbs) -> None:
     given.add_argument("key", metavar="KEY", help="any short text: home, job, favourite tea")
     given.add_argument("value", metavar="VALUE", help="the value")
     given.add_argument("--since", type=past, metavar="WHEN", help="time from which it holds (default: now)")
-    given.add_argument("--also", action="store_true", help="keep the other values of the key")
+    flag(given, "--also", "keep the other values of the key")
     given.add_argument("--sensitivity", choices=("public", "private"), help="default: as the other values of the key")
     for name, summary in (
         ("pin", "show a key in every prompt"),

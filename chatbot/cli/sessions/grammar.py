@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from chatbot import operations
 from chatbot.cli.bind import Verbs, add_operations, add_parameters
-from chatbot.cli.grammar import count
+from chatbot.cli.grammar import count, flag
 from chatbot.operation import fields_of
 from chatbot.operations import WantedSessions
 
@@ -46,7 +46,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help=f"format, where it cannot be detected: {', '.join(SOURCES)}",
     )
-    parser.add_argument("--dry-run", action="store_true", help="report what would be imported, write nothing")
+    flag(parser, "--dry-run", "report what would be imported, write nothing")
     parser.add_argument(
         "--sensitivity",
         choices=("public", "private", "secret"),
@@ -59,21 +59,15 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="do not remember exchanges: they can be searched, and are not recalled",
     )
-    parser.add_argument("--include-purged", action="store_true", help="also import what was deleted permanently here")
-    parser.add_argument(
-        "--keep-users",
-        action="store_true",
-        help="leave memories to the users they name (default: you)",
-    )
-    parser.add_argument(
-        "--trust", action="store_true", help="keep visibilities, models and personas that a bundle names"
-    )
+    flag(parser, "--include-purged", "also import what was deleted permanently here")
+    flag(parser, "--keep-users", "leave memories to the users they name (default: you)")
+    flag(parser, "--trust", "keep visibilities, models and personas that a bundle names")
 
 
 def add_bulk(parser: argparse.ArgumentParser) -> None:
     """Add the options of everything that changes many at once."""
-    parser.add_argument("--dry-run", action="store_true", help="list what would change, change nothing")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
+    flag(parser, "--dry-run", "list what would change, change nothing")
+    flag(parser, "--yes", "-y", "do not ask for confirmation")
 
 
 def _add_moving(grammar: Verbs) -> None:
@@ -98,8 +92,8 @@ def _add_moving(grammar: Verbs) -> None:
     export.add_argument(
         "--no-memories", dest="memories", action="store_false", help="leave out the memories of these sessions"
     )
-    export.add_argument("--force", action="store_true", help="overwrite an existing file")
-    export.add_argument("--dry-run", action="store_true", help="list what would be exported, write nothing")
+    flag(export, "--force", "overwrite an existing file")
+    flag(export, "--dry-run", "list what would be exported, write nothing")
     importing = grammar.add(
         "import",
         "import a bundle, a ChatGPT or Claude export, or notes",
@@ -119,7 +113,7 @@ def _add_erasing(grammar: Verbs) -> None:
         agent=False,
     )
     _add_sessions(archive)
-    archive.add_argument("--undo", action="store_true", help="restore archived sessions")
+    flag(archive, "--undo", "restore archived sessions")
     add_bulk(archive)
     delete = grammar.add(
         "delete",
@@ -141,7 +135,7 @@ def _add_erasing(grammar: Verbs) -> None:
         agent=False,
     )
     add_filter(prune)
-    prune.add_argument("--empty", action="store_true", help="only sessions without messages")
+    flag(prune, "--empty", "only sessions without messages")
     _add_memory_too(prune)
     add_bulk(prune)
 
@@ -155,7 +149,7 @@ def _add_memory_too(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="delete their memories too (default on a terminal)",
     )
-    which.add_argument("--keep-memory", action="store_true", default=None, help="keep their memories")
+    flag(which, "--keep-memory", "keep their memories", default=None)
 
 
 _WHICH = "id, its beginning, or title"
