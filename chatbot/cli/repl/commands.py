@@ -57,8 +57,12 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         found = self._found_one(name)
         if found is None:
             return Next()
+        said = line[len(name) :].strip()
+        if found[1:] in self.SHELL:
+            await self._command(found[1:], said)
+            return Next()
         command: Callable[[str], Awaitable[Next | None]] = getattr(self, f"do_{found[1:]}")
-        return await command(line[len(name) :].strip()) or Next()
+        return await command(said) or Next()
 
     async def do_help(self, name: str) -> None:
         """List commands and keys, or explain a command: /help [NAME]."""
@@ -278,8 +282,9 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
 
 def _documents(commands: type[Commands]) -> dict[str, str]:
-    names = sorted(name for name in dir(commands) if name.startswith("do_"))
-    return {f"/{name.removeprefix('do_')}": _described(inspect.getdoc(getattr(commands, name)) or "") for name in names}
+    names = (name.removeprefix("do_") for name in dir(commands) if name.startswith("do_"))
+    known = {name: inspect.getdoc(getattr(commands, f"do_{name}")) or "" for name in names} | commands.SHELL
+    return {f"/{name}": _described(known[name]) for name in sorted(known)}
 
 
 def _described(docstring: str) -> str:

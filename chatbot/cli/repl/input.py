@@ -13,7 +13,7 @@ import shlex
 import sys
 import termios
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -90,36 +90,25 @@ _OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
 
 
 class CommandLineSlash(Slash):
-    """Each runs for the identity and the agent of the chat, unless the line says otherwise."""
+    """Commands of the shell. Each runs for the identity and the agent of the chat, unless the line says otherwise."""
 
     _options: Options
-
-    async def do_memory(self, text: str) -> None:
-        """Run a `chatbot memory` command: /memory ACTION …, such as timeline, edit, restore, import, export, stats.
-
-        /memory --help lists the actions, /memory ACTION --help explains one.
-        """
-        await self._command("memory", text)
-
-    async def do_doctor(self, text: str) -> None:
-        """Check configuration, files and models: /doctor [--fix]."""
-        await self._command("doctor", text)
-
-    async def do_config(self, text: str) -> None:
-        """Show or change settings: /config [set KEY VALUE|edit]. The chat uses them from the next start."""
-        await self._command("config", text)
+    SHELL: ClassVar[dict[str, str]] = {
+        "config": "Show or change settings: /config [set KEY VALUE|edit]. The chat uses them from the next start.",
+        "doctor": "Check configuration, files and models: /doctor [--fix].",
+        "hooks": "List hooks in the order in which they run: /hooks.",
+        "keys": "Store, list or remove keys of providers: /keys [set|remove PROVIDER].",
+        "maintain": "Decay, merge and archive memories now: /maintain [--dry-run].",
+        "memory": "Run a `chatbot memory` command: /memory ACTION …, such as timeline, edit, restore, import.\n\n"
+        "/memory --help lists the actions, /memory ACTION --help explains one.",
+        "models": "List models: /models [list TEXT|--find|alias …].",
+        "stores": "List the store plug-ins, what they keep and their settings: /stores.",
+    }
+    """Those that are run as they stand, each with its help."""
 
     async def do_tools(self, text: str) -> None:
         """List the tools of the model: /tools."""
         await self._command("tools", f"{text or 'list'} -m {shlex.quote(self._runtime.model_asked_for)}")
-
-    async def do_models(self, text: str) -> None:
-        """List models: /models [list TEXT|--find|alias …]."""
-        await self._command("models", text)
-
-    async def do_keys(self, text: str) -> None:
-        """Store, list or remove keys of providers: /keys [set|remove PROVIDER]."""
-        await self._command("keys", text or "list")
 
     async def do_personas(self, text: str) -> Next:
         """List or choose personas: /personas [use NAME]."""
@@ -128,18 +117,6 @@ class CommandLineSlash(Slash):
     async def do_setup(self, text: str) -> Next:
         """Find keys and local model servers, and choose a model: /setup."""
         return await self._begin_again("setup", text)
-
-    async def do_hooks(self, text: str) -> None:
-        """List hooks in the order in which they run: /hooks."""
-        await self._command("hooks", text)
-
-    async def do_stores(self, text: str) -> None:
-        """List the store plug-ins, what they keep and their settings: /stores."""
-        await self._command("stores", text)
-
-    async def do_maintain(self, text: str) -> None:
-        """Decay, merge and archive memories now: /maintain [--dry-run]."""
-        await self._command("maintain", text)
 
     async def _begin_again(self, name: str, text: str) -> Next:
         """Run a command, and go on with what it wrote, if anything."""
@@ -160,7 +137,7 @@ class CommandLineSlash(Slash):
                 f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
             )
         try:
-            words = [name, *self._place(), *shlex.split(text)]
+            words = [name, *self._place(), *shlex.split(text or ("list" if name == "keys" else ""))]
         except ValueError as error:
             raise InvalidValue(f"{text!r} cannot be read: {error}") from error
         try:
