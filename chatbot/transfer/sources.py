@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from zipfile import ZipFile, ZipInfo
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
 from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES
 from chatbot.transfer.items import Item, Skip
-from chatbot.transfer.untrusted import ZipFile, decoded, elements, open_zip
+from chatbot.transfer.untrusted import decoded, elements, open_zip, read_member
 
 BUNDLE = "bundle"
 KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN)
@@ -125,13 +126,13 @@ def _open_folder(path: Path, kind: str | None) -> Source:
 
 
 def _open_zip(path: Path, kind: str | None) -> Source:
+    _check_json(path, kind)
     with open_zip(path) as archive:
-        _check_json(path, kind)
-        names = _export_names(archive)
-        if not names:
+        members = _members(archive)
+        if not members:
             raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
-        kind = kind or _recognised(decoded(archive.read(names[0]), names[0]), path)
-    return Source(path, kind, lambda: _elements(kind, _texts_in(path, names)))
+        kind = kind or _recognised(read_member(archive, members[0]), path)
+    return Source(path, kind, lambda: _elements(kind, _texts_in(path)))
 
 
 def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:
@@ -141,17 +142,21 @@ def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:
         yield from formats.read(kind, value, number)
 
 
-def _texts_in(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _texts_in(path: Path) -> Iterator[tuple[str, str]]:
     with open_zip(path) as archive:
-        for name in names:
-            yield name, decoded(archive.read(name), name)
+        for member in _members(archive):
+            yield member.filename, read_member(archive, member)
 
 
-def _export_names(archive: ZipFile) -> list[str]:
-    """Return the files to read, conversations first, at any depth of the zip."""
-    last = {name: PurePosixPath(name).name for name in archive.names}
-    conversations = sorted(name for name, end in last.items() if _CONVERSATIONS.fullmatch(end))
-    return [*conversations, *(name for name, end in last.items() if end == _CLAUDE_MEMORIES and conversations)]
+def _members(archive: ZipFile) -> list[ZipInfo]:
+    """Return the files to read, conversations first, at any depth of the zip. Raises `DamagedFile`."""
+    last = [(PurePosixPath(each.filename).name, each) for each in archive.infolist()]
+    conversations = [each for end, each in last if _CONVERSATIONS.fullmatch(end)]
+    found = sorted(conversations, key=lambda each: each.filename)
+    found += [each for end, each in last if end == _CLAUDE_MEMORIES and conversations]
+    if len({each.filename for each in found}) < len(found):
+        raise DamagedFile(f"{archive.filename} contains a name more than once")
+    return found
 
 
 def _recognised(text: str, path: Path) -> str:

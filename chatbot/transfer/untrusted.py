@@ -7,11 +7,10 @@ import re
 import stat
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypedDict
 
 import msgspec
@@ -19,7 +18,6 @@ import msgspec
 from chatbot.stores.errors import DamagedFile, InvalidValue, UnsafePath
 from chatbot.stores.records import format_time, parse_time
 
-MOST_MEMBERS = 200_000
 LARGEST_MEMBER = 1 << 30
 MOST_SQUEEZED = 400
 """Highest compression ratio that is read: text stays below it, a zip bomb does not."""
@@ -27,73 +25,29 @@ _SMALL = 4 << 20
 """The ratio of a member up to this size is not checked."""
 
 
-class ZipFile:
-    """An open zip file. Its methods raise `DamagedFile` or `UnsafePath` for a member that is refused."""
-
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path = path
-        self._archive = archive
-        members = archive.infolist()
-        if len(members) > MOST_MEMBERS:
-            raise DamagedFile(f"{path} has {len(members):,} members: at most {MOST_MEMBERS:,} are allowed")
-        self._members = {member.filename: member for member in members if not member.is_dir()}
-        self._names = Counter(member.filename for member in members)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all members except folders."""
-        return list(self._members)
-
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a member. Raises `DamagedFile` or `UnsafePath`."""
-        member = self._check(name)
-        try:
-            with self._archive.open(member) as file:
-                data = file.read(member.file_size + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-            raise DamagedFile(f"{self.path}: {name} cannot be read: {error}") from error
-        if len(data) != member.file_size:
-            raise DamagedFile(f"{self.path}: {name} is shorter or longer than its header states")
-        return data
-
-    def _check(self, name: str) -> zipfile.ZipInfo:
-        if self._names[name] > 1:
-            raise DamagedFile(f"{self.path} contains {name!r} more than once")
-        if is_unsafe_name(name):
-            raise UnsafePath(f"{self.path} contains {name!r}, which points outside the archive")
-        member = self._members.get(name) or self._archive.getinfo(name)
-        if stat.S_ISLNK(member.external_attr >> 16):
-            raise UnsafePath(f"{self.path}: {name!r} is a symbolic link, which is refused")
-        if member.flag_bits & 1:
-            raise DamagedFile(f"{self.path}: {name!r} is encrypted: unpack it with its password first")
-        squeezed = member.file_size > _SMALL and member.file_size > MOST_SQUEEZED * max(1, member.compress_size)
-        if member.file_size > LARGEST_MEMBER or squeezed:
-            raise DamagedFile(f"{self.path}: {name!r} would unpack to {member.file_size:,} bytes, which is refused")
-        return member
-
-
 @contextmanager
-def open_zip(path: Path) -> Iterator[ZipFile]:
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip file. Raises `DamagedFile` if it is not one."""
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise DamagedFile(f"{path} is not a readable zip file: {error}") from error
     with archive:
-        yield ZipFile(path, archive)
+        yield archive
 
 
-def is_unsafe_name(name: str) -> bool:
-    """Return True for a name that leaves the folder it is unpacked into on some system."""
-    path = PurePosixPath(name)
-    return (
-        path.is_absolute()
-        or ".." in path.parts
-        or "\\" in name
-        or ":" in name
-        or not name
-        or any(not char.isprintable() for char in name)
-    )
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
+    """Return the text of a member of a zip file. Raises `DamagedFile` or `UnsafePath`."""
+    name = f"{archive.filename}: {member.filename!r}"
+    if stat.S_ISLNK(member.external_attr >> 16):
+        raise UnsafePath(f"{name} is a symbolic link, which is refused")
+    squeezed = member.file_size > _SMALL and member.file_size > MOST_SQUEEZED * max(1, member.compress_size)
+    if member.file_size > LARGEST_MEMBER or squeezed:
+        raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
+    try:
+        return decoded(archive.read(member), name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise DamagedFile(f"{name} cannot be read: {error}") from error
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
