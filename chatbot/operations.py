@@ -400,7 +400,6 @@ async def get_timeline(
     tool="memory_history",
     gives="versions",
     brief="What replaced what.",
-    examples=("history 0195a1b2-c3d4",),
 )
 async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> list[Version]:
     """Show what a memory replaced, and its changes.
@@ -504,7 +503,6 @@ async def supersede_memory(
     tool="memory_confirm",
     model=False,
     gives="confirmed",
-    examples=("confirm 0195a1b2-c3d4",),
 )
 async def confirm_memory(context: Context, ids: Ids) -> None:
     """Mark memories as correct.
@@ -521,7 +519,6 @@ async def confirm_memory(context: Context, ids: Ids) -> None:
     first=True,
     gives="forgotten",
     brief="Forget memories because the user asks for it.",
-    examples=("forget 0195a1b2-c3d4",),
 )
 async def forget_memory(context: Context, ids: Ids, *, purge: Purge = False) -> None:
     """Hide memories; `restore` brings them back.
@@ -531,12 +528,7 @@ async def forget_memory(context: Context, ids: Ids, *, purge: Purge = False) -> 
     await (context.memories.purge if purge else context.memories.forget)(*ids)
 
 
-@changes(
-    cli="memory restore",
-    http="POST /v1/memories/{memory_id}/restore",
-    gives="restored",
-    examples=("restore 0195a1b2-c3d4",),
-)
+@changes(cli="memory restore", http="POST /v1/memories/{memory_id}/restore", gives="restored")
 async def restore_memory(context: Context, ids: Ids) -> None:
     """Make memories active again.
 
@@ -714,19 +706,19 @@ async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskC
     return await context.memories.update_task(task_id, **changed)
 
 
-@changes(cli="memory tasks start", examples=("tasks start 0195a1b2-c3d4",))
+@changes(cli="memory tasks start")
 async def start_task(context: Context, task_id: TaskId) -> Task:
     """Mark a task as in progress."""
     return await context.memories.update_task(task_id, status="in_progress")
 
 
-@changes(cli="memory tasks done", examples=("tasks done 0195a1b2-c3d4",))
+@changes(cli="memory tasks done")
 async def finish_task(context: Context, task_id: TaskId) -> Task:
     """Mark a task as completed."""
     return await context.memories.update_task(task_id, status="completed")
 
 
-@changes(cli="memory tasks cancel", examples=("tasks cancel 0195a1b2-c3d4",))
+@changes(cli="memory tasks cancel")
 async def cancel_task(context: Context, task_id: TaskId) -> Task:
     """Mark a task as cancelled."""
     return await context.memories.update_task(task_id, status="cancelled")
@@ -798,12 +790,7 @@ async def state_fact(
     )
 
 
-@changes(
-    cli="memory facts remove",
-    http="DELETE /v1/facts/{fact_id}",
-    gives="removed",
-    examples=("facts remove 0195a1b2-c3d4",),
-)
+@changes(cli="memory facts remove", http="DELETE /v1/facts/{fact_id}", gives="removed")
 async def retract_fact(context: Context, fact_id: FactOne, *, purge: Purge = False) -> None:
     """Withdraw a fact.
 
@@ -986,11 +973,7 @@ class Entries(Struct, frozen=True):
     first: int
 
 
-@reads(
-    cli="sessions compare",
-    http="GET /v1/sessions/{session_id}/comparison",
-    examples=("compare 0195a1b2 0195b7aa",),
-)
+@reads(cli="sessions compare", http="GET /v1/sessions/{session_id}/comparison", examples=("compare 0195a1b2 0195b7aa",))
 async def compare_sessions(
     context: Context,
     session_id: OneSession,
@@ -1157,7 +1140,7 @@ async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
     return await context.sessions.deleting((await context.session(session_id)).id)
 
 
-@reads(cli="projects list", memories=True, http="GET /v1/projects", gives="projects", examples=("list",))
+@reads(cli="projects list", memories=True, http="GET /v1/projects", gives="projects")
 async def list_projects(context: Context) -> list[Project]:
     """List projects.
 

@@ -98,6 +98,7 @@ _ALSO = {"change_memory": ("correct",)}
 """Other names of verbs."""
 _FEW = 5
 """Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
+_SAMPLES = {kinds.Id: "0195a1b2-c3d4", kinds.FactId: "0195a1b2-c3d4", kinds.SessionId: "0195a1b2"}
 _MORE = {
     kinds.Id: ", or its beginning",
     kinds.FactId: ", or its beginning",
@@ -146,7 +147,8 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then that is what its option means
         also = _ALSO.get(operation.name, ())
-        examples = operation.examples or (" ".join(path),)
+        named = (_SAMPLES[each.item] for each in operation.parameters if each.is_positional and each.item in _SAMPLES)
+        examples = operation.examples or (" ".join([*path, *named]),)
         parser = level.add(path[-1], summary, *examples, agent=not has_agent, also=also)
         parser.set_defaults(operation=operation.name)
         title = "filters" if operation.effect == "reads" else "fields"

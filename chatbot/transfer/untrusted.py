@@ -106,6 +106,7 @@ def _broken(name: str, text: str, at: int) -> NoReturn:
     raise DamagedFile(f"{name} is not valid JSON: {why}")
 
 
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 """Dollars, tokens or seconds of one call: less would lift a budget, and more exceed every one."""
 
@@ -114,12 +115,12 @@ class _Call(TypedDict, total=False):
     """The form of a call: on a bill it has all of this."""
 
     at: str
-    session: str | None
+    session: str
     purpose: str
     model: str
-    input_tokens: _Amount
-    output_tokens: _Amount
-    cached_tokens: _Amount
+    input_tokens: _Tokens
+    output_tokens: _Tokens
+    cached_tokens: _Tokens
     cost_usd: _Amount | None
     estimated: bool
     seconds: _Amount
