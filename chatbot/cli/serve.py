@@ -25,14 +25,14 @@ from chatbot.tools.mcp.server import HOW_TO_INSTALL
 if TYPE_CHECKING:
     from mcp.server import Server
 
-_NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
-
 
 async def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    check_extra()
-    from chatbot.server.identities import Identities
-    from chatbot.server.serve import serve
+    try:
+        from chatbot.server.identities import Identities
+        from chatbot.server.serve import serve
+    except ModuleNotFoundError as error:
+        raise ConfigError("chatbot serve needs the extra `web`: pip install 'chatbot-runtime[web]'") from error
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     options = Options(
@@ -51,19 +51,6 @@ async def run(args: argparse.Namespace) -> None:
 
 def _tell(address: str) -> None:
     say(f"{address} (Ctrl-C stops)")
-
-
-def check_extra() -> None:
-    """Raise `ConfigError` if the packages of the extra `web` are not installed."""
-    if not all(_is_installed(name) for name in _NEEDED):
-        raise ConfigError("chatbot serve needs the extra `web`: pip install 'chatbot-runtime[web]'")
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # a module without a spec is loaded
-        return False
 
 
 HOST, PORT = "127.0.0.1", 8808
