@@ -69,7 +69,7 @@ def _by_day(
     at = max(range(len(values)), key=values.__getitem__)
     shown = binned(values, width - 2)
     days = -(-len(values) // len(shown))
-    head = f"{title} of {len(values)} days: {tell(sum(values))}, most on {activity.days[at].date}: {tell(values[at])}"
+    head = f"{title} in {len(values)} days: {tell(sum(values))}, most on {activity.days[at].date}: {tell(values[at])}"
     return [head + (f" (a bar is {days} days)" if days > 1 else ""), f"▕{sparks(shown)}▏", ""]
 
 
