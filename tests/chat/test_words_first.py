@@ -23,6 +23,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.command import project
+from tests.effort import by_day
 from tests.patience import PATIENCE_S
 from tests.postgres import address
 
@@ -155,7 +156,7 @@ async def test_what_was_said_is_known_after_a_turn_that_was_stopped(runtime_of: 
     assert (row.user_text, row.assistant_text) == (SAID, "")
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", by_day(STEPS, "ask", "keep"))
 @pytest.mark.parametrize("engine", ["files", "postgres"])
 def test_what_was_said_is_known_after_a_kill_at_any_step(
     engine: str, step: str, request: pytest.FixtureRequest, tmp_path: Path

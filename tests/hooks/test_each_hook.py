@@ -20,6 +20,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
+from tests.effort import by_day
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -127,7 +128,7 @@ async def test_all_of_them_do_what_they_are_for() -> None:
     assert [name for name, does in DOES.items() if not does(life)] == []
 
 
-@pytest.mark.parametrize("name", DOES)
+@pytest.mark.parametrize("name", by_day(DOES, "inject", "exchange", "summarize"))
 async def test_each_can_be_switched_off_and_the_others_go_on(name: str) -> None:
     configure(TABLES, **TUNED | {name: "enabled = false"})
     life = await lived()

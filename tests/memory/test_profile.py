@@ -63,27 +63,6 @@ def told(lines: list[Line]) -> dict[str, str]:
     return {line.key: line.value for line in lines}
 
 
-async def test_the_newest_value_holds_and_the_one_before_stays_in_the_history(
-    session: SessionHandle, clock: Clock
-) -> None:
-    first = await state(session.memory, clock, 0, "home", "Berlin")
-    await state(session.memory, clock, 90, "home", "Lisbon")
-    [line] = await session.memory.profile("home")
-    assert (line.value, line.valid_from, line.valid_to) == ("Lisbon", day_of(90), None)
-    berlin, lisbon = await session.memory.profile_history("home")
-    assert (berlin.value, berlin.valid_to, berlin.sources) == ("Berlin", lisbon.valid_from, (first,))
-
-
-async def test_a_value_holds_since_a_time_and_is_known_since_it_was_told(session: SessionHandle, clock: Clock) -> None:
-    await state(session.memory, clock, 0, "home", "Berlin")
-    clock.now = day_of(90)
-    await session.memory.profile_set("home", "Lisbon", since=day_of(76))
-    assert told(await session.memory.profile(as_of=day_of(70))) == {"home": "Berlin"}
-    assert told(await session.memory.profile(as_of=day_of(80))) == {"home": "Lisbon"}
-    assert told(await session.memory.profile(known_at=day_of(80))) == {"home": "Berlin"}
-    assert told(await session.memory.profile(as_of=day_of(-1))) == {}
-
-
 async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_the_place_of_all(
     session: SessionHandle, clock: Clock
 ) -> None:
@@ -133,12 +112,6 @@ async def test_purging_a_statement_does_not_bring_the_older_one_back(session: Se
 async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
     said = await state(session.memory, clock, 0, "home", "Berlin")
     await session.memory.forget(said)
-    assert await session.memory.profile() == []
-
-
-@pytest.mark.parametrize("source", ["chat", "import:chatgpt", "tool", "file:notes.md", "auto"])
-async def test_what_is_said_states_nothing_by_itself(session: SessionHandle, clock: Clock, source: str) -> None:
-    await say(session.memory, clock, 0, "I live in Lisbon and my name is Marta.", source)
     assert await session.memory.profile() == []
 
 

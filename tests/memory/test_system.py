@@ -50,18 +50,6 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-async def test_a_session_goes_on_where_it_was_in_another_run(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as first:
-        session = await first.create_session(STORES, "chat", title="Plans")
-        await session.transcript_append("user", "hello")
-        await session.kv_set("working_memory", "we greeted")
-    async with MemorySystem(memory_home) as second:
-        again = await second.load_session(session.id, "chat")
-        assert await _contents(again) == ["hello"]
-        assert await again.working_memory_read() == "we greeted"
-        assert again.record.title == "Plans"
-
-
 async def test_ids_are_uuidv7_in_the_order_of_creation(memory: MemorySystem) -> None:
     ids = [(await memory.create_session(STORES, "chat")).id for _ in range(20)]
     assert ids == sorted(ids)
@@ -90,15 +78,6 @@ async def test_a_linked_session_folder_is_refused(memory: MemorySystem, memory_h
     folder.symlink_to(tmp_path / "moved")
     with pytest.raises(UnsafePath):
         await memory.load_session(session.id, "chat")
-
-
-async def test_listing_puts_the_session_used_last_first(memory: MemorySystem) -> None:
-    first, second, third = [await memory.create_session(STORES, "chat") for _ in range(3)]
-    await first.transcript_append("user", "me again")
-    assert [record.id for record in await memory.list_sessions()] == [first.id, third.id, second.id]
-    latest = await memory.latest_session("chat")
-    assert latest is not None
-    assert latest.id == first.id
 
 
 async def test_listing_can_be_limited_and_kept_to_one_agent(memory: MemorySystem) -> None:

@@ -292,28 +292,6 @@ async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: 
         assert secret not in caplog.text
 
 
-async def test_a_key_may_come_from_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_OWN_VARIABLE", "any-form-of-key-at-all")
-    with pytest.raises(KeyRefused) as caught:
-        await reply_of(model_at(openai_url, "denies", key="env:MY_OWN_VARIABLE"))
-    assert "any-form-of-key-at-all" not in str(caught.value)
-    [request] = await get_json(f"{openai_url}/requests")
-    assert request["headers"]["Authorization"] == "Bearer any-form-of-key-at-all"
-
-
-async def test_a_missing_variable_is_named_before_anyone_is_called(openai_url: str) -> None:
-    model = model_at(openai_url, "says", key="env:NOT_SET_ANYWHERE")
-    with pytest.raises(KeyRefused, match="NOT_SET_ANYWHERE, which is not set"):
-        await reply_of(model)
-    with pytest.raises(KeyRefused, match="NOT_SET_ANYWHERE"):
-        await model.check()
-    assert await get_json(f"{openai_url}/requests") == []
-
-
-async def test_a_server_of_one_s_own_needs_no_key(openai_url: str) -> None:
-    assert text_of(await reply_of(model_at(openai_url, "says", key=""))) == REPLY
-
-
 async def test_a_provider_without_its_key_is_refused_by_name() -> None:
     model = open_model(ModelSettings(name="anthropic/claude-3-5-haiku-20241022"))
     with pytest.raises(KeyRefused, match="set ANTHROPIC_API_KEY"):

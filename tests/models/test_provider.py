@@ -29,7 +29,6 @@ from chatbot.providers import (
     WITHOUT_ADDRESS,
     is_own_address,
     known_providers,
-    nearest_to,
     provider_of,
     variables_of,
 )
@@ -233,11 +232,6 @@ def test_a_provider_that_nobody_knows_or_that_hides_another_is_an_error(
 
 def test_what_is_sound_is_no_error() -> None:
     check_providers({**every_provider(), **configured({"local": {"memory": True}, "mybox": {"kind": "ollama"}})})
-
-
-def test_an_unknown_provider_of_a_model_is_told_with_the_nearest_one() -> None:
-    assert nearest_to("antropic") == ": did you mean 'anthropic'?"
-    assert nearest_to("qqqqqqqqqqq") == ""
 
 
 async def test_a_model_of_an_unknown_provider_names_the_nearest_one() -> None:

@@ -4,32 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from chatbot.cli.charts import bar, binned, sparks
 from tests.command import ok, run
-
-amounts = st.lists(st.integers(0, 10**9), min_size=1, max_size=50)
-
-
-@given(amounts)
-def test_bars_are_as_many_as_values_and_the_largest_is_full(values: list[int]) -> None:
-    drawn = sparks(values)
-    assert len(drawn) == len(values)
-    assert all((bar == " ") == (value == 0) for value, bar in zip(values, drawn, strict=True))
-    if max(values):
-        assert drawn[values.index(max(values))] == "█"
-
-
-@given(amounts, st.integers(1, 20))
-def test_bins_keep_the_sum(values: list[int], most: int) -> None:
-    assert sum(binned(values, most)) == sum(values)
-    assert len(binned(values, most)) <= most
-
-
-def test_a_bar_is_seen_and_never_too_long() -> None:
-    assert [len(bar(share, 10)) for share in (0, 0.001, 0.5, 1, 7)] == [0, 1, 5, 10, 10]
 
 
 @pytest.fixture

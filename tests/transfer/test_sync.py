@@ -20,7 +20,7 @@ from chatbot.transfer.backups import backup, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
-from tests.effort import rounds
+from tests.effort import by_day, rounds
 from tests.postgres import address
 from tests.transfer.sync_world import STORES, Machine, World
 
@@ -367,9 +367,9 @@ def _with(line: Any, path: tuple[Any, ...]) -> str:
     return json.dumps(changed)
 
 
-@pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("name", by_day(HOSTILE, "negative", "half a character", "a path", "an object", "depth"))
 async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no_sync(
-    tmp_path: Path, value: str
+    tmp_path: Path, name: str
 ) -> None:
     world = World(tmp_path, 3, 2)
     await world.begin()
@@ -393,7 +393,7 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
     for line in lines:
         for path in _leaves(line) if "k" in line else ():
             machine = f"{forged:012x}"
-            said = [json.dumps({**head, "machine": machine}), _with(line, path).replace('"MARK"', value)]
+            said = [json.dumps({**head, "machine": machine}), _with(line, path).replace('"MARK"', HOSTILE[name])]
             data = gzip.compress("\n".join(said).encode())
             (place / machine).mkdir()
             (place / machine / f"000001-0-{sha256(data).hexdigest()[:32]}.gz").write_bytes(data)
