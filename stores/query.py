@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from chatbot.stores.access import VISIBILITIES, Visibility, fold
-from chatbot.stores.consolidation import Decay, consolidated
+from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, declared, labelled
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Observation, Status, Triple, Type
@@ -255,21 +255,6 @@ def status_now(row: Observation, now: datetime) -> Status:
     return "expired" if row.status == "active" and not row.is_current(now) else row.status
 
 
-def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
-    """Return whether the row fits `wanted`. The gate is checked elsewhere."""
-    return (
-        status_now(row, now) in wanted.statuses
-        and (not wanted.visibilities or row.visibility in wanted.visibilities)
-        and all(_holds(row, label, getattr(wanted, name)) for name, label in FILTERED.items())
-        and holds(row.metadata, wanted.metadata)
-        and (wanted.after is None or row.created_at >= wanted.after)
-        and (wanted.before is None or row.created_at < wanted.before)
-        and row.importance >= wanted.min_importance
-        and (wanted.quiet_since is None or row.quiet_since <= wanted.quiet_since)
-        and (wanted.fading is None or consolidated(row, wanted.fading.at, wanted.fading.per_day) is not None)
-    )
-
-
 def values_of(row: Observation, name: Labelled | str) -> Sequence[str]:
     """The values that the row has in a field that can be counted."""
     held: list[str] = []
@@ -321,17 +306,8 @@ def _same(value: object, asked: object) -> bool:
     return asked is None or value == asked
 
 
-def _holds(row: Observation, label: str, asked: str | Sequence[str] | None) -> bool:
-    """Return whether the row has one of the wanted values, if any are given."""
-    if asked is None or asked == ():
-        return True
-    wanted = {key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}
-    held = {key_of(label, each) for each in values_of(row, label)}
-    return not wanted.isdisjoint(held) or (not held and label in EMPTY and "" in wanted)
-
-
 _MOST_DEEP = 20
-_MISSING: Any = object()
+MISSING: Any = object()
 _NOT = "$not"
 _JOINED = ("$and", "$or", _NOT)
 
@@ -344,15 +320,15 @@ def _is_ordered(value: Any, other: Any) -> bool:
 
 
 _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, other: value is not _MISSING and written(value) == written(other),
-    "$ne": lambda value, other: value is _MISSING or written(value) != written(other),
+    "$eq": lambda value, other: value is not MISSING and written(value) == written(other),
+    "$ne": lambda value, other: value is MISSING or written(value) != written(other),
     "$gt": lambda value, other: _is_ordered(value, other) and bool(value > other),
     "$gte": lambda value, other: _is_ordered(value, other) and bool(value >= other),
     "$lt": lambda value, other: _is_ordered(value, other) and bool(value < other),
     "$lte": lambda value, other: _is_ordered(value, other) and bool(value <= other),
-    "$in": lambda value, others: value is not _MISSING and written(value) in map(written, others),
+    "$in": lambda value, others: value is not MISSING and written(value) in map(written, others),
     "$prefix": lambda value, other: isinstance(value, str) and value.startswith(other),
-    "$exists": lambda value, other: (value is not _MISSING) is bool(other),
+    "$exists": lambda value, other: (value is not MISSING) is bool(other),
 }
 _KINDS: Mapping[str, type] = {"$in": list, "$prefix": str, "$exists": bool}
 
@@ -369,11 +345,6 @@ def tests_of(asked: object) -> Mapping[str, Any] | None:
     return None
 
 
-def holds(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether a row's metadata meets the conditions."""
-    return all(_meets(metadata, name, asked) for name, asked in wanted.items())
-
-
 def passes(value: Any, tests: Mapping[str, Any]) -> bool:
     """Return whether an existing value passes all comparisons."""
     return all(_TESTS[name](value, other) for name, other in tests.items())
@@ -381,7 +352,7 @@ def passes(value: Any, tests: Mapping[str, Any]) -> bool:
 
 def takes_missing(tests: Mapping[str, Any]) -> bool:
     """Return whether the comparisons hold for a missing value."""
-    return passes(_MISSING, tests)
+    return passes(MISSING, tests)
 
 
 def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
@@ -412,13 +383,3 @@ def _parts(name: str, asked: Any) -> Sequence[Mapping[str, Any]]:
     if not isinstance(parts, list | tuple) or not all(isinstance(each, Mapping) for each in parts):
         raise InvalidValue(f"metadata: {name} takes {'conditions' if name == _NOT else 'a list of conditions'}")
     return parts
-
-
-def _meets(metadata: Mapping[str, Any], name: str, asked: Any) -> bool:
-    if name == "$and":
-        return all(holds(metadata, each) for each in asked)
-    if name == "$or":
-        return any(holds(metadata, each) for each in asked)
-    if name == _NOT:
-        return not holds(metadata, asked)
-    return passes(metadata.get(name, _MISSING), tests_of(asked) or {"$eq": asked})

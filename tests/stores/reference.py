@@ -6,10 +6,11 @@ Every question looks at every row: written for correctness, not for speed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.query import (
+    EMPTY,
+    FILTERED,
+    MISSING,
     Corpus,
     Facet,
     FactFilter,
@@ -34,11 +38,12 @@ from chatbot.stores.query import (
     Version,
     check_limit,
     fact_fits,
-    fits,
     key_of,
     of_project,
     page_limit,
+    passes,
     status_now,
+    tests_of,
     values_of,
 )
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
@@ -368,3 +373,42 @@ def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
 def quantized(document: Document) -> tuple[int, ...]:
     """Return the quantised length of each field."""
     return tuple(LENGTHS[length_to_byte(len(document.get(field, ())))] for field in FIELDS)
+
+
+def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
+    """Return whether the row fits `wanted`. The gate is checked elsewhere."""
+    return (
+        status_now(row, now) in wanted.statuses
+        and (not wanted.visibilities or row.visibility in wanted.visibilities)
+        and all(_holds(row, label, getattr(wanted, name)) for name, label in FILTERED.items())
+        and holds(row.metadata, wanted.metadata)
+        and (wanted.after is None or row.created_at >= wanted.after)
+        and (wanted.before is None or row.created_at < wanted.before)
+        and row.importance >= wanted.min_importance
+        and (wanted.quiet_since is None or row.quiet_since <= wanted.quiet_since)
+        and (wanted.fading is None or consolidated(row, wanted.fading.at, wanted.fading.per_day) is not None)
+    )
+
+
+def _holds(row: Observation, label: str, asked: str | Sequence[str] | None) -> bool:
+    """Return whether the row has one of the wanted values, if any are given."""
+    if asked is None or asked == ():
+        return True
+    wanted = {key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}
+    held = {key_of(label, each) for each in values_of(row, label)}
+    return not wanted.isdisjoint(held) or (not held and label in EMPTY and "" in wanted)
+
+
+def holds(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether a row's metadata meets the conditions."""
+    return all(_meets(metadata, name, asked) for name, asked in wanted.items())
+
+
+def _meets(metadata: Mapping[str, Any], name: str, asked: Any) -> bool:
+    if name == "$and":
+        return all(holds(metadata, each) for each in asked)
+    if name == "$or":
+        return any(holds(metadata, each) for each in asked)
+    if name == "$not":
+        return not holds(metadata, asked)
+    return passes(metadata.get(name, MISSING), tests_of(asked) or {"$eq": asked})

@@ -8,7 +8,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.query import holds
+from tests.stores.reference import holds
 
 ROWS: list[dict[str, Any]] = [
     {"status": "open", "stars": 3, "path": "docs/a"},
