@@ -3,14 +3,17 @@
 A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation adds to
 the strength for uses, mentions and confirmations since the last run, logarithmically, and subtracts for the days since
 the last use, linearly. Only elapsed time counts: a second run at the same moment changes nothing, many runs subtract as
-much as one, and a clock that was set back changes nothing.
+much as one, and a clock that was set back changes nothing. Strength and use also say which rows go past a cap.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
@@ -74,3 +77,35 @@ def settled(standing: float, importance: float, new: int, *, elapsed: float, qui
 def _worth(strength: float, floor: float) -> float:
     """Return the least change that is written; a step to the floor or to 1 always is."""
     return 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE
+
+
+class CapFields(Struct, frozen=True):
+    """Fields that decide which rows are archived first. `number` is the order of addition."""
+
+    id: str
+    number: int
+    type: str
+    standing: float
+    uses: int
+    """Uses and mentions together."""
+
+    @property
+    def weight(self) -> tuple[bool, float, int]:
+        """Sort key: the lowest goes first. Protected types are last, then by standing and use, then the oldest."""
+        return (self.type in PROTECTED_TYPES, self.standing + 0.1 * math.log1p(self.uses), self.number)
+
+
+def surplus(rows: Iterable[CapFields], cap: int) -> list[str]:
+    """Return the ids to archive so that `cap` rows are left, least important first."""
+    by_weight = sorted(rows, key=lambda row: row.weight)
+    return [row.id for row in by_weight[: max(0, len(by_weight) - cap)]]
+
+
+def is_overfull(active: int, cap: int) -> bool:
+    """Return True if archiving is due: a tenth of slack keeps it rare."""
+    return cap > 0 and active > cap + cap // 10
+
+
+def weigh(row: Observation, number: int) -> CapFields:
+    """Return the cap fields of a row."""
+    return CapFields(row.id, number, row.type, row.standing, row.use_count + row.mention_count)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
-from chatbot.stores.caps import surplus, weigh
+from chatbot.stores.consolidation import surplus, weigh
 from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowState, Status, Type
 
 Fate = Literal["archive", "delete"]

@@ -21,8 +21,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 from chatbot.stores.access import OWNER, Guard, View, may_see
-from chatbot.stores.caps import CapFields
-from chatbot.stores.consolidation import LASTING_TYPES, settled
+from chatbot.stores.consolidation import LASTING_TYPES, CapFields, settled
 from chatbot.stores.fields import Field, Form, InTable
 from chatbot.stores.log import Place
 from chatbot.stores.observation import (

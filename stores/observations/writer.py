@@ -6,15 +6,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from msgspec import Struct, field
 
 from chatbot.stores.access import View, may_see
-from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
+from chatbot.stores.consolidation import is_overfull, surplus
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
-from chatbot.stores.observation import Observation, RowState, Triple
+from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import text_digest
 from chatbot.stores.records import micros
@@ -173,3 +174,20 @@ class Writer:
             writing.mend()
             self._replica.catch_up()
             yield writing
+
+
+def archiving(ids: list[str], at: datetime, cap: int) -> Event:
+    """Return the event that archives rows past a cap."""
+    return Event(kind="archive", at=at, ids=tuple(ids), who="cap", why=f"more than {cap:,} memories")
+
+
+def with_time_to_live(event: Event, ttl_days: float) -> Event:
+    """Return the event with the default time to live for its new row."""
+    row = event.row
+    if not ttl_days or row is None or row.expires_at is not None or row.type in PROTECTED_TYPES:
+        return event
+    try:
+        expires = row.created_at + timedelta(days=ttl_days)
+    except OverflowError:
+        return event  # the expiry is beyond the last date
+    return replace(event, row=replace(row, expires_at=expires))

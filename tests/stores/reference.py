@@ -16,11 +16,11 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
-from chatbot.stores.consolidation import consolidated
+from chatbot.stores.consolidation import consolidated, is_overfull, surplus, weigh
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
 from chatbot.stores.observations.search import document_of
+from chatbot.stores.observations.writer import archiving, with_time_to_live
 from chatbot.stores.query import (
     EMPTY,
     FILTERED,
