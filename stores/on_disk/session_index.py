@@ -16,8 +16,7 @@ import json
 import logging
 import os
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -158,7 +157,7 @@ class SessionIndex:
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
         try:
             with folder.appending(JOURNAL_NAME, durable=False) as journal:
-                journal.write(json_lines.plain(_summed(line)) + b"\n")
+                journal.write(json_lines.encode(line))
                 size = journal.stamp().size
             index = folder.stamp(NAME)
             if size > max(_SMALLEST_FOLD, index.size if index else 0):
@@ -192,9 +191,9 @@ class SessionIndex:
         return sorted(records, key=lambda record: (record.used_at, record.id))
 
     def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None, *, durable: bool) -> None:
-        lines = ",\n".join(json.dumps(_summed(record.as_json()), ensure_ascii=False) for record in records)
+        lines = b",\n".join(json_lines.encode(record.as_json()).rstrip() for record in records)
         head = json.dumps({"version": VERSION, "folders": marker})[:-1]
-        folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode(), durable=durable)
+        folder.replace(NAME, b'%s, "sessions": [\n%s\n]}\n' % (head.encode(), lines), durable=durable)
         folder.remove(JOURNAL_NAME)
         if durable:
             folder.sync()
@@ -215,21 +214,6 @@ class SessionIndex:
 
 class _DamagedIndexError(Exception):
     pass
-
-
-def _sum(fields: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
-
-
-def _summed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {**fields, "sum": _sum(fields)}
-
-
-def _check_sum(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields without their checksum."""
-    if fields.pop("sum", None) != _sum(fields):
-        raise _DamagedIndexError(f"the checksum of {json.dumps(fields)[:80]} is wrong")
-    return fields
 
 
 def _head(folder: Folder) -> dict[str, Any]:
@@ -288,13 +272,12 @@ def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
+        if damage := json_lines.damage_of(line):
+            raise _DamagedIndexError(f"{line[:80]!r}: {damage}")
         try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _DamagedIndexError(f"{line[:80]!r} is not valid JSON: {error}") from error
-        if not isinstance(fields, dict):
-            raise _DamagedIndexError(f"{line[:80]!r} is not a record")
-        yield _check_sum(fields)
+            yield json_lines.record_of(line)
+        except InvalidValue as error:
+            raise _DamagedIndexError(f"{line[:80]!r} is {error}") from error
 
 
 def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import zipfile
-import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from chatbot.cli import arguments
 from chatbot.cli.sessions import grammar
 from chatbot.memory import MemorySystem
+from chatbot.stores.json_lines import encode
 from chatbot.transfer import KINDS
 from chatbot.transfer.exports import SUFFIXES
 from tests import command
@@ -300,10 +300,6 @@ def test_the_first_search_shows_how_far_it_is_on_a_terminal_alone() -> None:
     assert "talk" in ok("search", "giraffe")
 
 
-def _sum_of(record: dict[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(record, sort_keys=True).encode()):08x}"
-
-
 def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
     make("first")
     index = HOME / "sessions.json"
@@ -311,7 +307,7 @@ def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
         told = json.load(file)
     record = {name: value for name, value in told["sessions"][0].items() if name != "sum"}
     crowd = [record | {"id": f"{number:08x}{record['id'][8:]}", "title": f"s{number}"} for number in range(10_000)]
-    lines = ",\n".join(json.dumps(each | {"sum": _sum_of(each)}) for each in [*crowd, record])
+    lines = ",\n".join(encode(each).decode().rstrip() for each in [*crowd, record])
     index.write_text(f'{{"version": 1, "folders": "{told["folders"]}", "sessions": [\n{lines}\n]}}\n', encoding="utf-8")
     assert titles("list", "--limit", "3") == ["first", "s9999", "s9998"]
 
