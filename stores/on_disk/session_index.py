@@ -185,7 +185,7 @@ class SessionIndex:
 
     def _built(self, folder: Folder) -> list[SessionRecord]:
         """Read the records from all folders; for a session whose file is damaged, from the index."""
-        known = _whatever_is_readable(folder)
+        known, _ = _readable(folder)
         found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
         records = [record for record in found if record is not None]
         return sorted(records, key=lambda record: (record.used_at, record.id))
@@ -227,12 +227,18 @@ def _head(folder: Folder) -> dict[str, Any]:
 
 def _damage(folder: Folder) -> str:
     """Describe what cannot be read in the index; empty if it is sound."""
+    return _readable(folder)[1]
+
+
+def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
+    """Return the records up to the first damage, by id, and that damage."""
+    known: dict[str, SessionRecord] = {}
     try:
-        for _ in _records_backwards(folder):
-            pass
+        for record in _records_backwards(folder):
+            known[record.id] = record
     except _DamagedIndexError as error:
-        return str(error)
-    return ""
+        return known, str(error)
+    return known, ""
 
 
 def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
@@ -278,16 +284,6 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield json_lines.record_of(line)
         except InvalidValue as error:
             raise _DamagedIndexError(f"{line[:80]!r} is {error}") from error
-
-
-def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
-    known = {}
-    try:
-        for record in _records_backwards(folder):
-            known[record.id] = record
-    except _DamagedIndexError as error:
-        logger.info("reading the index of sessions stopped where it is damaged: %s", error)
-    return known
 
 
 def _marker(folder: Folder) -> str | None:
