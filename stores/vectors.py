@@ -1,8 +1,4 @@
-"""Vectors of meaning, and their similarity: an exact scan. NumPy is loaded with the first one.
-
-Vectors are kept at length 1, so that a cosine is a sum of products. Cosines are rounded to six decimals: further digits
-depend on the machine.
-"""
+"""Vectors of meaning, kept at length 1, so that a cosine is a sum of products."""
 
 from __future__ import annotations
 
@@ -10,23 +6,12 @@ import math
 from array import array
 from collections.abc import Iterable, Sequence
 from sys import byteorder
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from chatbot.stores.errors import InvalidValue, OtherEmbedder
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 Vector: TypeAlias = "array[float]"
 """Vector of type code `f`: 32-bit floats, which NumPy reads without copying."""
-
-_DECIMALS = 6
-_AT_ONCE = 512
-"""Rows converted to 64-bit floats at a time."""
-_ROUGH = 1e-4
-"""Greatest error of a cosine of 32-bit floats."""
-_LONGEST = 1.001
-"""Greatest cosine with rounding errors; a greater one comes from an invalid row."""
 
 
 def vector(values: Sequence[float]) -> Vector:
@@ -66,52 +51,3 @@ def packed(vector: Vector) -> bytes:
         vector = vector[:]
         vector.byteswap()
     return vector.tobytes()
-
-
-def rough_cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the cosines as sums of 32-bit floats, with errors up to `_ROUGH`; undefined for invalid rows.
-
-    `query` and rows are of length 1.
-    """
-    import numpy as np
-
-    asked, rows = _used_columns(query, rows)
-    with np.errstate(all="ignore"):
-        # No matrix product: its threads wait by spinning, which costs more than they save.
-        found: NDArray[Any] = np.einsum("ij,j->i", rows, asked)
-    return found
-
-
-def likely(roughly: NDArray[Any], limit: int) -> NDArray[Any]:
-    """Return the places, in order, of rows that may be among the `limit` most similar, by rough cosines."""
-    import numpy as np
-
-    places = np.flatnonzero((roughly > -_ROUGH) & (roughly < _LONGEST + _ROUGH))
-    if len(places) <= limit:
-        return places
-    least = np.partition(roughly[places], -limit)[-limit] if limit else np.inf
-    return places[roughly[places] >= least - 2 * _ROUGH]
-
-
-def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the exact cosines of a few rows, from 0 to 1; 0 for dissimilar and for invalid ones."""
-    import numpy as np
-
-    asked, rows = _used_columns(query, rows)
-    asked = asked.astype("f8")
-    found = np.zeros(len(rows))  # sums of 32-bit floats depend on the order in which they are made
-    with np.errstate(all="ignore"):
-        for at in range(0, len(rows), _AT_ONCE):
-            found[at : at + _AT_ONCE] = np.einsum("ij,j->i", rows[at : at + _AT_ONCE].astype("f8"), asked)
-        found = np.round(found, _DECIMALS)
-        return np.where((found > 0) & (found < _LONGEST), np.minimum(found, 1.0), 0.0)
-
-
-def _used_columns(query: Vector, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the query and the rows without the outer columns that are 0 in the query."""
-    import numpy as np
-
-    asked = np.array(query, "f4")
-    used = np.flatnonzero(asked)
-    part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
-    return asked[part], rows[:, part]

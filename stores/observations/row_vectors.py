@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
-from chatbot.stores.vectors import Vector, check_model, cosines, likely, rough_cosines
+from chatbot.stores.vectors import Vector, check_model
 
 logger = logging.getLogger(__name__)
 
@@ -381,3 +381,54 @@ def _without(part: VectorPart, numbers: Ints) -> VectorPart | PackedPart | None:
         return part
     rows = _readable(part, left)
     return None if rows is None else _packed(part.model, part.dimension, [rows])
+
+
+_DECIMALS = 6
+"""Of a cosine: further digits depend on the machine."""
+_AT_ONCE = 512
+"""Rows converted to 64-bit floats at a time."""
+_ROUGH = 1e-4
+"""Greatest error of a cosine of 32-bit floats."""
+_LONGEST = 1.001
+"""Greatest cosine with rounding errors; a greater one comes from an invalid row."""
+
+
+def rough_cosines(query: Vector, rows: Ints) -> Ints:
+    """Return the cosines as sums of 32-bit floats, with errors up to `_ROUGH`; undefined for invalid rows.
+
+    `query` and rows are of length 1.
+    """
+    asked, rows = _used_columns(query, rows)
+    with np.errstate(all="ignore"):
+        # No matrix product: its threads wait by spinning, which costs more than they save.
+        found: Ints = np.einsum("ij,j->i", rows, asked)
+    return found
+
+
+def likely(roughly: Ints, limit: int) -> Ints:
+    """Return the places, in order, of rows that may be among the `limit` most similar, by rough cosines."""
+    places = np.flatnonzero((roughly > -_ROUGH) & (roughly < _LONGEST + _ROUGH))
+    if len(places) <= limit:
+        return places
+    least = np.partition(roughly[places], -limit)[-limit] if limit else np.inf
+    return places[roughly[places] >= least - 2 * _ROUGH]
+
+
+def cosines(query: Vector, rows: Ints) -> Ints:
+    """Return the exact cosines of a few rows, from 0 to 1; 0 for dissimilar and for invalid ones."""
+    asked, rows = _used_columns(query, rows)
+    asked = asked.astype("f8")
+    found = np.zeros(len(rows))  # sums of 32-bit floats depend on the order in which they are made
+    with np.errstate(all="ignore"):
+        for at in range(0, len(rows), _AT_ONCE):
+            found[at : at + _AT_ONCE] = np.einsum("ij,j->i", rows[at : at + _AT_ONCE].astype("f8"), asked)
+        found = np.round(found, _DECIMALS)
+        return np.where((found > 0) & (found < _LONGEST), np.minimum(found, 1.0), 0.0)
+
+
+def _used_columns(query: Vector, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the query and the rows without the outer columns that are 0 in the query."""
+    asked = np.array(query, "f4")
+    used = np.flatnonzero(asked)
+    part = slice(used[0], used[-1] + 1) if len(used) else slice(0, 0)
+    return asked[part], rows[:, part]

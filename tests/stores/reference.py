@@ -19,6 +19,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.consolidation import consolidated, is_overfull, surplus, weigh
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
+from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.writer import archiving, with_time_to_live
 from chatbot.stores.query import (
@@ -49,7 +50,7 @@ from chatbot.stores.query import (
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
 from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
-from chatbot.stores.vectors import Vector, check_model, cosines, likely, one_dimension, packed, rough_cosines, unit
+from chatbot.stores.vectors import Vector, check_model, one_dimension, packed, unit
 
 
 class ReferenceStore(ObservationStore):
