@@ -42,30 +42,6 @@ def _encoded(data: Any) -> bytes:
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def described(**events: tuple[dict[str, Any], str]) -> dict[str, Any]:
-    """The content of a stream, for the document: of each event the schema of its data, which is JSON, and a word."""
-    one_of = [
-        {
-            "type": "object",
-            "description": about,
-            "required": ["event", "data"],
-            "properties": {"event": {"const": name}, "data": in_json(schema)},
-        }
-        for name, (schema, about) in events.items()
-    ]
-    return {EventStream.media_type: {"itemSchema": {"oneOf": one_of}}}
-
-
-def in_json(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a text that is JSON of that schema."""
-    return {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
-
-
-def data(**properties: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object that has these properties, all of them."""
-    return {"type": "object", "required": list(properties), "properties": properties}
-
-
 class EventStream(Response):
     """Response that streams events, with periodic comments that keep proxies from closing the connection.
 

@@ -30,24 +30,10 @@ from chatbot.stores.errors import StoreError, UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
-_TEXT = sse.data(text={"type": "string"})
-_CALL = {"id": {"type": "string"}, "name": {"type": "string"}, "arguments": {"type": "string"}}
 _STREAM: dict[str, Any] = {
-    "content": sse.described(
-        phase=(_TEXT, "What is awaited just now."),
-        thinking=(sse.data(), "The model thinks before it replies."),
-        text=(_TEXT, "A piece of the reply."),
-        tool=(sse.data(**_CALL), "A tool is run."),
-        tool_result=(
-            sse.data(**_CALL, content={"type": "string"}, is_error={"type": "boolean"}),
-            "What it answered.",
-        ),
-        client_call=(sse.data(**_CALL), "A tool that the client of the turn is to run."),
-        notice=(_TEXT, "Something that a person should know."),
-        done=({"$ref": "#/components/schemas/Turn"}, "The end."),
-        error=({"$ref": "#/components/schemas/Error"}, "The end, where the turn failed."),
-    ),
-    "description": "The turn that has ended, or its events.",
+    "content": {sse.EventStream.media_type: {"itemSchema": {"type": "object"}}},
+    "description": "The turn that has ended, or its events: `phase`, `thinking`, `text`, `tool`, `tool_result`, "
+    "`client_call`, `notice`, and at the end `done` or `error`.",
 }
 
 
