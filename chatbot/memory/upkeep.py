@@ -6,13 +6,12 @@ The file may be lost: then maintenance begins again at the oldest row, and does 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from chatbot.config import MaintenanceSettings
@@ -21,9 +20,7 @@ from chatbot.memory.policy import MaintenanceReport, Part, only, together
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document
 from chatbot.stores.backend import Place as Kept
-from chatbot.stores.errors import InvalidValue, StoreBusy
-from chatbot.stores.fields import is_observation_id
-from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.errors import StoreBusy
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +90,10 @@ class UpkeepFile:
         """Record the state for the next run; one of all parts counts for each. Needs the claim."""
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._is_claimed:
-            await asyncio.to_thread(self._document.change, lambda _: _written(self._kept), durable=False)
+            written = msgspec.json.encode(
+                _File(consolidation=self._kept.get("consolidation"), compression=self._kept.get("compression"))
+            )
+            await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
 
     def _of(self, part: Part) -> Upkeep:
         """Return the known state of a part, or of all parts if they were run together."""
@@ -139,28 +139,16 @@ def not_due(*, dry_run: bool) -> MaintenanceReport:
     return MaintenanceReport(dry_run=dry_run, skipped="not due")
 
 
-def _written(kept: Mapping[Part, Upkeep]) -> bytes:
-    parts = {
-        part: {"done_at": format_time(each.done_at), "active": each.place.active}
-        for part, each in kept.items()
-        if each.done_at is not None
-    }
-    return json.dumps({"v": 1, **parts}, indent=1).encode() + b"\n"
+class _File(Struct):
+    v: int = 1
+    consolidation: Upkeep | None = None
+    compression: Upkeep | None = None
 
 
 def _read(document: Document) -> dict[Part, Upkeep]:
     try:
-        data = document.read()
-        record = {} if data is None else json.loads(data)
-        return {part: _parsed(record[part]) for part in _PARTS if part in record}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, InvalidValue) as error:
+        file = msgspec.json.decode(document.read() or b"{}", type=_File)
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", document.name, error)
         return {}
-
-
-def _parsed(record: dict[str, Any]) -> Upkeep:
-    return Upkeep(parse_time(record["done_at"]), RunPosition(_id(record["active"])))
-
-
-def _id(text: object) -> str | None:
-    return text if isinstance(text, str) and is_observation_id(text) else None
+    return {part: kept for part in _PARTS if (kept := getattr(file, part)) is not None}
