@@ -30,7 +30,7 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
-from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility, fold
+from chatbot.stores.access import CLEARANCES, Guard, Sensitivity, Visibility, fold
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.text.analysis import terms
@@ -159,9 +159,12 @@ async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> 
     targets = [step.target.id for step in steps if step.target]
     now = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
     steps = [
-        step if step.target is None or now.get(step.target.id) == step.target.hash else _added(step) for step in steps
+        step if step.target is None or now.get(step.target.id) == step.target.hash else FactStep(step.fact)
+        for step in steps
     ]
-    kept = iter(await memories.remember_all(map(_draft_of(origin), _kept(steps)), keep_going=True))
+    kept = iter(
+        await memories.remember_all((_draft(step, origin) for step in steps if step.action != "none"), keep_going=True)
+    )
     return [await _finish(step, None if step.action == "none" else next(kept), memories, origin) for step in steps]
 
 
@@ -171,35 +174,32 @@ async def _finish(step: FactStep, kept: AddResult | None, memories: Memory, orig
     if kept is None:
         return FactOutcome(step.fact, "known", changed)
     if kept.outcome == "skipped" and step.target:  # the store allows no such change: then it is an addition
-        [kept] = await memories.remember_all([_draft_of(origin)(_added(step))], keep_going=True)
+        [kept] = await memories.remember_all([_draft(FactStep(step.fact), origin)], keep_going=True)
         return FactOutcome(step.fact, kept.outcome, kept.id, reason=kept.reason)
     if kept.outcome == "skipped":
         return FactOutcome(step.fact, kept.outcome, reason=kept.reason)
     return FactOutcome(step.fact, kept.outcome, kept.id, changed if changed != kept.id else "", kept.reason)
 
 
-def _draft_of(origin: Origin) -> Any:
-    def draft(step: FactStep) -> Draft:
-        fact, guard = step.fact, origin.guard
-        target = step.target.id if step.target else None
-        needed = [guard.min_clearance, *([step.target.min_clearance] if step.target else [])]
-        return Draft(
-            title=fact.content,
-            subject=fact.subject,
-            category=fact.category,
-            type=fact.type,
-            importance=0.6 if fact.type in PROTECTED_TYPES else 0.5,
-            source=FROM_REPLY if origin.is_of_bot(fact) else SOURCE,
-            visibility=guard.visibility,
-            sensitivity=guard.sensitivity,
-            min_clearance=_highest(needed),
-            created_at=origin.said_at,
-            derived_from=origin.derived_from,
-            supersedes=target if step.action == "update" else None,
-            forgets=target if step.action == "delete" else None,
-        )
-
-    return draft
+def _draft(step: FactStep, origin: Origin) -> Draft:
+    fact, guard = step.fact, origin.guard
+    target = step.target.id if step.target else None
+    needed = [guard.min_clearance, *([step.target.min_clearance] if step.target else [])]
+    return Draft(
+        title=fact.content,
+        subject=fact.subject,
+        category=fact.category,
+        type=fact.type,
+        importance=0.6 if fact.type in PROTECTED_TYPES else 0.5,
+        source=FROM_REPLY if origin.is_of_bot(fact) else SOURCE,
+        visibility=guard.visibility,
+        sensitivity=guard.sensitivity,
+        min_clearance=min(needed, key=CLEARANCES.index),
+        created_at=origin.said_at,
+        derived_from=origin.derived_from,
+        supersedes=target if step.action == "update" else None,
+        forgets=target if step.action == "delete" else None,
+    )
 
 
 async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bool:
@@ -224,18 +224,6 @@ def _is_denial(fact: ExtractedFact, decision: Decision, candidates: MemoryCandid
 
 def _waiting(steps: Sequence[FactStep], origin: Origin) -> list[int]:
     return [at for at, step in enumerate(steps) if step.action == "add" and not origin.is_of_bot(step.fact)]
-
-
-def _kept(steps: Sequence[FactStep]) -> list[FactStep]:
-    return [step for step in steps if step.action != "none"]
-
-
-def _added(step: FactStep) -> FactStep:
-    return FactStep(step.fact)
-
-
-def _highest(clearances: Sequence[Clearance]) -> Clearance:
-    return min(clearances, key=CLEARANCES.index)
 
 
 async def _outdated_by(
