@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,13 @@ def objects_in(text: str, key: str = "") -> list[Table]:
             return [each for each in listed if isinstance(each, dict)]
         found += [each for each in (listed, value) if isinstance(each, dict)][:1]
     return found
+
+
+def schema_of(properties: Mapping[str, Any], *, listed: str = "") -> dict[str, Any]:
+    """Return the schema of an object with these properties, or of one that lists such objects under a name."""
+    known = {"type": "object", "properties": dict(properties)}
+    schema = known | {"required": list(properties), "additionalProperties": False}
+    return schema_of({listed: {"type": "array", "items": schema}}) if listed else schema
 
 
 def without_wrapping(text: str) -> str:

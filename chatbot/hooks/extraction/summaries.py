@@ -17,7 +17,7 @@ from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.governor import without_role_marks
 from chatbot.errors import ChatbotError
-from chatbot.hooks.extraction.structured import objects_in, without_wrapping
+from chatbot.hooks.extraction.structured import objects_in, schema_of, without_wrapping
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import (
     READ_AT_ONCE,
@@ -51,17 +51,8 @@ You sum up a conversation. Reply with JSON and nothing else:
 One or two sentences each, in the language of the conversation. Say nothing that is not there; lists may be empty.
 {_DATA}"""
 _TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "request": {"type": "string"},
-        "outcome": {"type": "string"},
-        "decisions": _TEXTS,
-        "open_items": _TEXTS,
-    },
-    "required": ["request", "outcome", "decisions", "open_items"],
-    "additionalProperties": False,
-}
+_TEXT = {"type": "string"}
+_SCHEMA = schema_of({"request": _TEXT, "outcome": _TEXT, "decisions": _TEXTS, "open_items": _TEXTS})
 
 
 @dataclass(frozen=True, slots=True)
