@@ -184,16 +184,13 @@ async def _take_back(access: IdentityAccess, session_id: str) -> list[Transcript
 
 
 async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep_message: bool) -> str:
+    end = None
     if "at" in fields:
-        _position(await (await access.session(session_id)).transcript_read_all(), fields)  # raises before the fork
-    copy = await access.session((await operations.fork_session(access.context, session_id)).id)
-    if "at" in fields:
-        entries = await copy.transcript_read_all()
+        entries = await (await access.session(session_id)).transcript_read_all()
         begin = _position(entries, fields)
         following = (n for n, entry in enumerate(entries[begin + 1 :], begin + 1) if entry.role == "user")
         end = next(following, len(entries)) if keep_message else begin
-        await copy.transcript_drop_last(len(entries) - end)
-    return copy.id
+    return (await access.fork(session_id, at=end)).id
 
 
 def _back(access: IdentityAccess, session_id: str, fields: Fields) -> Response:
