@@ -1,4 +1,4 @@
-"""Parsers of what other programs write: conversations of ChatGPT and Claude, and Markdown notes.
+"""Parsers of what other programs write: conversations of ChatGPT and Claude, Markdown notes, and facts of Memstore.
 
 An item that cannot be imported is a `Skip`. No parser reads a file, and none raises for a value of another shape.
 """
@@ -6,6 +6,7 @@ An item that cannot be imported is a `Skip`. No parser reads a file, and none ra
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,13 +14,14 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from chatbot.memory.people import KIND as TASK
 from chatbot.memory.writing import Draft
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES
 from chatbot.stores.records import TranscriptEntry, check_time
 from chatbot.transfer.items import Conversation, Item, MemoryItem, Skip
 
-CHATGPT, CLAUDE, MARKDOWN = "chatgpt", "claude", "markdown"
+CHATGPT, CLAUDE, MARKDOWN, MEMSTORE = "chatgpt", "claude", "markdown", "memstore"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_KEY = 200
@@ -31,13 +33,19 @@ def kind_of(value: object) -> str | None:
         return None
     if "mapping" in value:
         return CHATGPT
-    return CLAUDE if "chat_messages" in value or _is_claude_memory(value) else None
+    if "chat_messages" in value or _is_claude_memory(value):
+        return CLAUDE
+    return MEMSTORE if _is_fact(value) or isinstance(value.get("facts"), list) else None
 
 
 def read(kind: str, value: Any, number: int) -> Iterator[Item]:
     """Parse one element of a JSON list of this kind; `number` names it where nothing else does."""
     if kind == CHATGPT:
         yield read_chatgpt(value, number)
+    elif kind == MEMSTORE:
+        facts = value.get("facts") if isinstance(value, dict) else None
+        for each, fact in enumerate(facts if isinstance(facts, list) else [value], number):
+            yield _read_fact(fact, each)
     elif _is_claude_memory(value):
         yield from read_claude_memory(value)
     else:
@@ -370,3 +378,62 @@ def _made_at(fields: Fields, name: str) -> datetime | None:
         if (moment := _moment_of(text, _EPOCH)) != _EPOCH:
             return moment
     return None
+
+
+# Memstore: every store numbers its facts from 1, so a fact is known by its number and the time when it was made.
+# Superseded facts are skipped because their history is not in the export, and vectors because another model made them.
+
+_LONGEST_FACT_TITLE = 200
+_USUAL_NAMESPACE = "default"
+_SCOPES = ("user", "agent", "collaborative")
+
+
+def _is_fact(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("content"), str) and "subject" in value
+
+
+def _read_fact(value: Any, number: int) -> MemoryItem | Skip:
+    """Parse one fact."""
+    if not _is_fact(value) or not value["content"].strip():
+        return Skip(f"fact {number}", "no content")
+    if value.get("superseded_by") is not None:
+        return Skip(f"fact {value.get('id', number)}", f"{text_of(str(value['superseded_by']))} replaced it")
+    namespace = text_of(value.get("namespace"))
+    own = [value.get("id"), value.get("created_at")]
+    key = _key_of(namespace, *(own if all(own) else [text_of(value["content"])]))
+    return MemoryItem(key, _fact_draft(value), "" if namespace == _USUAL_NAMESPACE else namespace)
+
+
+def _fact_draft(value: Mapping[str, Any]) -> Draft:
+    content = text_of(value["content"]).strip()
+    category = text_of(value.get("category"))
+    metadata = _metadata(value.get("metadata"))
+    is_task = metadata.get("kind") == TASK
+    is_short = len(content) <= _LONGEST_FACT_TITLE and "\n" not in content
+    created_at = _moment_of(value.get("created_at"), _EPOCH)
+    return Draft(
+        title=content if is_short else content.splitlines()[0][:_LONGEST_FACT_TITLE],
+        narrative="" if is_short else content,
+        type="task" if is_task else category if category in TYPES else "note",
+        subject=text_of(value.get("subject")),
+        category=category,
+        project=text_of(metadata.pop("project", "")) if is_task else "",
+        metadata=_task(metadata) if is_task else metadata,
+        created_at=created_at if created_at != _EPOCH else None,
+    )
+
+
+def _metadata(value: object) -> dict[str, Any]:
+    """Return the metadata, which some exports hold as an object and some as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _task(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata of a task: a Memstore scope may be a person's name, which is not a scope here."""
+    scope = metadata.get("scope")
+    return metadata | {"scope": scope if scope in _SCOPES else "collaborative"}

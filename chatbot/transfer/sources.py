@@ -12,12 +12,12 @@ from zipfile import ZipFile, ZipInfo
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
-from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES
+from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE
 from chatbot.transfer.items import Item, Skip
 from chatbot.transfer.untrusted import decoded, elements, open_zip, read_member
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN)
+KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000

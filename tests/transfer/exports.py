@@ -85,6 +85,26 @@ def claude(*messages: dict[str, Any], key: str = "k-1", name: str = "Bread", **m
     }
 
 
+def memstore_fact(number: int, content: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "namespace": "default",
+        "content": content,
+        "subject": "sam",
+        "category": "preference",
+        "metadata": None,
+        "superseded_by": None,
+        "superseded_at": None,
+        "confirmed_count": 0,
+        "last_confirmed_at": None,
+        "use_count": 3,
+        "last_used_at": "2026-01-02T03:04:05Z",
+        "embedding": None,
+        "created_at": "2026-01-02T03:04:05Z",
+        **more,
+    }
+
+
 def row(number: int, title: str, **more: Any) -> dict[str, Any]:
     """A line of a bundle."""
     at = "2026-01-02T03:04:05.000000Z"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
-from chatbot.transfer.formats import read_chatgpt, read_claude, read_claude_memory, read_markdown
+from chatbot.transfer.formats import MEMSTORE, read, read_chatgpt, read_claude, read_claude_memory, read_markdown
 from chatbot.transfer.items import Conversation, MemoryItem, Skip
 from chatbot.transfer.sources import open_source
 from chatbot.transfer.untrusted import elements
@@ -110,6 +110,7 @@ def test_no_json_breaks_a_parser(value: Any) -> None:
     assert isinstance(read_chatgpt({"id": "x", "mapping": {"root": value}}, 1), Conversation | Skip)
     assert isinstance(read_claude(value, 1), Conversation | Skip)
     assert isinstance(read_claude({"uuid": "x", "chat_messages": [value]}, 1), Conversation | Skip)
+    assert all(isinstance(each, MemoryItem | Skip) for each in read(MEMSTORE, value, 1))
     times: list[Any] = [float("inf"), 1e300, -1e300, "yesterday", "0001-01-01", True, []]
     for strange in times:
         assert isinstance(read_chatgpt(exports.chatgpt(create_time=strange), 1), Skip)
@@ -214,10 +215,24 @@ def test_no_text_breaks_the_markdown_parser(text: str) -> None:
         assert all(isinstance(each, MemoryItem) for each in read_markdown(body, "a.md"))
 
 
+def test_facts_of_memstore_keep_what_we_know_of() -> None:
+    [memory] = read(MEMSTORE, exports.memstore_fact(7, "prefers tea"), 1)
+    assert isinstance(memory, MemoryItem)
+    assert (memory.draft.title, memory.draft.type, memory.namespace) == ("prefers tea", "preference", "")
+    [old] = read(MEMSTORE, exports.memstore_fact(6, "prefers coffee", superseded_by=7), 1)
+    assert isinstance(old, Skip)
+    task = {"kind": "task", "status": "pending", "scope": "matthew", "surface": "startup", "project": "x"}
+    [todo] = read(MEMSTORE, exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)), 1)
+    assert isinstance(todo, MemoryItem)
+    assert (todo.draft.type, todo.draft.project) == ("task", "x")
+    assert (todo.draft.metadata or {})["scope"] == "collaborative"
+
+
 def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
     for kind, value in {
         "chatgpt": [exports.chatgpt()],
         "claude": [exports.claude()],
+        "memstore": {"facts": [exports.memstore_fact(1, "x")]},
     }.items():
         path = tmp_path / f"{kind}.json"
         path.write_bytes(exports.as_bytes(value))

@@ -52,6 +52,7 @@ def _add_files(verbs: Verbs) -> None:
             "import CLAUDE.md --dry-run",
             "import ~/notes --sensitivity private",
             "import memories.jsonl",
+            "import facts.json --from memstore",
         )
     )
     export = verbs.add(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
 
 EXPORTS = ("markdown", "jsonl")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
