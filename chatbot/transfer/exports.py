@@ -11,7 +11,7 @@ which is JSON lines, can be imported again:
     {"kind": "attachment", "name", "data"}    in base64; its name has the digest of its content
     {"kind": "observation", …}                a row in its current state, oldest first
     {"kind": "fact", …}
-    {"kind": "end"}
+    {"kind": "end", "sha256"}                 of the lines of the session; whoever changes one leaves it out
     {"kind": "memories", "format": 1}         the rows and facts after it are of no session, or of any
 
 A bundle is untrusted: nothing says who made it.
@@ -20,6 +20,7 @@ A bundle is untrusted: nothing says who made it.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -152,7 +153,8 @@ def _json_lines(values: Iterable[Mapping[str, Any]]) -> str:
 def render_session(exported: SessionExport, form: str) -> str:
     """Render the session in a format of `SUFFIXES`."""
     if form == "jsonl":
-        return _json_lines(_session_lines(exported))
+        lines = _json_lines(_session_lines(exported))
+        return lines + _json_lines([{"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest()}])
     return _session_markdown(exported)
 
 
@@ -206,7 +208,7 @@ class _Part:
 
 def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
     """Yield the sessions of a bundle, and memories. Raises `DamagedFile` or `LaterFormat`."""
-    part = _Part()
+    part, digest = _Part(), hashlib.sha256()
     for line in filter(str.strip, text.split("\n")):
         try:
             fields = msgspec.json.decode(line)
@@ -218,8 +220,11 @@ def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
         elif part.record is not None and kind != END:
             break
         else:
+            if kind == END and fields.get("sha256", digest.hexdigest()) != digest.hexdigest():
+                raise DamagedFile(f"{name}: the SHA-256 of a session is another: the file was damaged or changed")
             yield from part.whole()
-            part = _Part.begun(kind, fields)
+            part, digest = _Part.begun(kind, fields), hashlib.sha256()
+        digest.update(f"{line}\n".encode())
     if part.record is not None:
         raise DamagedFile(f"{name}: session {part.record.id} ends early: check that the file is complete")
     yield from part.whole()
@@ -268,7 +273,6 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
     for name, data in exported.attachments:
         yield {"kind": "attachment", "name": name, "data": base64.b64encode(data).decode()}
     yield from _memory_lines(exported.remembered)
-    yield {"kind": END}
 
 
 def _memories_markdown(remembered: MemoryExport) -> str:
