@@ -14,7 +14,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.vectors import Vector
+from chatbot.stores.vectors import Vector, unit
 
 
 class EmbeddingResult(Struct, frozen=True):
@@ -74,9 +74,12 @@ class Embedder(AsyncResource):
         """
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
-        """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed."""
+        """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.
+
+        The length of a vector, which is 1 at most, is its weight.
+        """
         found = await self.embed(texts)
-        return [[vector] for vector in found.vectors], found.usage
+        return [[unit(vector)] for vector in found.vectors], found.usage
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can
         """Return what each text is; nothing where no heads were trained for this encoder."""

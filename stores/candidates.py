@@ -6,6 +6,7 @@ hop into a thread: see `without_waiting`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,7 @@ class Question:
     """Terms of earlier texts, each of which counts `earlier_weight`."""
     earlier_weight: float = 0.4
     vectors: tuple[Vector, ...] = ()
+    """Vectors of the meaning, each as long as it counts, which is 1 at most."""
     model: str = ""
     """Name of the model that made the vectors."""
     most_terms: int = 32
@@ -83,7 +85,7 @@ async def gathered(store: ObservationStore, view: View, question: Question, want
     found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
     found.average_length = corpus.average_length
     _add_dated(found, await _matches(store, view, list(dates), wanted, question), dates)
-    similar = await _similar(store, view, question, wanted)
+    similar = await similar_to(store, view, question.vectors, wanted, model=question.model, limit=question.limit)
     _add_unscored(found, similar.values())
     found.similar = {each: match.score for each, match in similar.items() if each != question.without}
     found.rows.pop(question.without, None)
@@ -110,14 +112,21 @@ async def _matches(
     return await store.match(view, terms, wanted, limit=question.limit) if terms else []
 
 
-async def _similar(store: ObservationStore, view: View, question: Question, wanted: Filter) -> dict[str, Match]:
-    """Return the rows most similar to any of the vectors, most similar first, each with its best cosine."""
+async def similar_to(
+    store: ObservationStore, view: View, vectors: Sequence[Vector], wanted: Filter, *, model: str, limit: int
+) -> dict[str, Match]:
+    """Return the rows most similar to any of the vectors, most similar first, each with its best cosine.
+
+    The length of a vector is the weight of its cosines.
+    """
     best: dict[str, Match] = {}
-    for vector in question.vectors:
-        for match in await store.nearest(view, vector, wanted, model=question.model, limit=question.limit):
-            if match.id not in best or best[match.id].score < match.score:
-                best[match.id] = match
-    return {each.id: each for each in sorted(best.values(), key=lambda each: -each.score)[: question.limit]}
+    for vector in vectors:
+        weight = min(1.0, math.hypot(*vector))
+        for match in await store.nearest(view, vector, wanted, model=model, limit=limit):
+            score = weight * match.score
+            if match.id not in best or best[match.id].score < score:
+                best[match.id] = match._replace(score=score)
+    return {each.id: each for each in sorted(best.values(), key=lambda each: -each.score)[:limit]}
 
 
 async def _weighed(

@@ -19,12 +19,12 @@ def vector(values: Sequence[float]) -> Vector:
     return array("f", values)
 
 
-def unit(values: Sequence[float]) -> Vector:
-    """The vector at length 1; zeros stay zeros, and so does what is not finite."""
-    length = math.hypot(*values)
-    if not length or not math.isfinite(length):
+def unit(values: Sequence[float], *, length: float = 1.0) -> Vector:
+    """The vector at that length; zeros stay zeros, and so does what is not finite."""
+    long = math.hypot(*values)
+    if not long or not math.isfinite(long):
         return array("f", bytes(4 * len(values)))
-    return array("f", [value / length for value in values])
+    return array("f", [value / long * length for value in values])
 
 
 def one_dimension(vectors: Iterable[Sequence[float]]) -> int:

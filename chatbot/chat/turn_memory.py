@@ -54,8 +54,6 @@ _CLOSE = 2
 _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
-_ENOUGH = 0.6
-"""Share of the best row's evidence that a row needs to be in a prompt."""
 _SURE = 0.4
 """Score from which on the head `needs_memory` is sure."""
 _CONSIDERED = 30
@@ -260,7 +258,6 @@ class TurnMemory:
             limit=limit,
             exclude=exclude,
             ask=_CLASSES,
-            enough=_ENOUGH,
             need="" if judged is None else "sure" if sure else "unsure",
             statements=judged is None or not judged.asks_the_bot,
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import threading
 import time
@@ -30,6 +31,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.candidates import similar_to
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
@@ -176,6 +178,11 @@ class Meaning(AsyncResource):
         return found
 
     @property
+    def has_gaps(self) -> bool:
+        """Return whether rows may have no vector yet."""
+        return self._has_gaps
+
+    @property
     def scale(self) -> float:
         """Factor of the cosines of questions and rows."""
         return self._embedder.scale
@@ -184,20 +191,12 @@ class Meaning(AsyncResource):
         self, view: View, vectors: Sequence[Vector], wanted: Filter | None = None, *, limit: int = 200
     ) -> list[Match]:
         """The rows that are most like any of the vectors of a question, with the best cosine as score."""
-        best: dict[str, Match] = {}
         try:
-            for vector in vectors:
-                found = await self._store.nearest(
-                    view, vector, wanted or Filter(), model=self._embedder.name, limit=limit
-                )
-                for match in found:
-                    if match.id not in best or best[match.id].score < match.score:
-                        best[match.id] = match
+            found = await similar_to(self._store, view, vectors, wanted or Filter(), model=self.model, limit=limit)
         except (ChatbotError, StoreError) as error:
             self.pause(error)
             return []
-        ranked = sorted(best.values(), key=lambda match: -match.score)[:limit]
-        return [match._replace(score=min(1.0, self.scale * match.score)) for match in ranked]
+        return [match._replace(score=min(1.0, self.scale * match.score)) for match in found.values()]
 
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""
@@ -397,9 +396,9 @@ def _questions(message: str, whole: str) -> list[str]:
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return the vectors of a part, each moved a little towards the whole's by the same, or the last, encoder."""
+    """Return the vectors of a part, each at its length, but moved towards the whole's by the same, or last, encoder."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
-        unit([_LEANING * own + other for own, other in zip(vector, beside, strict=True)])
-        for vector, beside in zip(part, around, strict=False)
+        unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))
+        for each, beside in zip(part, around, strict=False)
     ]

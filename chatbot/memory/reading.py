@@ -118,13 +118,11 @@ class Recall(TimedFilter):
     profile: str = "inject"
     exclude: Collection[str] = ()
     """Ids of rows that are not recalled."""
-    enough: float = 0.0
-    """Share of the best row's evidence that each must have, if that is more than the profile's `relative_floor`."""
     need: Need = ""
     """How sure it is that the question needs memory; empty if nothing judged that."""
     statements: bool = False
-    """True to leave out rows in which the person only asked, and to let a later statement about the same thing as a
-    best row replace the least match."""
+    """True to leave out rows in which the person only asked, to let a later statement about the same thing as a best
+    row replace the least match, and to recall only rows whose evidence comes near the best row's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import nlargest
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from msgspec import Struct
 from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, outstanding, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import InvalidValue, StoreError
@@ -54,6 +55,8 @@ _BESIDE = 3
 _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
 SUMMARIES = frozenset({"session_summary"})
+_ENOUGH = 0.6
+"""Share of the best evidence that a row must have for a prompt, where nothing judges what the question needs."""
 _APART, _CLEAR = 0.12, 0.35
 """Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
 rows: the memory's own cosines show how similar it is by chance."""
@@ -104,7 +107,8 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     Lines of the profile have their own places in a prompt, and take none here.
     """
     view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
-    profile = replace(profile, relative_floor=max(profile.relative_floor, asked.enough))
+    if asked.statements and not asked.need:
+        profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     at = moment(asked.as_of, asked.known_at, view.now)
@@ -192,12 +196,20 @@ async def rows_about(
     if vectors is None and scope.meaning is not None:
         (vectors,) = await vectors_of(scope.meaning, [texts])
     found = await _candidates(scope, view, question, wanted, vectors or ())
-    return scored(
-        found,
-        profile,
-        view.now,
-        unknown=min(found.similar.values()) if len(found.similar) >= question.limit else 0.0,
-    )
+    has_gaps = scope.meaning is not None and scope.meaning.has_gaps
+    return scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
+
+
+def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:
+    """Return how alike a row counts that is not among those alike.
+
+    It is less alike than these; but while rows have no vector yet, it counts as the better half of those that hold
+    words of the question, too.
+    """
+    if has_gaps:
+        known = sorted(cosine for each, cosine in found.similar.items() if found.rows[each].score)
+        return fmean(known[len(known) // 2 :]) if known else 0.0
+    return min(found.similar.values()) if len(found.similar) >= limit else 0.0
 
 
 async def _candidates(
@@ -229,29 +241,23 @@ def judged(
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    Summaries are left out once other rows are recalled. If it is unsure whether the question needs memory, the evidence
-    decides how many rows are recalled. If nothing judged that, and rows found by meaning alone do not stand out, none
-    is recalled.
+    Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, the best
+    evidence decides how much of it a row needs and, if the head is unsure, how many rows are recalled. If nothing judged
+    that, and rows found by meaning alone do not stand out, none is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
-    said = [row for row in eligible if not (_is_summary(row) or row.is_below(profile.absolute_floor))]
+    said = [row for row in eligible if row.evidence and not _is_summary(row)]
     best = max((row.evidence for row in said or eligible), default=0.0)
-    floor = profile.relative_floor * best
+    share = max(profile.relative_floor, carried(best)) if need else profile.relative_floor
     if need == "unsure":
         limit = min(limit, max(0, int((best - _CHANCE) / _A_ROW)))
-    by_chance = (
-        limit == 0
-        if need
-        else profile.absolute_floor > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
-    )
+    by_chance = limit == 0 if need else share > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
     verdicts = []
     recalled = 0
     for row in rows:
-        if row.is_below(profile.absolute_floor):
-            verdict = "below absolute floor"
-        elif by_chance:
+        if by_chance:
             verdict = BY_CHANCE
-        elif row.evidence < floor:
+        elif row.evidence < share * best or (share and not row.evidence):
             verdict = "below relative floor"
         elif row.match.id in exclude:
             verdict = SEEN

@@ -54,6 +54,10 @@ USE = 0.005
 """Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
 _LEAST_NEAR, _AHEAD = 0.4, 0.07
 """Least cosine of a row that stands out, and its least distance from the next."""
+_NEEDED, _DOUBT, _MOST_SHARE = 0.4, 0.3, 0.7
+"""A row belongs in a prompt where its evidence plus `_DOUBT` times its share of the best evidence is `_NEEDED`: a
+logistic regression over the rows that answer questions about six lives. Weak evidence tells little, so the share that
+it asks for is bounded."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -80,9 +84,7 @@ class ScoringProfile:
     half_lives: Mapping[str, float] | None = None
     """None lets recency fall as 1 / (1 + days), for every type alike."""
     relative_floor: float = 0.0
-    """Share of the best evidence that a row must have."""
-    absolute_floor: float = 0.0
-    """Least evidence of a row found by meaning alone; a matching word is no accident."""
+    """Share of the best evidence that a row must have; if it is not 0, a row also needs some evidence."""
     meaning: float = WEIGHT
     """Weight of meaning beside words, from 0 to 1: `[embedding] weight`."""
 
@@ -97,7 +99,6 @@ PROFILES: Mapping[str, ScoringProfile] = {
         credibility=0.03,
         half_lives=HALF_LIVES,
         relative_floor=0.1,
-        absolute_floor=0.1,
     ),
 }
 
@@ -133,10 +134,6 @@ class RowScore(NamedTuple):
     def holds_words(self) -> bool:
         """Return whether the row, or one next to it, holds a word or a date of the question."""
         return self.raised.lexical > 0 or self.raised.spill > 0 or self.dated > 0
-
-    def is_below(self, absolute_floor: float) -> bool:
-        """Return whether there is too little evidence to recall it at all."""
-        return not self.holds_words and self.evidence < absolute_floor
 
     @property
     def parts(self) -> dict[str, float]:
@@ -176,14 +173,15 @@ def windowed(
 ) -> dict[str, float]:
     """Return the mean cosine of each row with the rows beside it, weighted by `WINDOW` and `spread`.
 
-    It replaces a vector of the whole window. Rows that are not in `similar` count as `unknown`.
+    It replaces a vector of the whole window. Rows with matching words that are not in `similar` count as `unknown`.
     """
-    windows = {each: similar.get(each, unknown) for each in rows}
+    own = {each: similar.get(each, unknown if match.score else 0.0) for each, match in rows.items()}
+    windows = dict(own)
     for each, others in neighbours.items():
         if each in windows and others:
             beside = {other: spread * WINDOW.get(abs(off), 0.0) for other, off in others.items()}
-            around = sum(weight * similar.get(other, unknown) for other, weight in beside.items())
-            windows[each] = (windows[each] + around) / (1 + sum(beside.values()))
+            around = sum(weight * own.get(other, 0.0) for other, weight in beside.items())
+            windows[each] = (own[each] + around) / (1 + sum(beside.values()))
     return windows
 
 
@@ -200,10 +198,7 @@ def outstanding(cosines: Mapping[str, float]) -> str:
 
 
 def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
-    """Return all candidates, best first; of equals, the one created later.
-
-    Rows without a cosine count at most as `unknown`.
-    """
+    """Return all candidates, best first; of equals, the one created later. For `unknown` see `windowed`."""
     raises = raised(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
     windows = windowed(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
@@ -228,6 +223,11 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
         rows.append(RowScore(candidate, score, evidence, own, weighed, weights, dated, meaning))
     rows.sort(key=_in_order, reverse=True)
     return rows
+
+
+def carried(best: float) -> float:
+    """Return the share of the best evidence that a row of a prompt must have: the weaker that is, the more of it."""
+    return min(_MOST_SHARE, _NEEDED / (best + _DOUBT))
 
 
 def _in_order(each: RowScore) -> tuple[float, datetime, str]:

@@ -22,8 +22,6 @@ from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
 _MOST = 8
-_ENOUGH = 0.6
-"""Share of the best row's evidence that each must have, as in a prompt."""
 _LEAST = 0.25
 """Evidence that the best row needs for an answer, and every row of a pinned question."""
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
@@ -87,7 +85,6 @@ class StandingQuestions(Profiles):
             moment = Recall(
                 asked.question,
                 limit=2 * _MOST,
-                enough=_ENOUGH,
                 need=need,
                 statements=True,
                 as_of=as_of,

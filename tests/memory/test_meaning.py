@@ -296,6 +296,19 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
     assert told == ["1 memory not embedded yet: `chatbot memory reindex --embed`"]
 
 
+async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp_path: Path) -> None:
+    async with MemorySystem(tmp_path) as memory:
+        first = (await memory.memory().remember("The harbour pilot is Gunnar.")).id
+        for number in range(30):
+            await memory.memory().remember(f"The harbour was quiet at {number} again.")
+    async with MemorySystem(tmp_path, embedder=LetterEmbedder(sends_away=True)) as memory:
+        meaning = memory.memory().scope.meaning
+        assert meaning is not None
+        assert await meaning.embed_missing(most=30) == 30
+        found = await memory.memory().recall("Who is the harbour pilot?", limit=1)
+    assert [hit.id for hit in found.hits] == [first]
+
+
 def test_what_is_embedded_is_what_a_row_says_each_part_once() -> None:
     row = note(0, "tea", narrative="tea", facts=("green",), user_text="which?", assistant_text="that", tags=("x",))
     assert embedded_text(row) == "tea\ngreen\nwhich?\nthat"

@@ -219,7 +219,7 @@ async def test_a_question_that_was_asked_before_is_answered_again(memory_home: P
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
         await told(memory, "The doctor put me on apixaban, and the warfarin is gone.", "The dog is called Bosun.")
         await told(memory, "Which blood thinner do I take?")
-        found = await memory.memory().recall("Which blood thinner do I take?", enough=0.6, statements=True)
+        found = await memory.memory().recall("Which blood thinner do I take?", statements=True)
         assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
 
 

@@ -100,7 +100,7 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
         "weak": "below relative floor",
     }
     nonsense = judged(ranked({"a": candidate(lexical=0.0)}, INJECT), INJECT, 5, frozenset())
-    assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
+    assert [verdict for _, verdict in nonsense] == ["below relative floor"]
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,14 @@ def test_an_exchange_is_no_truer_for_having_been_shown() -> None:
 def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
+    rows["after"] = rows["after"]._replace(score=1.0)
+    rows["unlike"] = candidate("unlike", lexical=0.0)
     found = windowed(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
     assert found["row"] == pytest.approx((0.6 + 0.1 * 0.4 + 0.1 * 0.1) / 1.2)
     assert found["before"] == pytest.approx((0.4 + 0.1 * 0.6) / 1.1)
     assert found["after"] == pytest.approx((0.1 + 0.1 * 0.6) / 1.1)
     assert found["alone"] == 0.6
+    assert found["unlike"] == 0
 
 
 def test_what_is_alike_in_meaning_is_found_though_it_holds_no_word() -> None:
@@ -225,7 +228,7 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
 
 def test_where_it_is_unsure_whether_memory_is_needed_the_evidence_decides_how_many_rows_are_recalled() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "abcde"}
-    for cosine, unsure, sure in ((0.05, 0, 0), (0.3, 0, 5), (0.4, 2, 5), (0.52, 4, 5), (0.8, 5, 5)):
+    for cosine, unsure, sure in ((0.0, 0, 0), (0.3, 0, 5), (0.4, 2, 5), (0.52, 4, 5), (0.8, 5, 5)):
         found = ranked(rows, INJECT, similar=dict.fromkeys(rows, cosine))
         needs: dict[Need, int] = {"unsure": unsure, "sure": sure}
         for need, recalled in needs.items():

@@ -137,4 +137,4 @@ def test_what_spills_over_is_less_than_what_was_matched(lexical: float) -> None:
 def test_a_session_alone_is_no_evidence() -> None:
     [found] = ranked(candidate(session="s"), profile=INJECT, sessions={"s": 1000})
     assert found.evidence == 0
-    assert [verdict for _, verdict in judged([found], INJECT, 5, frozenset())] == ["below absolute floor"]
+    assert [verdict for _, verdict in judged([found], INJECT, 5, frozenset())] == ["below relative floor"]
