@@ -242,7 +242,7 @@ def judged(
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, the best
-    evidence decides how much of it a row needs and, if the head is unsure, how many rows are recalled. If nothing judged
+    evidence decides how much of it a row needs, and how many rows are recalled if the head is unsure. If nothing judged
     that, and rows found by meaning alone do not stand out, none is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
