@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import nlargest
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -208,7 +207,8 @@ def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:
     """
     if has_gaps:
         known = sorted(cosine for each, cosine in found.similar.items() if found.rows[each].score)
-        return fmean(known[len(known) // 2 :]) if known else 0.0
+        best = known[len(known) // 2 :]
+        return sum(best) / len(best) if best else 0.0
     return min(found.similar.values()) if len(found.similar) >= limit else 0.0
 
 
