@@ -209,12 +209,19 @@ class Setup:
         except (StoreError, ConfigError) as error:
             yield self._wrong(table, error)
 
-    def observation_store(self) -> str:
-        """Return the first of the agent's stores that keeps observations in files. Raises `ConfigError` without one."""
+    @property
+    def observations(self) -> str | None:
+        """The first of the agent's stores that keeps observations in files."""
         for name in self.agent_settings.memory:
             store = load(name, beside=self.settings.plugins_beside)
             if issubclass(store, ObservationStore) and store.keeps_files:
                 return name
+        return None
+
+    def observation_store(self) -> str:
+        """Return the same. Raises `ConfigError` where there is none."""
+        if (name := self.observations) is not None:
+            return name
         stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))
         raise ConfigError(
             f"no store of the agent {self.agent!r} keeps memories: set [agents.{self.agent}] memory = [{stores}]"
@@ -341,7 +348,7 @@ class Runtime(AsyncResource):
         """The name of the model, with the folders of a model file."""
         self.memory = self.setup.open_memory(
             ephemeral=options.ephemeral,
-            observations=self._observations(),
+            observations=None if self._ephemeral else self.setup.observations,
             tell=self._tell,
             clock=clock,
             observer=self._observer,
@@ -410,11 +417,7 @@ class Runtime(AsyncResource):
     @property
     def remembers(self) -> bool:
         """Return whether the agent has a memory beyond a session."""
-        try:
-            self.check_memories()
-        except ConfigError:
-            return False
-        return True
+        return self._ephemeral or self.setup.observations is not None
 
     def check_memories(self) -> None:
         """Raise `ConfigError` where the agent keeps nothing."""
@@ -650,12 +653,6 @@ class Runtime(AsyncResource):
             )
         ours = (self.setup.identities, *([settings.path] if settings.path else []))
         return file_tools(place, ours=ours)
-
-    def _observations(self) -> str | None:
-        try:
-            return None if self._ephemeral else self.setup.observation_store()
-        except ConfigError:
-            return None  # the agent keeps none, and `memories` says so
 
     async def aclose(self) -> None:
         """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""

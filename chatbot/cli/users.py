@@ -175,7 +175,7 @@ _TOKEN_ACTIONS: dict[str, Callable[[Setup, Tokens, argparse.Namespace], Awaitabl
 async def run(args: argparse.Namespace) -> None:
     """Run one action. Needs neither a model nor a running server."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    async with setup.open_memory(observations=_store(setup)) as memory:
+    async with setup.open_memory(observations=setup.observations) as memory:
         await _ACTIONS[args.action](setup, memory, args)
 
 
@@ -262,14 +262,6 @@ async def _known(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem
     if name not in {each.namespace for each in await users_in(memory)}:
         raise UnknownObservation(f"no data for {args.user or name!r:.80}: see `chatbot users list`")
     return memory.cleared_for(namespace=name)
-
-
-def _store(setup: Setup) -> str | None:
-    """Return the agent's observation store; None if it has none."""
-    try:
-        return setup.observation_store()
-    except ConfigError:
-        return None
 
 
 _ACTIONS: dict[str, Callable[[Setup, MemorySystem, argparse.Namespace], Awaitable[None]]] = {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from chatbot.cli.bind import OF_OPERATIONS, OF_SESSIONS
 from chatbot.cli.memory.command import VerbRun, run_operation
 from chatbot.cli.output import SESSION_HEAD, age, printable, progress, say, say_marked, say_table, session_rows
-from chatbot.errors import ConfigError
 from chatbot.memory import SessionRecord
 from chatbot.operations import OPERATIONS, Entries, SessionComparison
 from chatbot.runtime import Options, Setup
@@ -26,20 +25,12 @@ async def run(args: argparse.Namespace) -> None:
     name = getattr(args, "operation", "")
     own = OF_OPERATIONS.get(name) if name else OF_SESSIONS[args.action]
     has_memories = own.memories if own else OPERATIONS[name].memories
-    async with setup.open_memory(observations=_store(setup) if has_memories else None) as memory:
+    async with setup.open_memory(observations=setup.observations if has_memories else None) as memory:
         if own:
             await own(VerbRun(args, setup, memory))
         else:
             with progress("reading sessions", waits=True) as told:
                 await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[name])
-
-
-def _store(setup: Setup) -> str | None:
-    """Home of the agent's observations; None if it has no store for them."""
-    try:
-        return setup.observation_store()
-    except ConfigError:
-        return None
 
 
 def say_sessions(records: Sequence[SessionRecord]) -> None:

@@ -16,7 +16,6 @@ from typing import BinaryIO
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.grammar import chosen
-from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
@@ -57,10 +56,6 @@ async def export(run: VerbRun) -> None:
 async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args = run.setup, run.args
-    try:
-        remembers = bool(setup.observation_store())
-    except ConfigError:
-        remembers = False
     reports = []
     for path in args.paths:
         with progress(f"importing {path.name}") as told:
@@ -72,7 +67,7 @@ async def import_(run: VerbRun) -> None:
                 trust=args.trust,
                 include_purged=args.include_purged,
                 keep_users=args.keep_users,
-                remembers=remembers,
+                remembers=setup.observations is not None,
                 gate=setup.exchange_gate() if args.exchanges else None,
                 dry_run=args.dry_run,
                 progress=told,
