@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from chatbot.memory.origins import is_from, marks_of, marks_of_fact
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import ChangedMeanwhile, InvalidValue
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.text.analysis import terms
@@ -126,7 +127,9 @@ async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure
     await bar_derived(scope, [*target.ids, *(row.id for row in going.observations)])
     derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in derived)])
-    gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
+    gone = []
+    with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster
+        gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
     scope.changed("purge", gone)
     await scope.unsaid(going.observations, erased=gone)
     return replace(_shown(going), erased=tuple(gone))

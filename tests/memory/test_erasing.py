@@ -1,5 +1,6 @@
 """Deleting a conversation deletes what is remembered of it, and an import does not bring back what was purged."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -137,6 +138,12 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
     for wrong in wrongs:
         with pytest.raises(InvalidValue):
             await memories.purge(**wrong)
+
+
+async def test_two_who_erase_the_same_at_once_are_both_told_that_it_is_gone(memory: MemorySystem) -> None:
+    session = await talk(memory)
+    await asyncio.gather(*(memory.memory("chat").purge(session=session.id) for _ in range(4)))
+    assert not await session.memory.every(ask=SENSITIVITIES, statuses=STATUSES)
 
 
 async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_to(
