@@ -7,17 +7,19 @@ Everything is wired here. `Setup` resolves and checks the settings and opens a m
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Self
 
 from chatbot.allowed import is_harmless_model
 from chatbot.config import AgentSettings, Config, ModelSettings, Settings, Table, from_variable, parse_toml, renamed
-from chatbot.errors import ConfigError, SessionError, UnknownModel
+from chatbot.errors import ChatbotError, ConfigError, SessionError, UnknownModel
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
@@ -128,16 +130,26 @@ class Setup:
         )
 
     @classmethod
-    def with_identity(cls, options: Options, name: str, text: str) -> Setup:
-        """Return the setup of an identity, which is made with this `identity.toml` where there is none."""
+    @contextmanager
+    def with_identity(cls, options: Options, name: str, text: str) -> Iterator[Setup]:
+        """Yield the setup of an identity, which is made with this `identity.toml` where there is none.
+
+        What was made is deleted again where an error shows that it is none.
+        """
         check_name(name)
         settings = options.settings or Settings.read(options.config)
         folder = _identities(settings, settings.combined()) / name
+        is_new = not os.path.lexists(folder)
         if not (folder / FILE_NAME).exists():
             make_folder(folder)
             with locked(folder) as opened:
                 opened.replace(FILE_NAME, text.encode())
-        return cls.resolve(replace(options, identity=name))
+        try:
+            yield cls.resolve(replace(options, identity=name))
+        except (ChatbotError, StoreError):
+            if is_new:
+                rmtree(folder)
+            raise
 
     def with_file(self, text: str) -> Setup:
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""

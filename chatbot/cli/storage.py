@@ -122,8 +122,8 @@ async def run_restore(args: argparse.Namespace) -> None:
     with path.open("rb") as file, progress("restoring") as told:
         found = await asyncio.to_thread(verified, file, str(path))
         name = args.name or found.name
-        setup = await asyncio.to_thread(Setup.with_identity, Options(config=args.config), name, found.settings)
-        done = await restore(file, str(path), setup.home, told)
+        with Setup.with_identity(Options(config=args.config), name, found.settings) as setup:
+            done = await restore(file, str(path), setup.home, told)
     value = {"identity": name, "made_at": found.made_at, **asdict(done)}
     tell(args, value, f"restored {name} as of {found.made_at}: {_counted(done)}, digest {done.digest}")
 

@@ -74,13 +74,17 @@ async def backup(
             sync = Sync(memory, storage, place, now=utc_now, takes=False, is_own=True, progress=progress)
             try:
                 await sync.run()
-            except MissingFolder:
-                continue  # a session was deleted
+            except BaseException as error:
+                place.abandon()
+                if isinstance(error, MissingFolder):
+                    continue  # a session was deleted
+                raise
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
                 made = Backup(name, format_time(now), text, place.names(), sync.digest.value())
                 place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
                 place.close()
                 return made
+            place.abandon()
     raise StoreBusy("memories are being erased all the time: try again later")
 
 

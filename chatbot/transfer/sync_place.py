@@ -9,28 +9,37 @@ import base64
 import json
 import os
 import secrets
+import time
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+import msgspec
+
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed, UnsafePath
+from chatbot.stores.files import FILE_MODE, FOLDER_MODE, translated
 
 NAME, KEY = "chatbot-sync.json", "key.age"
+IdentityMark = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{0,40}$")]
 SECRETS = "sync.key"
 """The document with the keys of places that are encrypted."""
 _LARGEST_FILE = 256 << 20
 _LARGEST_ANSWER = 1 << 30
+_LARGEST_REASON = 64 << 10
 _PATIENCE_S = 300.0
+_LEAST_PACE = 10_000
+"""Bytes per second below which an answer takes too long, once the patience is used up."""
 _DATA = "data:application/gzip;base64,"
 
 
@@ -42,6 +51,26 @@ class Meeting:
     machine: str = ""
     taken: Collection[str] = ()
     is_trial: bool = False
+
+
+class PlaceHead(msgspec.Struct):
+    """Contents of `chatbot-sync.json`."""
+
+    identity: IdentityMark
+    version: int
+
+
+class _Refused(msgspec.Struct):
+    why: str
+
+
+class _Answer(msgspec.Struct):
+    """What a server answers, as far as it is read."""
+
+    identity: IdentityMark
+    files: dict[str, str]
+    taken: list[str]
+    aside: list[_Refused]
 
 
 _NOBODY = Meeting()
@@ -85,7 +114,7 @@ class FolderPlace(SyncPlace):
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
         paths = (path for pattern in ("*", "*/*") for path in self.folder.glob(pattern))
-        found = (path.relative_to(self.folder) for path in paths if path.is_file() and not path.is_symlink())
+        found = (path.relative_to(self.folder) for path in paths if path.is_file() and not self._is_linked(path))
         return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
 
     def read(self, name: str) -> bytes:
@@ -99,13 +128,21 @@ class FolderPlace(SyncPlace):
     def write(self, name: str, data: bytes) -> None:
         """Write a hidden draft and rename it."""
         path = self.folder / name
-        path.parent.mkdir(mode=0o700, exist_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            draft.write_bytes(data)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        with translated(path.parent):
+            path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            if self._is_linked(path.parent):
+                raise UnsafePath(f"{path.parent} is a link, which could lead anywhere")
+            try:
+                with open(draft, "xb", opener=partial(os.open, mode=FILE_MODE)) as file:
+                    file.write(data)
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
+
+    def _is_linked(self, path: Path) -> bool:
+        """Return whether a link of the place leads to the path; the place itself may be one."""
+        return any(each.is_symlink() for each in (path, path.parent) if self.folder in each.parents)
 
     def drop(self, name: str) -> None:
         """Delete a file."""
@@ -144,6 +181,10 @@ class ArchivePlace(SyncPlace):
     def close(self) -> None:
         """Write the end of the archive."""
         self._zip.close()
+
+    def abandon(self) -> None:
+        """Write no end: something is missing."""
+        self._zip.fp = None
 
 
 class ParcelPlace(SyncPlace):
@@ -218,33 +259,45 @@ class ServerPlace(SyncPlace):
             "files": {name: as_data_url(data) for name, data in files.items()},
         }
         said = self._answer(body)
+        for each in said.aside:
+            raise StoreFailed(f"{self.key} refused a file of ours: {each.why}")
         try:
-            given = {name: from_data_url(each) for name, each in said["files"].items()}
-            for each in said["aside"]:
-                raise StoreFailed(f"{self.key} refused a file of ours: {each['why']}")
-            return ParcelPlace(Meeting(said["identity"], "", said["taken"]), given)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreFailed(f"{self.key} gave an answer that is none: {error!r}") from error
+            given = {name: from_data_url(each) for name, each in said.files.items()}
+        except ValueError as error:
+            raise StoreFailed(f"{self.key} gave an answer that is none: {error}") from error
+        return ParcelPlace(Meeting(said.identity, "", said.taken), given)
 
-    def _answer(self, body: dict[str, Any]) -> Any:
+    def _answer(self, body: dict[str, Any]) -> _Answer:
         request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
-                said = answer.read(_LARGEST_ANSWER + 1)
-                if len(said) > _LARGEST_ANSWER:
-                    raise StoreFailed(f"{self.key} answers with more than {_LARGEST_ANSWER >> 20} MiB at once")
-                return json.loads(said)
+                said = _received(answer, _LARGEST_ANSWER)
+            return msgspec.json.decode(said, type=_Answer)
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
-        except (OSError, HTTPException, ValueError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise StoreFailed(f"{self.key} cannot be synced with: {getattr(error, 'reason', error)}") from error
+
+
+def _received(answer: Any, most: int) -> bytes:
+    """Read an answer to its end. Raises `OSError` for one that is too large, or that comes too slowly."""
+    parts, size, begun = list[bytes](), 0, time.monotonic()
+    while part := answer.read1(1 << 20):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise OSError(f"it answers with more than {most >> 10:,} KiB at once")
+        if time.monotonic() - begun > _PATIENCE_S + size / _LEAST_PACE:
+            raise TimeoutError("its answer takes too long")
+    return b"".join(parts)
 
 
 def _why(error: HTTPError) -> str:
     """Return what a server said of an error."""
     try:
-        return str(json.loads(error.read())["error"]["message"])
-    except (OSError, ValueError, KeyError, TypeError):
+        with error:
+            return str(json.loads(_received(error.fp, _LARGEST_REASON))["error"]["message"])
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return f"the server answered with the status {error.code}: is it `chatbot serve`?"
 
 

@@ -87,6 +87,19 @@ def test_a_backup_that_was_changed_and_packed_again_is_refused() -> None:
     assert not Path("identities/copy").exists()
 
 
+def test_a_backup_that_turns_out_to_be_wrong_leaves_no_identity_behind() -> None:
+    ok("backup", "ada.chatbot")
+    with ZipFile("ada.chatbot") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(members["backup.json"])
+    for wrong in ({"settings": "persona = "}, {"settings": "[providers.a]\nkind = 'b'"}, {"digest": "0" * 32}):
+        with ZipFile("wrong.chatbot", "w") as archive:
+            for name, data in (members | {"backup.json": json.dumps(head | wrong).encode()}).items():
+                archive.writestr(name, data)
+        assert run("restore", "wrong.chatbot", "--as", "copy").returncode != 0
+        assert not Path("identities/copy").exists()
+
+
 def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("sync", "-i", "ada")
     assert done.returncode == 0

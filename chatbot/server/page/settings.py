@@ -299,8 +299,8 @@ async def restore_backup(request: Request, access: AccessHere, identities: Ident
             await asyncio.to_thread(file.write, chunk)
         try:
             found = await asyncio.to_thread(verified, file, "the file")
-            setup = await asyncio.to_thread(Setup.with_identity, options, name or found.name, found.settings)
-            done = await restore(file, "the file", setup.home)
+            with Setup.with_identity(options, name or found.name, found.settings) as setup:
+                done = await restore(file, "the file", setup.home)
         except (DamagedFile, LaterFormat) as error:
             raise InvalidValue(str(error)) from error
         except ConfigError as error:
