@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
+from typing import Any, TypeVar
 
 Waiter = asyncio.Future[None]
+Result = TypeVar("Result")
 
 
 def new_waiter() -> Waiter:
@@ -40,6 +42,26 @@ async def cancelled(task: asyncio.Task[None]) -> None:
     elif loop.is_running():
         ended = asyncio.run_coroutine_threadsafe(cancelled(task), loop)
         await asyncio.wait([asyncio.wrap_future(ended)])
+
+
+async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
+    """Return the result of a blocking call in a thread of its own, which no program waits for that was interrupted.
+
+    For calls that others can hold up, such as those of a server.
+    """
+    done, results = new_waiter(), list[Result]()
+
+    def run() -> None:
+        try:
+            results.append(call(*args))
+        except Exception as error:  # noqa: BLE001 - it is raised again where the call is waited for
+            wake([done], error)
+        else:
+            wake([done])
+
+    threading.Thread(target=run, name="unawaited", daemon=True).start()
+    await done
+    return results[0]
 
 
 class LoopsLock:

@@ -50,9 +50,10 @@ from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
+from chatbot.stores.loops import unawaited
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, SyncPlace
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
 from chatbot.transfer.sync_storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
 from chatbot.transfer.union import (
@@ -70,7 +71,7 @@ from chatbot.transfer.union import (
 from chatbot.transfer.untrusted import checked_call, past
 
 VERSION = 1
-_LARGEST_UNPACKED = 1 << 30
+_LARGEST_UNPACKED = 256 << 20
 _PART_BYTES = 512 << 10
 """A file of a place is begun anew once it holds so much."""
 _AT_ONCE = 500
@@ -233,8 +234,8 @@ class Sync:
         self._known = deepcopy(known)
         """Changed as we go, and kept only with what it says in the place."""
         meeting = Meeting(self._state.identity, self._state.machine, known.taken, is_trial=self._dry_run)
-        names = await asyncio.to_thread(self._place.names, meeting)
-        await asyncio.to_thread(self._meet, names)
+        names = await unawaited(self._place.names, meeting)
+        await unawaited(self._meet, names)
         await asyncio.to_thread(self._settle, names)
         barred = self._memory.tombstones.barred
         self._sessions = SessionUnion(
@@ -282,11 +283,11 @@ class Sync:
         state, found = self._state, ""
         if NAME in names:
             try:
-                said = json.loads(self._place.read(NAME))
-                found, version = str(said["identity"]), int(said["version"])
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                head = msgspec.json.decode(self._place.read(NAME), type=PlaceHead)
+            except (OSError, ValueError, RecursionError) as error:
                 raise DamagedFile(f"{NAME} of {self._place.key} cannot be read: {error}") from error
-            if version > VERSION:
+            found = head.identity
+            if head.version > VERSION:
                 raise LaterFormat(f"{self._place.key} was written by a later release: upgrade chatbot to sync")
         is_new = not state.identity and not self._storage.backend.sessions.ids() and not self._has_memories()
         if found and found != state.identity and not is_new:
@@ -589,7 +590,7 @@ class Sync:
             number = len(known.own) + len(files) + 1
             name = f"{state.machine}/{number:06}-{mark}-{sha256(data).hexdigest()[:32]}.gz"
             files.add(name)
-            await asyncio.to_thread(self._place.write, name, data)
+            await unawaited(self._place.write, name, data)
 
         lines: list[str] = []
         size = 0
@@ -660,7 +661,8 @@ async def exchange(
         raise ConfigError("memory is kept nowhere: there is nothing to sync")
     async with Storage.opened(memory.where) as storage:
         place, is_trial = ParcelPlace(meeting, files), meeting.is_trial
-        done = Sync(memory, storage, place, now=now, takes=bool(files), gives=not files, is_trial=is_trial)
+        takes = bool(files) and not is_trial
+        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=is_trial)
         report = await done.run()
         identity, taken = done.known_of()
         new = {name: data for name, data in place.new.items() if name != NAME}

@@ -16,6 +16,7 @@ from chatbot.chat.ledger import parse_call
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
+from chatbot.stores.errors import UnsafePath
 from chatbot.transfer.backups import backup, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
@@ -410,6 +411,21 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
     assert await there.digest()
     for line in (tmp_path / "m1" / "usage.jsonl").read_text().splitlines():
         assert 0 <= (parse_call(json.loads(line)).usage.cost_usd or 0) < 1e12
+
+
+async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, tmp_path: Path) -> None:
+    here, there, place = pair
+    await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    assert {each.stat().st_mode & 0o777 for each in place.rglob("*") if each.is_file()} == {0o600}
+    folder = place / next(place.glob("*/*.gz")).parent.name
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert not (await there.sync(place)).taken["memories"]
+    await _remembered(here, "Bo keeps goats")
+    with pytest.raises(UnsafePath, match="is a link"):
+        await here.sync(place)
+    assert len([*(tmp_path / "elsewhere").iterdir()]) == 1
 
 
 async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
