@@ -16,7 +16,7 @@ from typing import Any
 from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import bar_derived
 from chatbot.memory.origins import marks_of, marks_of_fact
-from chatbot.memory.scope import user_of
+from chatbot.memory.scope import Caller, user_of
 from chatbot.memory.session_catalog import FAILURES, SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
@@ -104,11 +104,10 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
 
     An import does not bring back what was deleted.
-    Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's.
+    Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's, and for a
+    caller in a project, who sees but a part of it.
     """
-    memory.caller.check("erase")
-    if not memory.caller.namespace:
-        raise AccessDenied("this is the owner's memory, not a user's: name the user")
+    check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
     erased: set[str] = set()
     for record in records:
@@ -119,6 +118,15 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     failures = memory.backend.lines(FAILURES)
     await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)  # anybody's
     return UserErasure(len(erased), tuple(record.id for record in records))
+
+
+def check_erases(caller: Caller) -> None:
+    """Raise `MissingRight` or `AccessDenied` unless the caller may delete the user for whom they speak."""
+    caller.check("erase")
+    if caller.project is not None:
+        raise AccessDenied("a user is deleted in all projects at once: name none, with a token that is bound to none")
+    if not caller.namespace:
+        raise AccessDenied("this is the owner's memory, not a user's: name the user")
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:

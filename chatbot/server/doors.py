@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from http.cookies import CookieError, SimpleCookie
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
@@ -35,6 +36,8 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 LONGEST_HEAD = 32 * 1024
 """Most bytes of a request's address and headers."""
 _FAILURES_PER_MINUTE = 60
+_LOOK_EVERY_S = 1.0
+"""How often a token is looked for while its answer is streamed."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HARMLESS_SITES = frozenset({None, "same-origin", "none"})
 
@@ -79,10 +82,30 @@ class Doors:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         try:
-            scope.setdefault("state", {})["caller"] = await self._let_in(scope, Headers(scope=scope))
+            caller = scope.setdefault("state", {})["caller"] = await self._let_in(scope, Headers(scope=scope))
         except (ChatbotError, StoreError) as error:
             return await _turn_away(problem_of(error).told_at(scope["path"]), scope, receive, send)
+        if scope["type"] == "http" and caller is not None and caller.token:
+            send = self._while_valid(send, caller.token)
         return await self._app(scope, receive, send)
+
+    def _while_valid(self, send: Send, token_id: str) -> Send:
+        """Return `send` for as long as the token is: an answer that goes on and on is ended once it is revoked."""
+        looked_at, is_over, is_stream = time.monotonic(), False, False
+
+        async def checked(message: Message) -> None:
+            nonlocal looked_at, is_over, is_stream
+            if message["type"] == "http.response.start":
+                is_stream = not any(name == b"content-length" for name, _ in message["headers"])
+            elif is_stream and not is_over and time.monotonic() - looked_at > _LOOK_EVERY_S:
+                looked_at = time.monotonic()
+                tokens = await asyncio.to_thread(self._tokens.all)
+                if is_over := all(each.id != token_id for each in tokens):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if not is_over:
+                await send(message)
+
+        return checked
 
     async def _let_in(self, scope: Scope, headers: Headers) -> ServerCaller | None:
         _check_size(scope)
@@ -117,7 +140,8 @@ class Doors:
             )
 
     async def _caller(self, headers: Headers, address: str) -> ServerCaller:
-        if self._owner_may_enter and not await asyncio.to_thread(self._tokens.all):
+        self._owner_may_enter = self._owner_may_enter and not await asyncio.to_thread(self._tokens.all)
+        if self._owner_may_enter:  # not once there was a token: whom it is taken from would get more than before
             return replace(
                 OWNER, users=self._settings.users, memory=self._settings.memory
             )  # any key is accepted: some clients need one

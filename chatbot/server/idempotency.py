@@ -33,6 +33,8 @@ KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
 _MOST_BYTES = 1024 * 1024
 _MOST_KEPT = 100
 _NO_CONTENT = 204
+_MEANT = (b"x-chatbot-", b"if-match")
+"""Headers that make another request of the same body."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Made = Mapping[str, str]
@@ -100,7 +102,8 @@ class Idempotency:
             await self._answer(scope, (named_in_body(scope["state"]["caller"], scope).key, key), send)
 
     async def _answer(self, scope: Scope, name: tuple[str, str], send: Send) -> None:
-        head = repr((name, scope["method"], scope["path"], scope["query_string"])).encode()
+        meant = sorted(each for each in scope["headers"] if each[0].startswith(_MEANT))
+        head = repr((name, scope["method"], scope["path"], scope["query_string"], meant)).encode()
         request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the key, hard to guess, hides the body
         is_first = name not in self._running
         answer = self._running.setdefault(name, _Answer(request))

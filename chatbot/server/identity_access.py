@@ -16,7 +16,7 @@ from chatbot.chat.ledger import Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
-from chatbot.memory.users import UserErasure, erase_user
+from chatbot.memory.users import UserErasure, check_erases, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
@@ -159,10 +159,10 @@ class IdentityAccess:
     async def bills(self) -> Mapping[str, Bill]:
         """Return the cost of each visible session.
 
-        With full clearance this includes deleted sessions, unless the caller is in a namespace.
+        With full clearance this includes deleted sessions, unless the caller is in a namespace or project.
         """
         bills = await self.runtime.ledger.by_session()
-        if self.caller.clearance == "full" and not self.caller.namespace:
+        if self.caller.clearance == "full" and not self.caller.namespace and self.caller.project is None:
             return bills
         return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
 
@@ -186,7 +186,7 @@ class IdentityAccess:
     async def erase_user(self) -> UserErasure:
         """Delete all that is kept of the user whom the caller speaks for, their turns under way stopped first."""
         memory = self.memory
-        memory.caller.check("erase")
+        check_erases(memory.caller)
         for record in await memory.sessions_anywhere():
             if record.namespace == memory.caller.namespace:
                 await self._stopped(record.id)

@@ -104,7 +104,8 @@ def check_whole(access: IdentityAccess) -> None:
     memory, caller = access.memory, access.caller
     for right in RIGHTS:
         memory.caller.check(right)
-    if caller.clearance != "full" or memory.caller.namespace or caller.user is not None:
+    is_bound = memory.caller.namespace or memory.caller.project is not None
+    if caller.clearance != "full" or is_bound or caller.user is not None:
         raise AccessDenied("a part of the memory cannot be synced or backed up: use a token for all of it")
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Match
 
 from chatbot.server.doors import OPEN_PATHS
 from tests.effort import share
-from tests.servers.http_server import Serve, Served, encoders, serving
+from tests.servers.http_server import Serve, Served, encoders, events, serving
 
 Json = dict[str, Any]
 
@@ -495,11 +495,25 @@ def test_a_token_is_revoked_while_the_server_runs(http: Serve) -> None:
         assert client.get("/v1/models").status_code == 401
 
 
+def test_a_stream_ends_when_its_token_is_revoked(http: Serve) -> None:
+    served = http(["word " * 400], tokens=True, delay_s=0.02)
+    text, token = served.identities.tokens.add("guest", ["ada"], "full")
+    with served.client(text) as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "hello"}) as stream:
+            told = events(stream)
+            next(told)
+            served.identities.tokens.revoke(token.id)
+            assert [name for name, _ in told][-1] == "text"
+
+
 def test_once_there_is_a_token_the_owner_needs_one_too_and_revoking_the_last_opens_nothing(http: Serve) -> None:
     served = http()
     with served.client() as client:
         assert client.get("/v1/models").is_success
         _, token = served.identities.tokens.add("guest", ["ada"], "full")
+        assert client.get("/v1/models").status_code == 401
+        served.identities.tokens.revoke(token.id)
         assert client.get("/v1/models").status_code == 401
     closed = http(tokens=True)
     with closed.client() as client:

@@ -58,6 +58,9 @@ def test_a_key_belongs_to_one_request(served: Served) -> None:
         for path, body in (("/v1/sessions", {"title": "two"}), ("/v1/tasks", {"title": "one"})):
             answer = _post(client, path, "a", **body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_key_reused")
+        for name in ("X-Chatbot-Project", "X-Chatbot-Session", "X-Chatbot-Memory", "If-Match"):
+            headers = {"Idempotency-Key": "a", name: "on"}
+            assert client.post("/v1/sessions", json={"title": "one"}, headers=headers).status_code == 409, name
         assert client.post("/v1/sessions", json={}, headers={"Idempotency-Key": "x" * 300}).status_code == 422
 
 

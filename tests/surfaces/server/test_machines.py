@@ -1,18 +1,27 @@
 """Sync with a server, and backup and restore over HTTP."""
 
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chatbot.errors import ConfigError
+from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
-from chatbot.stores.errors import StoreFailed
+from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.transfer.sync import SyncReport, sync
-from chatbot.transfer.sync_place import ServerPlace
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace, as_data_url
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve
 from tests.transfer.sync_world import Machine
 
@@ -64,8 +73,13 @@ async def test_a_server_says_why_it_refuses(http: Serve, laptop: Machine) -> Non
         await _synced(laptop, ServerPlace(served.url, "cbt_wrong"))
     with pytest.raises(ConfigError, match="the right 'chat' is needed"):
         await _synced(laptop, ServerPlace(served.url, served.token("ada", rights=["read", "write"])))
-    with pytest.raises(ConfigError, match="a part of the memory cannot be synced"):
-        await _synced(laptop, ServerPlace(served.url, served.token("ada", namespace="users/bo")))
+    for part in (served.token("ada", namespace="users/bo"), served.token("ada", project="house")):
+        with pytest.raises(ConfigError, match="a part of the memory cannot be synced"):
+            await _synced(laptop, ServerPlace(served.url, part))
+        with served.client(part) as client:
+            assert client.get("/v1/backup").status_code == 403
+    with served.client(served.token("ada", project="house")) as client:
+        assert client.delete("/v1/users", params={"user": "bo"}).status_code == 403
     await _synced(laptop, ServerPlace(served.url, served.token("ada")))
     async with MemorySystem(Path("identities/grace/memory")) as memory:
         await memory.memory("chat").remember("Grace keeps snakes")
@@ -75,6 +89,109 @@ async def test_a_server_says_why_it_refuses(http: Serve, laptop: Machine) -> Non
         await _synced(laptop, ServerPlace("http://127.0.0.1:9"))
     with pytest.raises(ConfigError, match="neither a folder nor the address of a server"):
         ServerPlace("ftp://example.org")
+
+
+@contextmanager
+def _answering(answer: Callable[[BaseHTTPRequestHandler], object]) -> Iterator[str]:
+    """A server that answers everything so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            with suppress(OSError):
+                answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _sends(handler: BaseHTTPRequestHandler, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+    handler.send_response(status)
+    for header in headers:
+        handler.send_header(*header)
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _never_ends(handler: BaseHTTPRequestHandler) -> None:
+    _sends(handler, 500, b"")
+    while True:
+        handler.wfile.write(b"x" * 100_000)
+
+
+_DEEP = b'{"identity": ' + b"[" * 100_000
+_WHOLE: dict[str, Any] = {"identity": "", "files": {}, "taken": [], "aside": []}
+_ANSWERS: dict[str, tuple[int, bytes, tuple[tuple[str, str], ...]]] = {
+    "too deep": (200, _DEEP, ()),
+    "an error that is too deep": (500, b'{"error": ' + b"[" * 100_000, ()),
+    "an error that breaks off": (500, b"{}", (("Content-Length", "5000"),)),
+    "an error in broken chunks": (502, b"5\r\nabcde\r\nZZ", (("Transfer-Encoding", "chunked"),)),
+    "a redirection": (307, b"", (("Location", "http://127.0.0.1:9/v1/sync"),)),
+    "a redirection to a file": (302, b"", (("Location", "file:///etc/passwd"),)),
+    **{
+        f"{field} {value!r:.20}": (200, json.dumps(_WHOLE | {field: value}).encode(), ())
+        for field in _WHOLE
+        for value in ([1], [["a"]], None, {"a": 1}, "x" * 1000, 5)
+    },
+    **{
+        f"a head with {what}": (200, json.dumps(_WHOLE | {"files": {NAME: as_data_url(data)}}).encode(), ())
+        for what, data in {
+            "depth": _DEEP,
+            "no number": b'{"identity": "ab", "version": Infinity}',
+            "no identity": b'{"identity": "../x", "version": 1}',
+            "nothing": b"[]",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("answer", [*_ANSWERS.values(), _never_ends], ids=[*_ANSWERS, "an error without end"])
+async def test_whatever_a_server_answers_is_an_error_that_says_so_and_nothing_is_kept(
+    laptop: Machine, answer: Any
+) -> None:
+    said = answer if callable(answer) else lambda handler: _sends(handler, *answer[:2], *answer[2])
+    with _answering(said) as url, pytest.raises((ChatbotError, StoreError), match=re.escape(url)):
+        await _synced(laptop, ServerPlace(url, "cbt_secret"))
+    assert not await laptop.rows()
+
+
+def test_a_server_that_does_not_answer_holds_up_nobody_who_is_interrupted(laptop: Machine) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    async def interrupted(url: str) -> None:
+        syncing = asyncio.create_task(_synced(laptop, ServerPlace(url)))
+        await asyncio.to_thread(asked.wait, PATIENCE_S)
+        syncing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await syncing
+
+    with _answering(lambda _: (asked.set(), answers.wait(PATIENCE_S))) as url:
+        asyncio.run(interrupted(url))
+        assert asked.is_set()
+        answers.set()
+
+
+async def test_a_trial_changes_nothing_whatever_it_brings(http: Serve, laptop: Machine) -> None:
+    served = http(tokens=True)
+    await _synced(laptop, ServerPlace(served.url, served.token("ada")))
+    async with laptop.opened() as memory:
+        await memory.memory("chat").remember("Ada keeps bees")
+        given = ParcelPlace(Meeting(machine="ab"), {})
+        await sync(memory, given, now=laptop.now)
+    [(name, data)] = [each for each in given.new.items() if each[0] != NAME]
+    with served.client(served.token("ada")) as client:
+        for is_trial, rows in ((True, 0), (False, 1)):
+            body = {"machine": name.partition("/")[0], "is_trial": is_trial, "files": {name: as_data_url(data)}}
+            assert client.post("/v1/sync", json=body).is_success
+            assert len(client.get("/v1/memories").json()["data"]) == rows
 
 
 async def test_a_machine_that_lost_an_answer_is_given_all_of_it_again(http: Serve, laptop: Machine) -> None:
