@@ -54,7 +54,7 @@ async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
     def run() -> None:
         try:
             results.append(call(*args))
-        except Exception as error:  # noqa: BLE001 - it is raised again where the call is waited for
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the call is waited for
             wake([done], error)
         else:
             wake([done])

@@ -64,7 +64,7 @@ class _Refused(msgspec.Struct):
     why: str
 
 
-class _Answer(msgspec.Struct):
+class ServerAnswer(msgspec.Struct):
     """What a server answers, as far as it is read."""
 
     identity: IdentityMark
@@ -267,12 +267,12 @@ class ServerPlace(SyncPlace):
             raise StoreFailed(f"{self.key} gave an answer that is none: {error}") from error
         return ParcelPlace(Meeting(said.identity, "", said.taken), given)
 
-    def _answer(self, body: dict[str, Any]) -> _Answer:
+    def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
                 said = _received(answer, _LARGEST_ANSWER)
-            return msgspec.json.decode(said, type=_Answer)
+            return msgspec.json.decode(said, type=ServerAnswer)
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:

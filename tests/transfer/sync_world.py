@@ -24,7 +24,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.backups import backup, restore
 from chatbot.transfer.sync import Exchange, SyncReport, exchange, sync
-from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerPlace, as_data_url, from_data_url
+from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace, as_data_url, from_data_url
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 
@@ -75,7 +75,7 @@ class Beside(ServerPlace):
         super().__init__(f"http://{machine.home.name if isinstance(machine.home, Path) else machine.home.identity}")
         self._machine = machine
 
-    def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         async def answered() -> Exchange:
             async with self._machine.opened() as memory:
                 meeting = Meeting(body["identity"], body["machine"], body["taken"], is_trial=body["is_trial"])
@@ -84,7 +84,7 @@ class Beside(ServerPlace):
 
         done = asyncio.run(answered())
         files = {name: as_data_url(data) for name, data in done.files.items()}
-        return {"identity": done.identity, "files": files, "taken": done.taken, "aside": []}
+        return ServerAnswer(done.identity, files, done.taken, [])
 
 
 class Machine:

@@ -173,7 +173,11 @@ def test_a_server_that_does_not_answer_holds_up_nobody_who_is_interrupted(laptop
         with pytest.raises(asyncio.CancelledError):
             await syncing
 
-    with _answering(lambda _: (asked.set(), answers.wait(PATIENCE_S))) as url:
+    def wait(_: BaseHTTPRequestHandler) -> None:
+        asked.set()
+        answers.wait(PATIENCE_S)
+
+    with _answering(wait) as url:
         asyncio.run(interrupted(url))
         assert asked.is_set()
         answers.set()
