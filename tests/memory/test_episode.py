@@ -1,6 +1,7 @@
 """Messages that the window left out are told in short, at a bounded cost."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,15 @@ def test_the_sentence_that_says_most_stands_for_an_entry() -> None:
         ("Wir haben beschlossen, umzuziehen.", "Bitte gieße am Tag {} die Rosen an der langen Mauer im Süden."),
     ],
 )
-@pytest.mark.parametrize("at", [0, 30, 59])
-@pytest.mark.parametrize("step", [1, 7, 60])
-def test_what_is_rare_stays_however_much_else_was_said(kept: str, common: str, at: int, step: int) -> None:
-    texts = [common.format(n) for n in range(60)]
-    texts.insert(at, kept)
-    episode = Episode()
-    for begin in range(0, len(texts), step):
-        entries = [said(begin + n, text) for n, text in enumerate(texts[begin : begin + step])]
-        episode = episode.extended(entries, START + timedelta(seconds=begin))
-    assert f"- user: {kept}" in episode.lines
+def test_what_is_rare_stays_however_much_else_was_said(kept: str, common: str) -> None:
+    for at, step in product((0, 30, 59), (1, 7, 60)):
+        texts = [common.format(n) for n in range(60)]
+        texts.insert(at, kept)
+        episode = Episode()
+        for begin in range(0, len(texts), step):
+            entries = [said(begin + n, text) for n, text in enumerate(texts[begin : begin + step])]
+            episode = episode.extended(entries, START + timedelta(seconds=begin))
+        assert f"- user: {kept}" in episode.lines, (at, step)
 
 
 @pytest.mark.parametrize("text", ["How are you?", "ok", "See you soon", "Thanks!", "🙂"])

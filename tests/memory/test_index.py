@@ -40,11 +40,11 @@ async def test_sessions_json_can_be_read_by_people_when_we_are_done(memory_home:
     assert not (memory_home / "sessions.journal.jsonl").exists()
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", b"{}", b"null", b'{"sessions": 5}', b"\xff\xfe\x00"])
-async def test_a_damaged_index_is_built_anew(memory_home: Path, damage: bytes) -> None:
+async def test_a_damaged_index_is_built_anew(memory_home: Path) -> None:
     ids = await _make(memory_home)
-    (memory_home / "sessions.json").write_bytes(damage)
-    assert await _listed(memory_home) == ids
+    for damage in (b"", b"garbage", b"{}", b"null", b'{"sessions": 5}', b"\xff\xfe\x00"):
+        (memory_home / "sessions.json").write_bytes(damage)
+        assert await _listed(memory_home) == ids, damage
 
 
 async def test_an_index_cut_at_any_byte_loses_no_session(memory_home: Path) -> None:
@@ -208,16 +208,6 @@ async def test_a_session_copied_in_within_one_tick_of_a_coarse_clock_is_found(
     shutil.copytree(tmp_path / "other" / "sessions" / theirs, memory_home / "sessions" / theirs)
     os.utime(memory_home / "sessions", ns=(before, before))
     assert await _listed(memory_home) == sorted([*ids, theirs])
-
-
-async def test_garbage_in_the_middle_of_the_journal_hides_no_session(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as memory:
-        ids = [(await memory.create_session(STORES, "chat")).id for _ in range(3)]
-        journal = memory_home / "sessions.journal.jsonl"
-        lines = journal.read_bytes().splitlines(keepends=True)
-        assert ids[1].encode() in lines[1]
-        journal.write_bytes(lines[0] + b"garbage\n" + lines[2])
-        assert sorted(record.id for record in await memory.list_sessions()) == ids
 
 
 @pytest.mark.parametrize(

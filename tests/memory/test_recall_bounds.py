@@ -94,13 +94,14 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("question", "answer"), ASKED)
 @pytest.mark.parametrize("profile", ["inject", "search"])
-async def test_the_right_thing_comes_first(memory: MemorySystem, question: str, answer: str, profile: str) -> None:
+async def test_the_right_thing_comes_first(memory: MemorySystem, profile: str) -> None:
     for draft in SAID:
         await say(await opened(memory), draft)
-    found = await recalled(await opened(memory), question, profile=profile)
-    assert found[0] == answer
+    session = await opened(memory)
+    for question, answer in ASKED:
+        found = await recalled(session, question, profile=profile)
+        assert found[0] == answer, question
 
 
 async def test_all_that_the_user_said_is_asked_for_and_the_last_weighs_most(memory: MemorySystem) -> None:

@@ -199,9 +199,13 @@ def test_the_line_is_cut_around_what_was_asked_for() -> None:
     assert len(line) < 260
 
 
-def test_signs_of_a_script_without_spaces_are_marked_one_by_one() -> None:
-    line, ranges = snippet("今天我骑自行车去湖边", set(terms("自行车")))
-    assert [line[begin:end] for begin, end in ranges] == ["自行车"]
+def test_signs_of_a_script_without_spaces_and_emoji_are_marked() -> None:
+    for text, asked, marked in (
+        ("今天我骑自行车去湖边", "自行车", ["自行车"]),
+        ("my 🦜🦜 pet 🇩🇪!", "🦜 🇩🇪", ["🦜🦜", "🇩🇪"]),
+    ):
+        line, ranges = snippet(text, set(terms(asked)))
+        assert [line[begin:end] for begin, end in ranges] == marked
 
 
 @given(st.text(max_size=400), st.lists(st.text(min_size=1, max_size=8), max_size=4))
@@ -239,11 +243,6 @@ def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path:
         assert known.look(["word70"]).items() <= expected.items()
         known.forget(["session 3"])
         assert b'"session 3"' not in path.read_bytes()
-
-
-def test_an_emoji_is_marked_in_the_line() -> None:
-    line, ranges = snippet("my 🦜🦜 pet 🇩🇪!", set(terms("🦜 🇩🇪")))
-    assert [line[begin:end] for begin, end in ranges] == ["🦜🦜", "🇩🇪"]
 
 
 _SPOKEN = st.dictionaries(st.sampled_from("abcdefgh"), st.dictionaries(st.sampled_from("tuvwxyz"), st.integers(1, 400)))

@@ -191,47 +191,48 @@ def test_a_format_of_a_later_release_is_left_alone(project: Path) -> None:
     assert bytes_of(MEMORY).keys() == before.keys()
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("config.toml", "[modle]\n", "did you mean 'model'"),
-        ("config.toml", "[model]\nname = \n", "not valid TOML"),
-        ("config.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
-        ("config.toml", "[memory.observations]\nttl_day = 1\n", "did you mean 'ttl_days'"),
-        ("identities/ada/identity.toml", 'persna = "x"\n', "did you mean 'persona'"),
-        ("identities/ada/identity.toml", 'clearence = "full"\n', "did you mean 'clearance'"),
-        ("identities/ada/identity.toml", 'clearance = "fll"\n', "did you mean 'full'"),
-        ("identities/ada/identity.toml", "[budget]\nday_usd = -1\n", "day_usd"),
-        ("identities/ada/identity.toml", "[hooks.inject]\npriorty = 1\n", "did you mean 'priority'"),
-        ("identities/ada/identity.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
-    ],
-)
-def test_a_mistake_in_a_file_is_named_with_the_command_that_opens_that_file(file: str, text: str, words: str) -> None:
-    Path(file).write_text(text, encoding="utf-8")
-    (found,) = bad_here()
-    assert words in found.message
-    assert found.command in {f"$EDITOR {file}", f"$EDITOR {Path(file).resolve()}"}
+MISTAKES = [
+    ("config.toml", "[modle]\n", "did you mean 'model'"),
+    ("config.toml", "[model]\nname = \n", "not valid TOML"),
+    ("config.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
+    ("config.toml", "[memory.observations]\nttl_day = 1\n", "did you mean 'ttl_days'"),
+    ("identities/ada/identity.toml", 'persna = "x"\n', "did you mean 'persona'"),
+    ("identities/ada/identity.toml", 'clearence = "full"\n', "did you mean 'clearance'"),
+    ("identities/ada/identity.toml", 'clearance = "fll"\n', "did you mean 'full'"),
+    ("identities/ada/identity.toml", "[budget]\nday_usd = -1\n", "day_usd"),
+    ("identities/ada/identity.toml", "[hooks.inject]\npriorty = 1\n", "did you mean 'priority'"),
+    ("identities/ada/identity.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
+]
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "command"),
-    [
-        ("CHATBOT_MODLE__NAME", "x", "unset CHATBOT_MODLE__NAME"),
-        ("CHATBOT_BUDGET__DAY_USD", "much", "unset CHATBOT_BUDGET__DAY_USD"),
-        ("CHATBOT_AGENTS", "{", "unset CHATBOT_AGENTS"),
-        ("CHATBOT_AGENTS__CHAT__MEMORY", '["nope"]', "unset CHATBOT_AGENTS__CHAT__MEMORY"),
-        ("CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY", "1", "unset CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY"),
-        ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
-        ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "chatbot keys set openai"),
-        ("CHATBOT_CONFIG", "nosuch.toml", "chatbot init --config nosuch.toml"),
-        ("CHATBOT_IDENTITY", "nosuch", "unset CHATBOT_IDENTITY"),
-    ],
-)
-def test_a_mistake_in_the_environment_is_named_with_its_variable(
-    variable: str, value: str, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert [finding.command for finding in bad_here()] == [command]
+def test_a_mistake_in_a_file_is_named_with_the_command_that_opens_that_file() -> None:
+    for file, text, words in MISTAKES:
+        before = Path(file).read_bytes()
+        Path(file).write_text(text, encoding="utf-8")
+        (found,) = bad_here()
+        assert words in found.message
+        assert found.command in {f"$EDITOR {file}", f"$EDITOR {Path(file).resolve()}"}
+        Path(file).write_bytes(before)
+
+
+MISTAKEN = [
+    ("CHATBOT_MODLE__NAME", "x", "unset CHATBOT_MODLE__NAME"),
+    ("CHATBOT_BUDGET__DAY_USD", "much", "unset CHATBOT_BUDGET__DAY_USD"),
+    ("CHATBOT_AGENTS", "{", "unset CHATBOT_AGENTS"),
+    ("CHATBOT_AGENTS__CHAT__MEMORY", '["nope"]', "unset CHATBOT_AGENTS__CHAT__MEMORY"),
+    ("CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY", "1", "unset CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY"),
+    ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
+    ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "chatbot keys set openai"),
+    ("CHATBOT_CONFIG", "nosuch.toml", "chatbot init --config nosuch.toml"),
+    ("CHATBOT_IDENTITY", "nosuch", "unset CHATBOT_IDENTITY"),
+]
+
+
+def test_a_mistake_in_the_environment_is_named_with_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value, command in MISTAKEN:
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert [finding.command for finding in bad_here()] == [command]
 
 
 def test_every_mistake_in_what_the_configuration_names_is_found_at_once() -> None:
@@ -413,53 +414,48 @@ def test_the_transcripts_of_a_plug_in_store_are_asked_for(project: Path, config_
     assert "RuntimeError: the table is gone" in bad["message"]
 
 
-@pytest.mark.usefixtures("with_encoders")
-@pytest.mark.parametrize(
-    ("text", "subject", "words"),
-    [
-        ('[memory.observations]\ncache = "/proc/nope"', "places", "/proc/nope is not writable"),
-        ('[memory.observations]\ncache = "config.toml/cache"', "places", "config.toml/cache is not writable"),
-        ('identities = "/proc/nope"', "places", "/proc/nope/ada/memory is not writable"),
-        ('[embedding]\nmodel = "openai/text-embedding-3-small"', "embedder", "or set OPENAI_API_KEY"),
-        ('[embedding]\nmodel = "voyage/voyage-3-lite"', "embedder", "or set VOYAGE_API_KEY"),
-        ('[embedding]\nmodel = "nosuch"', "embedder", "no provider is known"),
-        (
-            '[embedding]\nmodel = "openai/x"\n[providers.openai]\napi_key = "env:NOT_SET"',
-            "embedder",
-            "NOT_SET, which is not set",
-        ),
-        ('[extraction]\nenabled = true\nmodel = "openai/gpt-4o"', "extraction", "or api_key in [providers.openai]"),
-        ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "model file not found"),
-        ('[mcp.servers.files]\ncommand = "./nope"', "mcp", "program './nope' not found"),
-        ('[mcp.servers.files]\ncommand = "no-such-program"', "mcp", "program 'no-such-program' not found"),
-    ],
-)
-def test_what_is_configured_and_cannot_work_is_found_without_calling_anybody(
-    text: str, subject: str, words: str, config_is_asked_for: None
-) -> None:
+CANNOT_WORK = [
+    ('[memory.observations]\ncache = "/proc/nope"', "places", "/proc/nope is not writable"),
+    ('[memory.observations]\ncache = "config.toml/cache"', "places", "config.toml/cache is not writable"),
+    ('identities = "/proc/nope"', "places", "/proc/nope/ada/memory is not writable"),
+    ('[embedding]\nmodel = "openai/text-embedding-3-small"', "embedder", "or set OPENAI_API_KEY"),
+    ('[embedding]\nmodel = "voyage/voyage-3-lite"', "embedder", "or set VOYAGE_API_KEY"),
+    ('[embedding]\nmodel = "nosuch"', "embedder", "no provider is known"),
+    (
+        '[embedding]\nmodel = "openai/x"\n[providers.openai]\napi_key = "env:NOT_SET"',
+        "embedder",
+        "NOT_SET, which is not set",
+    ),
+    ('[extraction]\nenabled = true\nmodel = "openai/gpt-4o"', "extraction", "or api_key in [providers.openai]"),
+    ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "model file not found"),
+    ('[mcp.servers.files]\ncommand = "./nope"', "mcp", "program './nope' not found"),
+    ('[mcp.servers.files]\ncommand = "no-such-program"', "mcp", "program 'no-such-program' not found"),
+]
+
+
+@pytest.mark.usefixtures("with_encoders", "config_is_asked_for")
+def test_what_is_configured_and_cannot_work_is_found_without_calling_anybody() -> None:
     before = bytes_of(MEMORY)
-    Path("config.toml").write_text(
-        f'{text}\n[model]\nname = "scripted"\n' if text[0] == "i" else f'[model]\nname = "scripted"\n{text}\n'
-    )
-    bad = [finding for finding in bad_here() if finding.subject == subject]
-    assert [words in each.message for each in bad] == [True]
-    assert bad[0].command
-    assert bytes_of(MEMORY) == before
+    for text, subject, words in CANNOT_WORK:
+        model = '[model]\nname = "scripted"\n'
+        Path("config.toml").write_text(f"{text}\n{model}" if text[0] == "i" else f"{model}{text}\n")
+        bad = [finding for finding in bad_here() if finding.subject == subject]
+        assert [words in each.message for each in bad] == [True]
+        assert bad[0].command
+        assert bytes_of(MEMORY) == before
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+@pytest.mark.usefixtures("config_is_asked_for")
+def test_what_can_work_is_left_alone() -> None:
+    for text in (
         '[embedding]\nmodel = "openai/x"\n[providers.openai]\napi_key = "k"',
         '[extraction]\nmodel = "openai/gpt-4o"',
         '[mcp.servers.files]\ncommand = "sh"',
         '[memory.observations]\ncache = "caches"',
-    ],
-)
-def test_what_can_work_is_left_alone(text: str, config_is_asked_for: None) -> None:
-    Path("config.toml").write_text(f'[model]\nname = "scripted"\n{text}\n')
-    Path("config.toml").chmod(0o600)
-    assert bad_here() == []
+    ):
+        Path("config.toml").write_text(f'[model]\nname = "scripted"\n{text}\n')
+        Path("config.toml").chmod(0o600)
+        assert bad_here() == []
     assert not Path("caches").exists()
 
 
@@ -467,21 +463,18 @@ def test_verify_finds_nothing_where_nothing_was_changed() -> None:
     assert {finding["state"] for finding in findings("--verify")} == {"ok"}
 
 
-@pytest.mark.parametrize("place", [0, 40, -20])
 @pytest.mark.parametrize("name", ["observations.jsonl", "usage.jsonl", "sessions/{}/receipts.jsonl"])
-def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str, place: int) -> None:
+def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str) -> None:
     ok("ask", "-c", "My brother Tom collects old maps of Iceland.")
     file = MEMORY / name.format(project.name)
-    lines = file.read_bytes().split(b"\n")
-    data = bytearray(lines[0])
-    at = place % len(data)
-    data[at] ^= 1
-    lines[0] = bytes(data)
-    file.write_bytes(b"\n".join(lines))
-    found = [
-        finding["message"] for finding in run_json("doctor", "--json", "--verify") if "line 1" in finding["message"]
-    ]
-    assert any(str(file.absolute()) in message and "line 1: it" in message for message in found)
+    whole = file.read_bytes()
+    for place in (0, 40, -20):
+        first, *others = whole.split(b"\n")
+        data = bytearray(first)
+        data[place % len(data)] ^= 1
+        file.write_bytes(b"\n".join([data, *others]))
+        told = [finding["message"] for finding in run_json("doctor", "--json", "--verify")]
+        assert any(str(file.absolute()) in message and "line 1: it" in message for message in told)
 
 
 def run_json(*arguments: str) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """Every error has one exit code, whatever tree it stands in."""
 
 from collections.abc import Iterator
-
-import pytest
+from typing import Any
 
 from chatbot.cli.exits import Exit, exit_code
 from chatbot.errors import ChatbotError
@@ -52,7 +51,7 @@ EXPECTED = {
 }
 
 
-def leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
+def leaves(kind: type[Any]) -> Iterator[type[Any]]:
     children = [
         child for child in kind.__subclasses__() if child.__module__ in {"chatbot.errors", "chatbot.stores.errors"}
     ]
@@ -62,10 +61,10 @@ def leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
         yield from leaves(child)
 
 
-@pytest.mark.parametrize("kind", [*leaves(ChatbotError), *leaves(StoreError)], ids=lambda kind: kind.__name__)
-def test_every_leaf_of_both_trees_has_the_code_that_is_documented(kind: type[ChatbotError]) -> None:
-    expected = EXPECTED.get(f"{kind.__module__}.{kind.__name__}") or EXPECTED[kind.__name__]
-    assert exit_code(kind("what happened")) is expected
+def test_every_leaf_of_both_trees_has_the_code_that_is_documented() -> None:
+    for kind in [*leaves(ChatbotError), *leaves(StoreError)]:
+        expected = EXPECTED.get(f"{kind.__module__}.{kind.__name__}") or EXPECTED[kind.__name__]
+        assert exit_code(kind("what happened")) is expected
 
 
 def test_every_code_says_what_it_means() -> None:
