@@ -226,7 +226,7 @@ class Person(Shape):
     """Facts about the person."""
 
 
-class Alias(Shape):
+class StoredAlias(Shape):
     """The stored fact."""
 
     id: str
@@ -483,7 +483,7 @@ SHAPES: dict[Any, type[Shape]] = {
     standing.Profile: Profile,
     projects.Project: Project,
     projects.ProjectContent: ProjectContent,
-    operations.Alias: Alias,
+    operations.Alias: StoredAlias,
     people.Task: Task,
     Triple: Fact,
     SessionRecord: Session,
