@@ -154,7 +154,7 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
     """Return the reply of a turn, and the tools that the client was asked to run."""
     begun = parse_time(receipt.get("resumed_at") or receipt["at"])
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
-    entries = [each for each in await _entries_since(session, parse_time(receipt["at"])) if each.at <= until]
+    entries = [each for each in await entries_since(session, parse_time(receipt["at"])) if each.at <= until]
     if not any(each.role == USER for each in entries):
         raise TurnGone(_GONE)
     entries = [each for each in entries if each.at >= begun]
@@ -162,7 +162,8 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
     return said, unanswered(entries) if receipt["finish"] == "tool_calls" else []
 
 
-async def _entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:
+async def entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:
+    """Return the entries from that moment on; reads no further back than that takes, about."""
     n = _ENTRIES
     while True:
         entries = await session.transcript_read_last(n)

@@ -15,7 +15,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import only_asks
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import entries_between
-from chatbot.server.turns import RunningTurn
+from chatbot.server.turns import RunningTurn, entries_since
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry, format_time
@@ -163,7 +163,6 @@ AT_ONCE = 40
 """Entries that are shown at once, and added with each step backwards or forwards."""
 _BEFORE = 6
 """Entries shown before a message that was asked for."""
-_MOST_ENTRIES = 1_000_000
 
 
 @dataclass(slots=True)
@@ -209,16 +208,12 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
 
 async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
     """The exchanges after the message of that moment; None if it is gone or has another reply than `written` then."""
-    n = AT_ONCE
-    while True:
-        entries = await session.transcript_read_last(n)
-        if len(entries) < n or entries[0].at <= moment or n > _MOST_ENTRIES:
-            found = exchanges(each for each in entries if each.at >= moment)
-            if not found or found[0].moment != moment or found[0].written != written:
-                return None
-            asked = (n for n, each in enumerate(entries) if each.role == USER and each.at > moment)
-            return await _told(session, entries[next(asked, len(entries)) :])
-        n *= 4
+    entries = await entries_since(session, moment)
+    found = exchanges(entries)
+    if not found or found[0].moment != moment or found[0].written != written:
+        return None
+    asked = (n for n, each in enumerate(entries) if each.role == USER and each.at > moment)
+    return await _told(session, entries[next(asked, len(entries)) :])
 
 
 ELSEWHERE = "elsewhere"
