@@ -10,8 +10,10 @@ Give the beginning of a script's name to run that alone. A script that fails is 
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +79,7 @@ SCRIPTS: dict[str, tuple[Row, ...]] = {
             r"(?s)  search +(?P<by>[\d.]+).*?longest search.*?, (?P<it>\d+) ms",
         ),
     ),
-    "recall.py --rows 10000,100000": (
+    "recall.py --rows 10000,100000 --without Whoosh,hidden": (
         Row("find by 8–12 words, warm, 10,000 rows", "≤ 0.08 × FTS5", _found("10000", "ours")),
         Row("the same, cold", "≤ 0.15 × FTS5", _found("10000", "ours, cold")),
         Row("the same of 100,000, warm", "≤ 0.05 × FTS5", _found("100000", "ours")),
@@ -119,11 +121,19 @@ def main() -> None:
             continue
         script, *arguments = command.split()
         run = ["uv", "run", "--quiet", "--refresh-package", "chatbot-runtime", str(HERE / script), *arguments]
+        begun, cpu = time.monotonic(), _cpu()
         done = subprocess.run(run, capture_output=True, text=True, check=False)
         for row in rows:
             print(told(row, done.stdout), flush=True)
+        print(f"{command}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} s of CPU", file=sys.stderr)
         if done.returncode:
             print(f"{command}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
+
+
+def _cpu() -> float:
+    """Seconds of CPU of all scripts that have ended."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 if __name__ == "__main__":

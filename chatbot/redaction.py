@@ -13,7 +13,7 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from operator import itemgetter
@@ -350,15 +350,17 @@ def _may_hold_any(text: str) -> bool:
     return "://" in text or _INVISIBLE.search(text) is not None or bool(candidates(text.lower()))
 
 
-def _texts_in(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for pair in value.items():
-            yield from _texts_in(pair)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts_in(each)
+def _texts_in(value: object) -> list[str]:
+    found, parts = [], [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, list | tuple):
+            parts += part
+        elif isinstance(part, Mapping):
+            parts += (*part, *part.values())
+    return found
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:

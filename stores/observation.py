@@ -267,6 +267,7 @@ CONTENT = tuple(declared(Content))
 SPOKEN = having(FIELDS, SAID)
 SEARCHED = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(SearchField))}
 """The fields whose words are found, with their fields of the index."""
+searched_of = attrgetter(*SEARCHED)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
 TRIPLE_FIELDS = declared(Triple)

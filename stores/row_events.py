@@ -344,7 +344,8 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
         row = replace(row, project=left.project)
     if not row.project:  # a row derived from a project's memories belongs to it
         sources = filter(None, map(known.observation, row.derived_from))
-        row = replace(row, project=next((source.project for source in sources if source.project), ""))
+        if project := next((source.project for source in sources if source.project), ""):
+            row = replace(row, project=project)
     row = _inheriting(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
@@ -352,7 +353,9 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     if (twin := _twin(row, view, known)) is not None:
         return _mentioned(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
     _leaving(event, row, view, known)
-    return [*_tightening(event, row, known), replace(event, row=row)], Outcome("added", row.id)
+    return [*_tightening(event, row, known), event if row is event.row else replace(event, row=row)], Outcome(
+        "added", row.id
+    )
 
 
 def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: PriorState) -> list[Event]:
@@ -642,7 +645,7 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
 
     Repeating a row must not change it for others.
     """
-    twin = known.twin(row, replace(view, project=row.project or view.project))
+    twin = known.twin(row, replace(view, project=row.project) if row.project else view)
     if twin is None or twin.principal != row.principal:
         return None
     return twin if not is_line(twin) or may(view, "chat", twin) else None

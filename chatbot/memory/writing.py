@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import sets, takes
@@ -268,8 +269,8 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
     now = scope.clock()
     given = {
         name: value
-        for name, default in _DEFAULTS.items()
-        if (value := getattr(draft, name)) != default and (name, value) != ("metadata", None)
+        for (name, default), value in zip(_DEFAULTS.items(), _values_of(draft), strict=True)
+        if value is not default and value != default and (name, value) != ("metadata", None)
     }
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
@@ -337,4 +338,5 @@ def _length(value: object) -> int:
 
 
 _DEFAULTS = {name: each.default for name, each in declared(Draft).items()}
+_values_of = attrgetter(*_DEFAULTS)
 _LISTS = frozenset(name for name, default in _DEFAULTS.items() if default == ())

@@ -12,12 +12,11 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.log import Shelf
-from chatbot.stores.observation import SEARCHED, Observation
+from chatbot.stores.observation import SEARCHED, Observation, searched_of
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.query import Corpus, Progress
@@ -273,15 +272,12 @@ class TextSearch:
 def document_of(row: Observation) -> Document:
     """Return the terms of an observation by field of the index, and of the dates that it names."""
     texts: dict[str, list[str]] = {}
-    for field, value in zip(SEARCHED.values(), _searched(row), strict=True):
+    for field, value in zip(SEARCHED.values(), searched_of(row), strict=True):
         if value:
             texts.setdefault(field, []).append(value if isinstance(value, str) else "\n".join(value))
     dates = [*moment_terms(row.created_at), *date_terms(row.text(), row.created_at)]
     found = {name: words for name, parts in texts.items() if (words := terms("\n".join(parts)))}
     return found | {"dates": dates}
-
-
-_searched = attrgetter(*SEARCHED)
 
 
 def _document(row: Observation | None) -> Document:

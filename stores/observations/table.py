@@ -27,7 +27,6 @@ from chatbot.stores.log import Place
 from chatbot.stores.observation import (
     FIELDS,
     NEVER,
-    SEARCHED,
     TYPES,
     Observation,
     RowState,
@@ -37,6 +36,7 @@ from chatbot.stores.observation import (
     counted,
     parse_triple,
     rank,
+    searched_of,
 )
 from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, Visible, label_of, labels_of
 from chatbot.stores.query import Match, Order
@@ -683,8 +683,7 @@ def twin_key(row: Observation) -> bytes:
 
 def text_digest(row: Observation) -> int:
     """Return a number that changes with the searched text; never 0, which means no text."""
-    parts = (getattr(row, name) for name in SEARCHED)
-    said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
+    said = "\0".join([part if isinstance(part, str) else "\1".join(part) for part in searched_of(row)])
     said += f"\0{row.created_at.date()}"
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
 

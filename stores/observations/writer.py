@@ -129,9 +129,9 @@ class Writer:
         return table.settled(table.numbers[observation_id], micros(at), decay_per_day)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        everything, table = view.asking_all(), self._replica.table
+        table = self._replica.table
         for number in table.twins(row):
-            if table.is_current(number, view.now) and may_see(table.guard(number)[1], everything):
+            if table.is_current(number, view.now) and may_see(table.guard(number)[1], view.asking_all()):
                 return self._replica.row(number)
         return None
 
