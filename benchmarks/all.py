@@ -102,20 +102,23 @@ SCRIPTS: dict[str, tuple[Row, ...]] = {
 
 
 def told(row: Row, output: str) -> str:
-    """Return the line of the table, with what was missed marked."""
-    found = re.search(row.pattern, f"\n{output}")
+    """Return the line of the table: what was measured, whether the goal is met, and the line that says so."""
+    output = f"\n{output}\n"
+    found = re.search(row.pattern, output)
     if found is None:
-        return f"| {row.work} | {row.goal} | not measured |"
+        return f"| {row.work} | {row.goal} | not measured | | |"
     named = found.groupdict()
     measured = float(named["it"]) / float(named["by"]) if named else float(found[1])
     sign, bound = row.goal.split()[:2]
     is_met = measured <= float(bound) if sign == "≤" else measured >= float(bound)
-    return f"| {row.work} | {row.goal} | {'' if is_met else '**missed**: '}{measured:,.4g} |"
+    line = output[output.rindex("\n", 0, found.end()) : output.index("\n", found.end())]
+    said = " ".join(line.replace("|", " ").split())
+    return f"| {row.work} | {row.goal} | {measured:,.4g} | {'met' if is_met else '**missed**'} | {said} |"
 
 
 def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    print("| work | goal | measured |\n|---|---|---|", flush=True)
+    print("| work | goal | measured | | as the script says it |\n|---|---|---|---|---|", flush=True)
     for command, rows in SCRIPTS.items():
         if not command.startswith(wanted):
             continue

@@ -1,6 +1,6 @@
 """Cost of a sync when little is new: CPU and bytes, with many memories and with many sessions.
 
-python benchmarks/sync.py [--rows 10000] [--sessions 1000]
+uv run benchmarks/sync.py [--rows 10000] [--sessions 1000]
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ SMALLEST = {
     "startup.py": "",
     "startup.py --ask": "--ask 0,20",
     "startup.py --full": "--full --rows 1000",
+    "sync.py": "--rows 50 --sessions 2",
     "turns.py": "--rows 50 --turns 100",
     "turns.py --telemetry --turns 200": "--telemetry --rows 50 --turns 20",
     "upkeep.py locomo10.json": "{locomo} --questions all --policies never default",
