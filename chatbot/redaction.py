@@ -351,7 +351,8 @@ def _may_hold_any(text: str) -> bool:
 
 
 def _texts_in(value: object) -> list[str]:
-    found, parts = [], [value]
+    found: list[str] = []
+    parts = [value]
     while parts:
         part = parts.pop()
         if isinstance(part, str):
