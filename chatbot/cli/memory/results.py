@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from msgspec import to_builtins
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
 from chatbot.cli.charts import hit_rate_line, remembering
@@ -121,7 +123,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             ]
             return {"observation": item.observation.as_json(), "events": events}
         case _:
-            return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
+            return to_builtins(item)
 
 
 def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
