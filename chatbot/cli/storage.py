@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict
 from getpass import getpass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
@@ -160,7 +161,8 @@ def _listed(setup: Setup) -> list[str]:
 
 def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
     if is_address(text):
-        return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]"))
+        is_listed = urlsplit(text).netloc in {urlsplit(each).netloc for each in setup.config.sync.places}
+        return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
     return sealed(FolderPlace(Path(text).expanduser()), memory.backend, _passphrase if asks else None)
 
 

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from zipfile import ZipFile
@@ -114,6 +116,21 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
     assert ok("sync", "--dry-run", "-i", "bo") == "would give 1 change of memory\n"
     ok("sync", "-i", "bo")
     assert ok("sync", "place") == "took 1 change of memory\n"
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_the_token_is_sent_to_servers_of_the_configuration_alone(
+    monkeypatch: pytest.MonkeyPatch, *, is_listed: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("CHATBOT_SYNC__TOKEN", "cbt_secret")
+        monkeypatch.setenv("CHATBOT_SYNC__PLACES", json.dumps([url] if is_listed else ["http://127.0.0.1:9"]))
+        syncing = threads.submit(run, "sync", url)
+        with listener.accept()[0] as asking:
+            head = asking.recv(65_536)
+        assert syncing.result().returncode != 0
+    assert (b"cbt_secret" in head) is is_listed
 
 
 def test_a_place_that_is_no_folder_is_refused() -> None:
