@@ -55,7 +55,7 @@ from chatbot.stores.span import Span, observed, present_observer, span
 
 logger = logging.getLogger(__name__)
 
-Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "doctor", "rerank"]
+Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "standing", "doctor", "rerank"]
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""

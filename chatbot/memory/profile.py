@@ -29,6 +29,7 @@ from chatbot.memory.profile_lines import (
     all_lines,
     held_by,
     is_proposal,
+    is_sentence,
     line_rows,
     lines_at,
     moment_lines,
@@ -245,7 +246,7 @@ def is_in_words(value: str, said: str) -> bool:
 
 
 async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget the lines of profiles that were taken from these forgotten rows alone.
+    """Forget the profile lines derived from these forgotten rows alone, and sentences made of any of them.
 
     The right to forget a row covers what was derived from it.
     """
@@ -254,7 +255,7 @@ async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
     scope = replace(scope, caller=scope.caller.raised("chat"))
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
+    if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
         await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
 
 

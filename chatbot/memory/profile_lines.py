@@ -15,7 +15,7 @@ from typing import Any
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import VISIBILITIES, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import LINE, PROFILE, Observation, Status, is_line
+from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
@@ -28,6 +28,8 @@ ALSO = "also"
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """Sensitivities of lines that their person sees."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
+SENTENCE = "standing answer"
+"""The kind of a row that sums up the answer to a standing question."""
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -80,6 +82,11 @@ def is_proposable(row: Observation) -> bool:
 def is_proposal(row: Observation) -> bool:
     """Return whether a row proposes a value, without being a line."""
     return is_proposable(row) and not is_line(row) and isinstance(held_by(row).get("value"), str)
+
+
+def is_sentence(row: Observation) -> bool:
+    """Return whether the row is a model's answer to a standing question, not imported."""
+    return is_proposable(row) and row.metadata.get(KIND) == SENTENCE and IMPORTED not in row.metadata
 
 
 def lines_at(

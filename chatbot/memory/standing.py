@@ -4,23 +4,30 @@ An answer is what recall finds among rows that the person said, wrote or importe
 enough evidence, which may be none. A pinned question gets all rows with enough evidence, unjudged. Answers are not
 stored: they are current, pass the gate each time, and lose what is forgotten or erased. Only the vectors of the
 questions are kept, while the program runs.
+
+A sentence that a model made of an answer is a row derived from the answer's rows: as strict as they are, and erased
+with them. It is shown while the answer is unchanged, and goes into no prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
 from chatbot.memory.profile import Profiles
-from chatbot.memory.profile_lines import Line
+from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.stores.observation import TYPES, Observation, is_own
+from chatbot.memory.writing import AddResult
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import KIND, LINE, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
+_MADE_OF = "made_of"
+"""Metadata key of a sentence: the versions of its source rows."""
 _MOST = 8
 _LEAST = 0.25
 """Evidence that the best row needs for an answer, and every row of a pinned question."""
@@ -33,7 +40,16 @@ class StandingAnswer:
 
     question: str
     pinned: bool
+    model: str
+    """The model that sums it up; empty for none."""
     rows: Sequence[Observation]
+    sentence: str = ""
+    """Sentence that the model made of these rows."""
+
+    @property
+    def made_of(self) -> list[str]:
+        """The versions of the rows."""
+        return [f"{row.id} {row.hash}" for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:
         """The answer for programs."""
@@ -41,7 +57,7 @@ class StandingAnswer:
             {"id": row.id, "said_at": format_time(row.created_at), "text": row.headline, "source": row.source}
             for row in self.rows
         ]
-        return {"question": self.question, "pinned": self.pinned, "rows": rows}
+        return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +113,33 @@ class StandingQuestions(Profiles):
             rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
             rows = (rows if asked.pinned else await self._stated(rows))[:_MOST]
             rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)
-            answers.append(StandingAnswer(asked.question, asked.pinned, rows))
-        return answers
+            answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
+        made = await self._sentences(ask) if any(each.model for each in answers) and not pinned else {}
+        return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
+
+    async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
+        """Keep the sentence that a model made of an answer, in place of the former one."""
+        anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
+        made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
+        sources = [row.id for row in answer.rows]
+        kept = await anywhere.upsert(
+            f"standing: {answer.question}",
+            sentence,
+            category=CATEGORY,
+            metadata=made,
+            derived_from=sources,
+            source="extraction",
+        )
+        if kept.outcome == "exact_dup":  # the same sentence was made of other rows, and stays derived from them
+            [row] = await self.scope.store.get(self.scope.view(SENSITIVITIES), [kept.id])
+            kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
+        return kept
+
+    async def _sentences(self, ask: Sensitivities) -> dict[tuple[str, ...], str]:
+        """Return the sentences that models made, by the question and the rows that each was made of."""
+        rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(ask))
+        own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
+        return {(str(row.metadata[LINE]), *map(str, row.metadata[_MADE_OF])): row.title for row in own}
 
     async def _stated(self, rows: Sequence[Observation]) -> list[Observation]:
         """Return the rows that are judged to state something, or all without a judge."""

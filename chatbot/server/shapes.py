@@ -365,6 +365,8 @@ class StandingAnswer(Shape):
     """True if the answer is shown in every prompt."""
     rows: tuple[MemoryRecord, ...]
     """The memories that answer it, newest first."""
+    sentence: str
+    """Sentence that a model made of these memories; empty without a model, and until it is asked after they changed."""
 
 
 class Profile(Shape):

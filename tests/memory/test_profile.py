@@ -316,7 +316,7 @@ async def test_a_value_whose_successor_holds_since_before_it_never_held(session:
 
 @pytest.fixture
 async def asked(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
-    question = StandingSettings(question="Where do I live?")
+    question = StandingSettings(question="Where do I live?", model="scripted")
     async with MemorySystem(
         tmp_path / "asked",
         clock=clock,
@@ -349,3 +349,28 @@ async def test_a_standing_question_is_answered_newest_first_by_what_its_person_s
     assert [row.id for row in (await answer(guest)).rows] == [theirs]
     assert [row.id for row in (await answer(owner, as_of=day_of(2))).rows] == [imported]
     assert await owner.standing(pinned=True) == []
+
+
+@pytest.mark.parametrize("deed", ["purge", "forget", "update"])
+async def test_a_sentence_about_an_answer_is_shown_while_that_is_the_same_and_goes_with_what_it_was_made_of(
+    asked: MemorySystem, clock: Clock, tmp_path: Path, deed: str
+) -> None:
+    owner = asked.memory("chat")
+    said = await say(owner, clock, 0, "I live in Gent.")
+    other = await say(owner, clock, 1, "I live on the third floor.")
+    found = await answer(owner)
+    kept = await owner.sum_up(found, "You live in a canary cage.")
+    assert (await answer(owner)).sentence == "You live in a canary cage."
+    assert kept.id not in [hit.id for hit in (await owner.recall("Where is my canary cage?")).hits]
+    if deed == "update":
+        await owner.update(said, user_text="I live in Ghent.")
+    else:
+        await getattr(owner, deed)(said)
+    now = await answer(owner)
+    assert (now.sentence, other in [row.id for row in now.rows]) == ("", True)
+    assert (kept.id in [row.id for row in await owner.get([kept.id])]) is (deed == "update")
+    if deed == "purge":
+        held = [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        assert held == []
+    await owner.sum_up(now, "You live high up.")
+    assert (await answer(owner)).sentence == "You live high up."

@@ -531,6 +531,7 @@ WRITING = {
     "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session", "move",
     "reindex", "embed_memories", "note_use", "purge_fact",
     "profile_set", "profile_accept", "profile_reject", "profile_pin", "profile_forget", "profile_learn", "upsert",
+    "sum_up",
 }  # fmt: skip
 PREVIEWING = {"purging"}  # of every sensitivity and status; see `test_a_caller_erases_no_more_than_they_see`
 TRYING = {"drafted"}  # which makes a row of what it is given, and asks the store for nothing

@@ -635,6 +635,20 @@ def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_what_shall_be_cook
     assert (said in command.ok("prompt", "--dry-run", asked), said in ok("profile")) == (False, False)
 
 
+def test_the_model_of_a_standing_question_sums_its_answer_up_whenever_that_changes_on_the_bill() -> None:
+    question = '[[standing]]\nquestion = "Where do I live?"\nmodel = "scripted"\n'
+    leave_out = "".join(f'[[standing]]\nname = "{name}"\nenabled = false\n' for name in STANDING)
+    command.project(
+        CONFIG.replace("[agents.chat]", 'script = ["You live up there."]\n[agents.chat]') + question + leave_out
+    )
+    for said, calls in (("I live in Gent.", 1), ("Where do I live?", 1), ("I live in Oslo now.", 2)):
+        command.ok(said, "--new")
+        [answer] = from_json("profile")["standing"]
+        assert answer["sentence"] == "You live up there."
+        assert json.loads(command.ok("usage", "--json"))["by_purpose"]["standing"]["calls"] == calls
+    assert "You live up there." in ok("profile")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -42,7 +42,7 @@ async def _show(run: VerbRun) -> None:
         say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
-        say("")
+        say(printable(f"\n{answer.sentence}".rstrip()))
         ids = short_ids([row.id for row in answer.rows])
         say_table(
             ("said", "id", "source", f"{answer.question}{' (pinned)' if answer.pinned else ''}"),

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from chatbot.chat.calls import Calls, OwnBudget, Purpose
 from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.chat.ledger import Ledger
@@ -18,8 +20,10 @@ from chatbot.config import Config, ExtractionSettings, ModelSettings
 from chatbot.errors import ChatbotError
 from chatbot.hooks.hook import Hook, HookContext, uncancelled
 from chatbot.memory import SessionHandle
+from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
+from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource
 
@@ -69,7 +73,7 @@ def without_wrapping(text: str) -> str:
     return fenced[1].strip() if fenced else text
 
 
-PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize")
+PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing")
 
 
 def settings_of_model(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
@@ -112,16 +116,18 @@ def calls_for_extraction(
 
 
 class ExtractionModel(AsyncResource):
-    """The model of `[extraction]`: opened when it is first needed, unless it is the chat's."""
+    """The model of that name, or else of `[extraction]`: opened when it is first needed, unless it is the chat's."""
 
-    def __init__(self, context: HookContext) -> None:
+    def __init__(self, context: HookContext, name: str = "") -> None:
         self._context = context
+        self._name = context.config.aliases.get(name, name)
         self._own: Model | None = None
 
     def calls(self, session: SessionHandle) -> Calls:
         """Return the calls of one piece of work. Raises what opening a model raises."""
         context, config = self._context, self._context.config
-        other = settings_of_model(config.model, config.extraction)
+        chosen = replace(config.extraction, model=self._name) if self._name else config.extraction
+        other = settings_of_model(config.model, chosen)
         if other is not None and self._own is None:
             self._own = context.open_model(other)
         model = self._own or context.model
@@ -135,7 +141,10 @@ class ExtractionModel(AsyncResource):
 
 
 class Extraction(Hook):
-    """Lets a model take facts out of the exchange after the turn, where `[extraction]` is enabled."""
+    """Lets models work after the turn, where `[extraction]` is enabled and where `[[standing]]` names one.
+
+    They take facts out of the exchange, and sum up each standing answer that has changed.
+    """
 
     topics = (TURN_END,)
     priority = 150
@@ -145,16 +154,43 @@ class Extraction(Hook):
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
         self._model = ExtractionModel(context)
+        names = {each.model for each in context.config.questions if each.model}
+        self._standing = {name: ExtractionModel(context, name) for name in names}
+        self._tried: dict[str, list[str]] = {}
+        """Last result for each answer: a failure is tried again when the answer has changed."""
 
     async def handle(self, event: TurnEnd) -> None:
-        """Extract facts and remember them; receipts have the outcomes."""
-        settings = self.context.config.extraction
-        if not settings.enabled or event.remembrance is None:
-            return
+        """Extract facts and remember them, and sum up the standing answers; receipts have the outcomes."""
+        if self.context.config.extraction.enabled and event.remembrance is not None:
+            await self._extract(event)
+        if self._standing:
+            await self._sum_up(event)
+
+    async def _sum_up(self, event: TurnEnd) -> None:
+        from chatbot.hooks.extraction.summaries import sum_up
+
+        session = event.session
+        for answer in await session.memory.standing(ask=OWN) if session.supports(ObservationStore) else ():
+            if not answer.model or answer.sentence or self._tried.get(answer.question, []) == answer.made_of:
+                continue
+            self._tried[answer.question] = answer.made_of
+            calls = self._standing[answer.model].calls(session)
+            notices: list[str] = []
+            try:
+                notices += await sum_up(answer, session.memory, calls)
+            except (ChatbotError, StoreError) as error:
+                notices.append(f"nothing was summed up: {error}")
+                raise
+            finally:
+                if calls.made or notices:
+                    await uncancelled(calls.note("standing", after=event.turn, notices=notices))
+
+    async def _extract(self, event: TurnEnd) -> None:
         # Loaded late: the governor's patterns take long to compile.
         from chatbot.hooks.extraction.learning import TurnText, learn_from
 
         calls = self._model.calls(event.session)
+        settings = self.context.config.extraction
         turn = TurnText(event.at, event.text, event.reply, event.recalled.rows)
         record: dict[str, object] = {"facts": [], "notices": []}
         try:
@@ -167,8 +203,9 @@ class Extraction(Hook):
                 await uncancelled(calls.note("extraction", after=event.turn, **record))
 
     async def aclose(self) -> None:
-        """Close the model if it is not the chat's."""
-        await self._model.aclose()
+        """Close the models that are not the chat's."""
+        for model in (self._model, *self._standing.values()):
+            await model.aclose()
 
 
 def _outcomes(extracted: FactList, learned: Sequence[FactOutcome]) -> list[dict[str, object]]:

@@ -27,6 +27,8 @@ from chatbot.memory.episode import (
     kept_model_summary,
     without_forgotten,
 )
+from chatbot.memory.memory import Memory
+from chatbot.memory.standing import StandingAnswer
 from chatbot.messages import Message
 from chatbot.orders import form_in, visible
 from chatbot.redaction import redact
@@ -49,6 +51,10 @@ _SESSION = f"""\
 You sum up a conversation. Reply with JSON and nothing else:
 {{"request": "what was asked for", "outcome": "what came of it", "decisions": ["..."], "open_items": ["..."]}}
 One or two sentences each, in the language of the conversation. Say nothing that is not there; lists may be empty.
+{_DATA}"""
+_STANDING = f"""\
+You answer a question about a person in one sentence, in the language of what they said, oldest first; where two \
+differ, the later one holds. Say nothing that is not there.
 {_DATA}"""
 _TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _TEXT = {"type": "string"}
@@ -131,6 +137,23 @@ def parse_summary(reply: str) -> SessionSummary | None:
     if not (summary.request or summary.outcome) or form_in(texts):
         return None
     return summary
+
+
+async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[str]:
+    """Ask a model for a sentence about a standing answer, and keep it; return notices of what failed.
+
+    Purpose `standing`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`.
+    """
+    if not calls.discloses(answer.rows):
+        return ["nothing was summed up: what answers is withheld from the model"]
+    rows = [barred(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
+    text = fenced("memories", rows, secrets.token_hex(4))
+    messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
+    sentence = " ".join(_bounded(without_wrapping(await calls.ask("standing", messages))).split())[:_LONGEST_LINE]
+    if not sentence:
+        return ["nothing was summed up: the model's sentence was empty, or read like an instruction"]
+    await memory.sum_up(answer, sentence)
+    return []
 
 
 async def _messages(
