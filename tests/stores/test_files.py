@@ -134,13 +134,16 @@ def test_a_torn_last_line_is_ended_before_the_next_one(folder: Path) -> None:
     assert (folder / "lines").read_bytes() == b'{"a": 1}\n{"b"\n{"c": 3}\n'
 
 
-def test_a_stamp_notices_a_change_of_the_same_size(folder: Path) -> None:
-    with locked(folder) as opened_folder:
+def test_the_stamp_of_a_file_that_just_changed_is_not_trusted(folder: Path) -> None:
+    def is_settled() -> bool:
         opened_folder.replace("file", b"one")
         before = stamp(folder / "file")
-        opened_folder.replace("file", b"two")
-    assert before is not None
-    assert not before.is_settled()  # it is too young to be trusted, should the file system have reused the inode
+        assert before is not None
+        return before.is_settled()
+
+    with locked(folder) as opened_folder:
+        # It is too young to be trusted, should the inode be used again; some are looked at late on a busy machine.
+        assert not all(is_settled() for _ in range(50))
     assert stamp(folder / "absent") is None
 
 
