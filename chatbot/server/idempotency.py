@@ -48,6 +48,8 @@ class IdempotentWrite:
     made: Made | None = None
     is_unknown: bool = False
     """True if nobody knows whether it was done: then it is never done again."""
+    may_be_erased: bool = False
+    """True if the answer tells what a session keeps: then its text is never kept beside it, even of a failed stream."""
 
     def note(self, **made: str) -> None:
         """Record the created ids, possibly none. Without a record only this process can repeat the answer."""
@@ -153,7 +155,7 @@ class Idempotency:
         except Exception:
             await asyncio.to_thread(self._requests.end, *name, 500)
             raise
-        if is_success(status) and status != _NO_CONTENT and writing.made is None:
+        if is_success(status) and status != _NO_CONTENT and writing.made is None and not writing.may_be_erased:
             self._keep(name, answer.messages.items)
 
     async def _again(self, scope: Scope, name: tuple[str, str], answer: _Answer, known: EarlierRequest) -> None:

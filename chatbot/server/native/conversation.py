@@ -128,6 +128,7 @@ async def say(
 ) -> Response:
     """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
     turn: RunningTurn | KeptTurn
+    writing.may_be_erased = True
     if writing.before:
         turn = await access.kept_turn(session_id, writing.before["turn"])
     else:

@@ -123,6 +123,7 @@ async def answer_to(
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
         return PendingReply(access, turn, created, None, _answered(access, ask, place.before))
+    writing.may_be_erased = True
     running = await _begin(access, ask, place, place.session, turn)
     deltas = _said(running, partial(writing.note, session=place.session.id, created=str(created)))
     return PendingReply(access, turn, created, place.session, _tidied(access, place, deltas))

@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.errors import ProviderFailed
 from chatbot.memory.scope import utc_now
-from chatbot.messages import ToolCall
+from chatbot.messages import TextDelta, ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.backends import open_place
@@ -242,6 +242,20 @@ def test_what_was_erased_meanwhile_is_not_told_again(served: Served, how: str) -
         client.delete(f"/v1/memories/{task}", params={"purge": True})
         gone = _post(client, "/v1/tasks", "t", title="xyzzy")
         assert (gone.status_code, "xyzzy" in gone.text) == (404, False)
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/{}/chat", "/v1/chat/completions"])
+def test_what_a_failed_stream_told_of_a_session_is_not_told_again_once_that_is_erased(http: Serve, path: str) -> None:
+    served = http([[TextDelta("the plugh is behind the barometer"), ProviderFailed("down")]])
+    with served.client() as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        body: dict[str, Any] = {"model": "ada", "session_id": session, "messages": [MESSAGE]}
+        body = {"text": "Where is it?"} if "{}" in path else body
+        first = _post(client, path.format(session), "a", stream=True, **body)
+        assert "plugh" in first.text
+        assert "error" in first.text
+        assert client.delete(f"/v1/sessions/{session}").is_success
+        assert "plugh" not in _post(client, path.format(session), "a", stream=True, **body).text
 
 
 @pytest.mark.parametrize(
