@@ -29,6 +29,7 @@ from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
+from chatbot.redaction import redact
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
@@ -406,8 +407,6 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 
 
 def _without_secrets(text: str) -> str:
-    from chatbot.redaction import redact  # takes time to load
-
     return redact(text)[0]
 
 

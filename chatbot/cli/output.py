@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from threading import Timer
 from typing import Any, TextIO
 
 from chatbot.memory.scope import utc_now
@@ -140,8 +141,6 @@ def waiting(title: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from threading import Timer
-
     with ExitStack() as stack:
         timer = Timer(_UNSEEN_S, lambda: stack.enter_context(_bar(title)))
         timer.start()

@@ -36,6 +36,7 @@ from chatbot.memory.profile_lines import (
 )
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
+from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import one_line
@@ -346,8 +347,6 @@ def _strictest(lines: Iterable[Line]) -> Sensitivity:
 
 
 def _secrets(stated: ProfileValue) -> tuple[str, ...]:
-    from chatbot.redaction import redact  # takes time to load
-
     return tuple(redact(stated.title)[1])
 
 

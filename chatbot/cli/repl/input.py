@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
@@ -290,8 +290,6 @@ def _typed_path(typed: str) -> str:
 
 
 def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:
-    from prompt_toolkit.completion import PathCompleter
-
     return PathCompleter(expanduser=True).get_completions(Document(typed, len(typed)), complete_event)
 
 

@@ -12,6 +12,7 @@ from chatbot.cli.bind import Verbs, add_operations, add_parameters
 from chatbot.cli.grammar import count, flag
 from chatbot.operation import fields_of
 from chatbot.operations import WantedSessions
+from chatbot.stores.errors import InvalidValue
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
@@ -176,8 +177,6 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
 
 async def chosen(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
     """The sessions that are named, or else those that fit. Raises `InvalidValue` where nothing says which."""
-    from chatbot.stores.errors import InvalidValue
-
     wanted = filter_of(args)
     if args.sessions:
         if not wanted.fits_all:
