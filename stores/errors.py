@@ -88,6 +88,10 @@ class UnknownObservation(StoreError, LookupError):
         return cls(f"no memory has the id {', '.join(named[:_NAMED])}{others}")
 
 
+class UnknownProject(StoreError, LookupError):
+    """Nothing that the caller may see belongs to the project."""
+
+
 class ConflictingChange(StoreError, ValueError):
     """A change that contradicts stored data: a duplicate id, a cycle of supersession, a row that is not active."""
 

@@ -27,6 +27,7 @@ from chatbot.stores.errors import (
     OtherEmbedder,
     StoreError,
     UnknownObservation,
+    UnknownProject,
     UnknownStore,
     UnsupportedOperation,
 )
@@ -74,6 +75,7 @@ _CODES: dict[type[Exception], Exit] = {
     OtherEmbedder: Exit.CONFIG,
     UnsupportedOperation: Exit.FAILED,
     UnknownObservation: Exit.NOT_FOUND,
+    UnknownProject: Exit.NOT_FOUND,
     ConflictingChange: Exit.FAILED,
     AccessDenied: Exit.FAILED,
     StoreError: Exit.STORAGE,

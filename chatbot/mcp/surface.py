@@ -37,6 +37,7 @@ from chatbot.stores.errors import (
     StoreBusy,
     StoreError,
     UnknownObservation,
+    UnknownProject,
     UnsupportedOperation,
     did_you_mean,
 )
@@ -394,6 +395,7 @@ _CODES: dict[type[Exception], int] = {
     InvalidValue: INVALID_PARAMS,
     StoreBusy: INVALID_PARAMS,
     UnknownObservation: INVALID_PARAMS,
+    UnknownProject: INVALID_PARAMS,
     UnsupportedOperation: INVALID_PARAMS,
     ChatbotError: INTERNAL_ERROR,
     StoreError: INTERNAL_ERROR,

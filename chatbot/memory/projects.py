@@ -16,7 +16,7 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES, fold
-from chatbot.stores.errors import InvalidValue, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, UnknownProject, UnsupportedOperation
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.query import EVERY, FactFilter, Filter
@@ -72,7 +72,7 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
 async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectContent:
     """Move everything of a project to a new or existing one; an empty name takes it out of projects.
 
-    After a kill midway it can be done again. Raises `InvalidValue` for a project that holds nothing.
+    After a kill midway it can be done again. Raises `UnknownProject` for one that holds nothing.
     """
     new = memory.caller.narrowed(project=new).project or ""
     moved = 0
@@ -88,7 +88,7 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
     """Delete everything of a project permanently: its sessions with their files, its memories and facts.
 
     Only what the caller may see; `dry_run` only counts it. An import does not bring it back.
-    Raises `InvalidValue` for a project that holds nothing.
+    Raises `UnknownProject` for one that holds nothing.
     """
     memory.caller.check("erase")
     records = await sessions_of(memory, name)
@@ -128,5 +128,5 @@ async def _remembered(memory: MemorySystem, name: str) -> tuple[list[Observation
 
 def _checked(name: str, moved: ProjectContent) -> ProjectContent:
     if not (moved.memories or moved.sessions):
-        raise InvalidValue(f"nothing belongs to the project {name!r:.80}: see `chatbot projects list`")
+        raise UnknownProject(f"nothing belongs to the project {name!r:.80}: see `chatbot projects list`")
     return moved

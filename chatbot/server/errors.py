@@ -120,6 +120,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     kept.UnsafePath: (404, UNKNOWN, "file_not_found"),
     kept.MissingFolder: (404, UNKNOWN, "gone"),
     kept.UnknownObservation: (404, UNKNOWN, "memory_not_found"),
+    kept.UnknownProject: (404, UNKNOWN, "project_not_found"),
     kept.ChangedMeanwhile: (412, CONFLICT, "changed_meanwhile"),
     kept.ConflictingChange: (409, CONFLICT, "conflicting_change"),
     kept.AccessDenied: (403, DENIED, "clearance"),

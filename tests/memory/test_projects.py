@@ -13,7 +13,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.projects import Project, erase_project, projects_in, rename_project
 from chatbot.memory.users import export_user
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.errors import AccessDenied, UnknownProject
 from tests.command import run
 from tests.postgres import address
 from tests.servers.http_server import serving
@@ -110,7 +110,7 @@ async def test_a_project_is_moved_renamed_exported_and_erased(memory: MemorySyst
     assert (await erase_project(memory, "home")).sessions == 1
     assert await _found(none) == {"Sam likes chess"}
     assert [each.id for each in await memory.list_sessions()] == [none.id]
-    with pytest.raises(InvalidValue, match="nothing belongs"):
+    with pytest.raises(UnknownProject, match="nothing belongs"):
         await erase_project(memory, "home")
 
 

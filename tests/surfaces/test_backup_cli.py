@@ -14,6 +14,7 @@ import pytest
 
 from tests.command import ok, project, run
 from tests.effort import share
+from tests.patience import PATIENCE_S
 
 CONFIG = """
 [model]
@@ -118,6 +119,12 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
     assert ok("sync", "place") == "took 1 change of memory\n"
 
 
+def _first_bytes(listener: socket.socket) -> bytes:
+    listener.settimeout(PATIENCE_S)
+    with listener.accept()[0] as asking:
+        return asking.recv(65_536)
+
+
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_the_token_is_sent_to_servers_of_the_configuration_alone(
     monkeypatch: pytest.MonkeyPatch, *, is_listed: bool
@@ -126,10 +133,9 @@ def test_the_token_is_sent_to_servers_of_the_configuration_alone(
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("CHATBOT_SYNC__TOKEN", "cbt_secret")
         monkeypatch.setenv("CHATBOT_SYNC__PLACES", json.dumps([url] if is_listed else ["http://127.0.0.1:9"]))
-        syncing = threads.submit(run, "sync", url)
-        with listener.accept()[0] as asking:
-            head = asking.recv(65_536)
-        assert syncing.result().returncode != 0
+        listening = threads.submit(_first_bytes, listener)
+        assert run("sync", url).returncode != 0
+        head = listening.result()
     assert (b"cbt_secret" in head) is is_listed
 
 

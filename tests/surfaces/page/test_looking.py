@@ -188,7 +188,7 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Serve
     page.goto("/i/ada")
     go(page, "Profile")
     expect(page.locator(".rows").first).to_contain_text("No profile yet")
-    expect(page.locator(".rows").last).to_contain_text("needs the local encoders")
+    expect(page.locator(".rows").last).to_contain_text("No memory is sure to answer this")
     for value in ("Berlin", "Lisbon"):
         page.get_by_label("Key, such as home or favourite tea").fill("home")
         page.get_by_label("Value", exact=True).fill(value)

@@ -1,6 +1,7 @@
 """The OpenAPI document: what it promises holds for whatever is sent."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ UNSAID = {
         "PUT /v1/profile/{key}",
         "POST /v1/sessions/{session_id}/chat",
         "POST /v1/sessions/{session_id}/messages",
+        "POST /v1/sync",
     ): "422",
     (
         "PATCH /v1/memories/{memory_id}",
@@ -60,6 +62,9 @@ UNMADE = [
     "POST /v1/profile/proposals/{memory_id}/accept",
     "DELETE /v1/profile/proposals/{memory_id}",
     "GET /v1/sessions/{session_id}/attachments/{name}",
+    "PATCH /v1/projects/{project}",
+    "DELETE /v1/projects/{project}",
+    "POST /v1/embeddings",
 ]
 """Operations on what is not made here, or on two things that have to fit each other, so most ids are not found."""
 MADE: dict[str, dict[str, Any]] = {
@@ -168,14 +173,12 @@ def test_it_tells_of_tokens_and_keys(document: dict[str, Any]) -> None:
         assert ("idempotency-key" in names) == (path.startswith("/v1/") and method != "get"), (method, path)
 
 
-@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/memories", "/v1/memories/search", "/v1/sessions/x/chat", "/health"])
-def test_allow_names_every_method_of_an_address(served: Served, document: dict[str, Any], path: str) -> None:
+def test_allow_names_every_method_of_an_address(served: Served, document: dict[str, Any]) -> None:
     with served.client() as client:
-        for method in ("OPTIONS", "PUT"):
-            answer = client.request(method, path, headers={"idempotency-key": "one for all"})
-            assert answer.status_code == 405
-            documented = document["paths"][path.replace("/x/", "/{session_id}/")]
-            assert answer.headers["allow"].split(", ") == sorted(map(str.upper, documented))
+        for path, documented in document["paths"].items():
+            answer = client.options(re.sub("{[^}]*}", "x", path), headers={"idempotency-key": path})
+            assert answer.status_code == 405, path
+            assert {*map(str.upper, documented)} <= {*answer.headers["allow"].split(", ")}, path
 
 
 def _at(document: dict[str, Any], parameter: dict[str, Any]) -> dict[str, Any]:
@@ -200,6 +203,7 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines += ["[parameters]"]
     lines += [f'"{name}" = {{ dictionary = "{kind}", probability = 0.7 }}' for name, kind in NAMED.items()]
     lines += ["[checks.negative_data_rejection]", "expected-statuses = [400, 404, 409, 413, 415, 422, 405]"]
+    lines += ["[checks.unsupported_method]", "enabled = false"]  # it takes one Idempotency-Key for all; tried below
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(chat/completions|responses|embeddings)"']
     lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 400, 404, 409]"]
     for names, statuses in UNSAID.items():
