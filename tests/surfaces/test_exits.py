@@ -29,6 +29,7 @@ EXPECTED = {
     "ToolError": Exit.FAILED,
     "UnsupportedOperation": Exit.FAILED,
     "UnknownObservation": Exit.NOT_FOUND,
+    "UnknownProject": Exit.NOT_FOUND,
     "ChangedMeanwhile": Exit.FAILED,
     "ConflictingChange": Exit.FAILED,
     "AccessDenied": Exit.FAILED,

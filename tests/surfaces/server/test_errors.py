@@ -40,6 +40,7 @@ EXPECTED = {
     "DamagedFile": (500, "damaged_file"),
     "LaterFormat": (500, "later_format"),
     "UnknownObservation": (404, "memory_not_found"),
+    "UnknownProject": (404, "project_not_found"),
     "ChangedMeanwhile": (412, "changed_meanwhile"),
     "ConflictingChange": (409, "conflicting_change"),
     "OtherEmbedder": (500, "other_embedder"),
