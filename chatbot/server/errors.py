@@ -136,7 +136,13 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
 ERRORS = tuple(_KINDS)
 """The classes of errors that have a problem of their own."""
 _TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
-_HARMLESS = (kept.InvalidValue, kept.UnsupportedOperation, kept.UnknownObservation, kept.ConflictingChange)
+_HARMLESS = (
+    kept.InvalidValue,
+    kept.UnsupportedOperation,
+    kept.UnknownObservation,
+    kept.UnknownProject,
+    kept.ConflictingChange,
+)
 _RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
 
