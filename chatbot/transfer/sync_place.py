@@ -65,7 +65,7 @@ class _Refused(msgspec.Struct):
 
 
 class ServerAnswer(msgspec.Struct):
-    """What a server answers, as far as it is read."""
+    """Answer of a server, as far as it is read."""
 
     identity: IdentityMark
     files: dict[str, str]
