@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -55,7 +57,13 @@ class RestoreReport:
 
 
 async def backup(
-    home: Home, file: BinaryIO, *, name: str, settings: Path | None = None, progress: Progress | None = None
+    home: Home,
+    file: BinaryIO,
+    *,
+    name: str,
+    settings: Path | None = None,
+    progress: Progress | None = None,
+    now: Callable[[], datetime] = utc_now,
 ) -> Backup:
     """Write everything that is kept of an identity into an open file, while others go on writing.
 
@@ -63,7 +71,7 @@ async def backup(
     again, so the file holds nothing that was erased when it is done.
     """
     text = await asyncio.to_thread(_text_of, settings)
-    now = utc_now()
+    made_at = now()
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
         for _ in range(_ATTEMPTS):
             file.seek(0)
@@ -71,7 +79,7 @@ async def backup(
             place = ArchivePlace(file, name, is_new=True)
             storage.log.start_again()
             begun = await asyncio.to_thread(lambda: ([*storage.log.read_new()], storage.log.mark())[1])
-            sync = Sync(memory, storage, place, now=utc_now, takes=False, is_own=True, progress=progress)
+            sync = Sync(memory, storage, place, now=now, takes=False, is_own=True, progress=progress)
             try:
                 await sync.run()
             except BaseException as error:
@@ -80,7 +88,7 @@ async def backup(
                     continue  # a session was deleted
                 raise
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
-                made = Backup(name, format_time(now), text, place.names(), sync.digest.value())
+                made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value())
                 place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
                 place.close()
                 return made
@@ -115,14 +123,20 @@ def verified(file: BinaryIO, key: str) -> Backup:
     return head
 
 
-async def restore(file: BinaryIO, key: str, home: Home, progress: Progress | None = None) -> RestoreReport:
+async def restore(
+    file: BinaryIO,
+    key: str,
+    home: Home,
+    progress: Progress | None = None,
+    now: Callable[[], datetime] = utc_now,
+) -> RestoreReport:
     """Take a verified backup in, into a storage that is empty, or that holds nothing which the backup does not hold.
 
     Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid.
     """
     head = await asyncio.to_thread(verified, file, key)
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
-        sync = Sync(memory, storage, ArchivePlace(file, key), now=utc_now, gives=False, is_own=True, progress=progress)
+        sync = Sync(memory, storage, ArchivePlace(file, key), now=now, gives=False, is_own=True, progress=progress)
         report = await sync.run()
         for name, why in report.aside:
             raise DamagedFile(f"{key}: {name} is invalid: {why}")

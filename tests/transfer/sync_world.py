@@ -364,7 +364,7 @@ class World:
     async def _keep(self, machine: Machine) -> None:
         """Make a backup of a machine."""
         with self._kept(machine).open("w+b") as file:
-            await backup(machine.home, file, name="ada")
+            await backup(machine.home, file, name="ada", now=machine.now)
 
     def _kept(self, machine: Machine) -> Path:
         return self.folder / f"{self.machines.index(machine)}.kept"
@@ -375,7 +375,7 @@ class World:
             await self.settle()
             machine.home = self.home(self.folder / f"back{self.brought_back}")
             with kept.open("rb") as file:
-                await restore(file, "kept", machine.home)
+                await restore(file, "kept", machine.home, now=machine.now)
             self.brought_back += 1
 
     async def settle(self) -> None:
