@@ -272,11 +272,11 @@ class Raises(Hook):
 
 
 async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: Watched, talking: Talking) -> None:
-    Path("own_hooks.py").write_text(HOOKS, encoding="utf-8")
-    async with talking(ScriptedModel(["hello"]), '[hooks."own_hooks:Raises"]') as (runtime, session):
+    Path("failing_hooks.py").write_text(HOOKS, encoding="utf-8")
+    async with talking(ScriptedModel(["hello"]), '[hooks."failing_hooks:Raises"]') as (runtime, session):
         await runtime.chat(session).turn(MOVED)
         await runtime.hooks.bus.drain()
-    told = [span.attributes or {} for span in watched.named("hook own_hooks:Raises")]
+    told = [span.attributes or {} for span in watched.named("hook failing_hooks:Raises")]
     assert {(each["chatbot.topic"], each["error.type"]) for each in told} == {
         ("turn:end", "RuntimeError"),
         ("memory.update", "RuntimeError"),

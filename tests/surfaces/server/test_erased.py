@@ -26,7 +26,7 @@ CONFIG = """
 rate_per_minute = 0
 [agents.chat]
 memory = ["basic_session", "observations"]
-[hooks."own_hooks:Raises"]
+[hooks."hooks_of_the_erased:Raises"]
 """
 OWN = f"""
 from chatbot.hooks import Hook
@@ -166,7 +166,7 @@ def test_no_byte_of_a_user_is_left_whatever_they_wrote_by_any_route(
     storage: tuple[str, Callable[[], list[str]]],
 ) -> None:
     lines, kept = storage
-    Path("own_hooks.py").write_text(OWN, encoding="utf-8")
+    Path("hooks_of_the_erased.py").write_text(OWN, encoding="utf-8")
     with serving(config=CONFIG + lines) as served, served.client(**{"X-Chatbot-User": USER}) as client:
         user = Client(client, served.app.openapi())
         for route in WRITING:
