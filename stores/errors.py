@@ -11,6 +11,7 @@ StoreError
 ├── DamagedFile            a file that cannot be parsed                (ValueError)
 ├── LaterFormat            a file written by a later release           (ValueError)
 ├── UnknownObservation     no such row, or one hidden from the caller  (LookupError)
+├── UnknownProject         nothing that the caller may see is in it    (LookupError)
 ├── ConflictingChange      a change that contradicts stored data       (ValueError)
 │   └── ChangedMeanwhile   the row is not as the caller had read it
 ├── OtherEmbedder          vectors were made by another model          (ValueError)
