@@ -196,9 +196,6 @@ class _Notes:
         return found
 
 
-_WORDS = {"person said", "bot asked", "bot replied"}
-
-
 def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
     """Return the texts that a note tells: of exchanges what the person said, and of the bot's words what it takes.
 
@@ -213,7 +210,7 @@ def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
     if row.type != EXCHANGE:
         return texts
     if row.title or row.narrative:  # set by a correction, which holds in place of what was said
-        return [each for each in texts if each[0] not in _WORDS]
+        return [each for each in texts if each[0] not in _ROLES]
     said = dict(texts)
     is_short = len(list(terms(said.get("person said", "")))) <= _SHORT_ANSWER
     left_out = {"bot replied"} if "person said" in said and not asks_the_bot else set()
