@@ -15,9 +15,8 @@ from msgspec import Meta, Struct
 
 from chatbot.chat.dialogue import ASSISTANT, USER, says_little
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
-from chatbot.errors import ChatbotError
 from chatbot.hooks.capture import can_write
-from chatbot.hooks.extraction.structured import ExtractionModel
+from chatbot.hooks.extraction.structured import ExtractionModel, noted
 from chatbot.hooks.hook import Hook, HookContext, PerSession, uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
@@ -27,7 +26,6 @@ from chatbot.messages import sentences, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
-from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -69,15 +67,8 @@ class Episodes(Hook):
             return  # a failure is tried again when the window has moved, not at each turn
         self._tried[session.id] = left.until
         calls = self._model.calls(session)
-        notices: list[str] = []
-        try:
-            notices += await summarize_left(session, calls, left)
-        except (ChatbotError, StoreError) as error:
-            notices.append(f"the summary made by rule stands: {error}")
-            raise
-        finally:
-            if calls.made or notices:
-                await uncancelled(calls.note("episode", after=event.turn, notices=notices))
+        async with noted(calls, "episode", after=event.turn, failed="the summary made by rule stands") as record:
+            record["notices"] += await summarize_left(session, calls, left)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
         """Return a model's summary of the session; None where it cannot be used, which the receipts say."""

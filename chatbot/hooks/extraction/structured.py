@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +141,20 @@ class ExtractionModel(AsyncResource):
             await own.aclose()
 
 
+@asynccontextmanager
+async def noted(calls: Calls, kind: str, *, after: str, failed: str, **record: Any) -> AsyncIterator[dict[str, Any]]:
+    """Note a piece of work in the session's receipts, with its notices; a failure is one, and is raised again."""
+    record["notices"] = []
+    try:
+        yield record
+    except (ChatbotError, StoreError) as error:
+        record["notices"].append(f"{failed}: {error}")
+        raise
+    finally:
+        if calls.made or record["notices"]:
+            await uncancelled(calls.note(kind, after=after, **record))
+
+
 class Extraction(Hook):
     """Lets models work after the turn, where `[extraction]` is enabled and where `[[standing]]` names one.
 
@@ -175,15 +190,8 @@ class Extraction(Hook):
                 continue
             self._tried[answer.question] = answer.made_of
             calls = self._standing[answer.model].calls(session)
-            notices: list[str] = []
-            try:
-                notices += await sum_up(answer, session.memory, calls)
-            except (ChatbotError, StoreError) as error:
-                notices.append(f"nothing was summed up: {error}")
-                raise
-            finally:
-                if calls.made or notices:
-                    await uncancelled(calls.note("standing", after=event.turn, notices=notices))
+            async with noted(calls, "standing", after=event.turn, failed="nothing was summed up") as record:
+                record["notices"] += await sum_up(answer, session.memory, calls)
 
     async def _extract(self, event: TurnEnd) -> None:
         # Loaded late: the governor's patterns take long to compile.
@@ -192,15 +200,8 @@ class Extraction(Hook):
         calls = self._model.calls(event.session)
         settings = self.context.config.extraction
         turn = TurnText(event.at, event.text, event.reply, event.recalled.rows)
-        record: dict[str, object] = {"facts": [], "notices": []}
-        try:
+        async with noted(calls, "extraction", after=event.turn, failed="nothing was extracted", facts=[]) as record:
             record["facts"] = _outcomes(*await learn_from(turn, event.session, calls, settings))
-        except (ChatbotError, StoreError) as error:
-            record["notices"] = [f"nothing was extracted: {error}"]
-            raise
-        finally:
-            if calls.made or record["notices"]:
-                await uncancelled(calls.note("extraction", after=event.turn, **record))
 
     async def aclose(self) -> None:
         """Close the models that are not the chat's."""
