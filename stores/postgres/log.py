@@ -85,7 +85,10 @@ class PostgresLog(Log):
         """Compare the generation in one round trip, which also gives `read_new` its end."""
         if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
             unsure.wait()
+        begins = self._writing is not None
         generation, self._end = self._state()
+        if begins and not generation:
+            return False  # the first write of all is not committed yet
         return self._generation not in {0, generation}
 
     def start_again(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -25,9 +26,10 @@ from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
+from chatbot.stores.testing.log_contract import event, read
 from tests.command import project
 from tests.patience import PATIENCE_S
-from tests.postgres import address, open_backend, owner_url
+from tests.postgres import address, open_backend, open_log, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -108,6 +110,17 @@ async def test_a_warm_turn_takes_few_round_trips(
         assert 0 < trips.count <= MOST[text]
         assert (receipt.remembered is None) == text.startswith("How")
         assert bool(receipt.memory["injected"]) == text.startswith("Ada")
+
+
+def test_who_reads_while_the_first_write_of_all_is_not_committed_does_not_start_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    read(log)
+    with log.locked() as writing, ThreadPoolExecutor(1) as other:
+        read(log)
+        writing.append(event(1))
+        assert other.submit(read, log).result() == []
+    assert read(log) == []
+    log.close()
 
 
 async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
