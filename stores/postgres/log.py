@@ -377,10 +377,10 @@ class PostgresWriting(_QueuedLines):
             return []
         starts, lines = zip(*self._added, strict=True)
         self._added.clear()
-        log = self._log
+        generation, _ = self._log._writing or self._transaction.first[0]  # noqa: SLF001 - they are one
         return [
             (statements.ADD_EVENTS, {"starts": list(starts), "lines": [line.decode() for line in lines]}),
-            (statements.MOVE_JOURNAL, {**_HEAD, "generation": log.mark().inode, "next": log.position}),
+            (statements.MOVE_JOURNAL, {**_HEAD, "generation": generation, "next": starts[-1] + len(lines[-1]) + 1}),
         ]
 
     def _insert(self, lines: list[bytes]) -> int:

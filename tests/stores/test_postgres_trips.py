@@ -26,7 +26,7 @@ from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
-from chatbot.stores.testing.log_contract import event, read
+from chatbot.stores.testing.log_contract import event, read, row_id
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend, open_log, owner_url
@@ -119,8 +119,11 @@ def test_who_reads_while_the_first_write_of_all_is_not_committed_does_not_start_
         read(log)
         writing.append(event(1))
         assert other.submit(read, log).result() == []
+    again = open_log(tmp_path)
     assert read(log) == []
+    assert [each for _, each in read(again)] == [row_id(1)]
     log.close()
+    again.close()
 
 
 async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
