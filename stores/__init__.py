@@ -1,6 +1,6 @@
-"""Stores: the contracts, the plug-ins that ship, and the kit that tests them. Knows nothing of the app."""
+"""Stores: the contracts, the plug-ins that ship, and the kit that tests them. Imports nothing of the app."""
 
-if __name__ == "stores":  # a second import would make a second copy of every class
+if __name__ == "stores":  # a second import would duplicate every class
     raise ModuleNotFoundError("import chatbot.stores: the folder stores/ is a part of chatbot", name=__name__)
 
 from chatbot.stores.access import View

@@ -59,7 +59,7 @@ class InvalidValue(StoreError, ValueError):
 
 
 class UnsafePath(StoreError, PermissionError):
-    """A name or a link that would lead out of the folder it belongs to."""
+    """A name or link that leads out of its folder."""
 
 
 class MissingFolder(StoreError, FileNotFoundError):
@@ -98,7 +98,7 @@ class ConflictingChange(StoreError, ValueError):
 
 
 class ChangedMeanwhile(ConflictingChange):
-    """The row is not in the version that the caller had read; nothing was changed."""
+    """The row has changed since the caller read it; nothing was written."""
 
 
 class OtherEmbedder(StoreError, ValueError):
@@ -106,7 +106,7 @@ class OtherEmbedder(StoreError, ValueError):
 
 
 class AccessDenied(StoreError, PermissionError):
-    """The caller's clearance does not allow to write there."""
+    """The caller's clearance forbids this write."""
 
 
 class MissingRight(AccessDenied):
@@ -114,7 +114,7 @@ class MissingRight(AccessDenied):
 
 
 class StoreBusy(StoreError, TimeoutError):
-    """Another process held the lock for longer than we were willing to wait."""
+    """Another process held the lock for longer than the time limit."""
 
     in_public = "the storage is busy: try again in a moment"
 

@@ -2,14 +2,14 @@
 
 A record is a dataclass, and `Annotated` carries all that the rest of the code derives from it:
 
-    title: Annotated[Line, SAID, Searched("title")] = ""
+    title: Annotated[Line, SAID, SearchField("title")] = ""
 
     Line, Text, Count …   its form: how it is checked, written and read
-    SAID                  part of what a row says: its tokens are counted and its text is shown
+    SAID                  part of the row's text, which is shown and counted in tokens
     MERGED                a list that grows when the same is remembered again
     Label()               rows are filtered and counted by it
-    SearchField("title")  its words are found, in this field of the index
-    InTable()             the table of the store keeps it for every row, as a number
+    SearchField("title")  searchable, in this field of the index
+    InTable()             kept for every row in the store's table, as a number
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Record = TypeVar("Record")
 Many = TypeVar("Many", bound=Sequence[str])
-"""How lists are held: a row holds tuples; a draft takes lists, too."""
+"""Type of lists: a tuple in a row; a draft also takes a list."""
 NONE: Final[Any] = ()
-"""The empty list, however lists are held."""
+"""The empty list of either type."""
 
 
 def _same(value: Any, _: str) -> Any:
@@ -76,7 +76,7 @@ class FieldProperty:
 class Label(NamedTuple):
     """Rows are filtered and counted by the field, under another `name` if one is given.
 
-    Values are compared without case and width, unless they are `exact`.
+    Values are compared without case and width unless it is `exact`.
     """
 
     name: str = ""
@@ -84,7 +84,7 @@ class Label(NamedTuple):
 
 
 class SearchField(NamedTuple):
-    """The words of the field are found, in this field of the index."""
+    """The field is searchable, in this field of the index."""
 
     field: str
 
@@ -106,7 +106,7 @@ class Field(NamedTuple):
     marks: tuple[object, ...]
 
     def mark(self, wanted: type[Record]) -> Record | None:
-        """The mark of that type, or None."""
+        """Return the property of that type, or None."""
         return next((each for each in self.marks if isinstance(each, wanted)), None)
 
     @property
@@ -140,7 +140,7 @@ def declared(record: type) -> dict[str, Field]:
 
 
 def having(found: Fields, mark: FieldProperty) -> tuple[str, ...]:
-    """The names of the fields that have the mark."""
+    """Return the names of the fields with the property."""
     return tuple(each.name for each in found.values() if mark in each.marks)
 
 
@@ -162,7 +162,7 @@ def checker(found: Fields) -> Callable[[object], None]:
 
     def check(record: object) -> None:
         values = values_of(record)
-        given = compress(zip(values, checks, strict=True), map(is_not, values, defaults))  # few of many fields
+        given = compress(zip(values, checks, strict=True), map(is_not, values, defaults))  # most have the default
         for value, (each, check) in given:
             if (kept := check(value, each.name)) is not value:
                 object.__setattr__(record, each.name, kept)
@@ -374,7 +374,7 @@ Count: TypeAlias = Annotated[
 Share: TypeAlias = Annotated[float, Form(check_share, read=_read_number, code="d")]
 """A number from 0 to 1."""
 Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
-"""JSON, by key."""
+"""JSON values by key."""
 
 SAID = FieldProperty()
 MERGED = FieldProperty()

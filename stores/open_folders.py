@@ -27,7 +27,7 @@ from chatbot.stores.files import (
 )
 
 MOST = 24
-"""Holders of at most three descriptors each."""
+"""Most holders, of at most three descriptors each."""
 
 Close = Callable[[], bool]
 """Closes descriptors; returns False if they are in use and stay open."""
@@ -153,7 +153,7 @@ class OpenFolders:
     def _keep(self, folder: Folder) -> None:
         path = str(folder.path)
         with self._guard:
-            other = self._idle.pop(path, None)  # two threads had one each
+            other = self._idle.pop(path, None)  # two threads had opened it
             self._idle[path] = folder
         if other is not None:
             other.close()

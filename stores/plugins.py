@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GREATEST = 10**12
-"""No number in a configuration is greater."""
+"""Greatest number allowed in a configuration."""
 
 
 class PluginPoint(Struct, frozen=True):
-    """One group of plug-ins, with the words of its errors."""
+    """One group of plug-ins, with the terms for its errors."""
 
     group: str
     own: Mapping[str, str]
@@ -161,13 +161,13 @@ _IN_A_DATABASE = {
     "basic_session": "chatbot.stores.postgres.sessions_store:PostgresSessionStore",
     "observations": "chatbot.stores.postgres.observations:PostgresObservations",
 }
-"""The store for a database in place of the one for files; a session names both alike."""
+"""Stores for a database, by the name that they share with the store for files."""
 
 
 def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> type[Store]:
     """Load the store class of that name; `beside` is a folder to search for modules that are not installed.
 
-    If `home` is an address, return its class for a database. Raises `UnknownStore` or `BrokenStore`.
+    If `home` is an address, return the class for a database. Raises `UnknownStore` or `BrokenStore`.
     """
     is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
     store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)
@@ -181,7 +181,7 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
 
 
 def _promise(store: type[Store], method: str) -> str:
-    """Return the signature of a method to write, with its contract."""
+    """Return the signature and the contract of a missing method."""
     promise = getattr(store, method)
     return f"write `async def {method}({', '.join(inspect.signature(promise).parameters)})`. {inspect.getdoc(promise)}"
 

@@ -1,8 +1,8 @@
 """The index of the terms of each session, so that a search does not read every transcript. Blocking.
 
 `sessions.jsonl` in the cache has a line for each session: the version of its transcript, and how many of its entries
-hold each term. A search finds its terms in the bytes of the lines and parses none. It is only a cache: a damaged line,
-or a file of another version of the analysis, is ignored, and those sessions are read again.
+contain each term. A search finds its terms in the bytes of the lines and parses none. It is only a cache: damaged
+lines, and a file of another version of the analysis, are ignored, and those sessions are read again.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class SessionTerms:
 
     @classmethod
     def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
-        """Open the terms of the memory in `home`, cached below `root` or in the user's folder; in memory for None."""
+        """Open the terms for `home`, cached below `root` or in the user's folder; without a home, in memory."""
         return cls(None if home is None else Cache(home, root))
 
     def look(self, terms: Sequence[str]) -> TermCounts:
-        """Return for each known session the version that was read, and how many entries hold each of the terms."""
+        """Return for each known session the version that was read, and how many entries contain each of the terms."""
         if self._cache is None:
             return {
                 session: (version_of(stamp), tuple(counts.get(term, 0) for term in terms))
@@ -61,7 +61,7 @@ class SessionTerms:
         }
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Keep the terms of sessions as they are now."""
+        """Store the current terms of sessions."""
         if self._cache is None:
             self._rows |= {row[0]: row for row in rows}
         elif rows:
@@ -74,7 +74,7 @@ class SessionTerms:
             self._forget(lambda session: session in sessions)
 
     def forget_others(self, sessions: Collection[str]) -> None:
-        """Erase the terms of all other sessions: those were deleted by hand, or elsewhere."""
+        """Erase the terms of all other sessions, which were deleted by hand or by another process."""
         self._forget(lambda session: session not in sessions)
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
@@ -83,7 +83,7 @@ class SessionTerms:
             self._change(lambda session: not is_gone(session))
 
     def _change(self, is_kept: Callable[[str], bool], new: Sequence[Row] = ()) -> None:
-        """Replace the file by the lines that are kept and new ones. A failure is logged, as it costs only time."""
+        """Rewrite the file with the kept lines and new ones. A failure is only logged: the cache saves only time."""
         assert self._cache is not None  # noqa: S101 - checked by the callers
         try:
             with locked(self._cache.prepare(), name=_LOCK_NAME) as folder:

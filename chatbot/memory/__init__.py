@@ -1,6 +1,6 @@
 """Sessions and what they remember: `MemorySystem` issues them, `SessionHandle` reads and writes one.
 
-It also has the inputs and the results of their operations. Each name is imported when it is first used.
+Also exports the inputs and results of their operations. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -72,7 +72,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name's module when the name is asked for."""
+    """Import the module of a public name on first use."""
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)

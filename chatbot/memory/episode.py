@@ -1,8 +1,8 @@
-"""Drafts of exchanges, word for word, and the summary of entries that left the window, by rule, without a model.
+"""Verbatim drafts of exchanges, and the summary of entries that left the context window, by rule, without a model.
 
 The summary is kept with the session and extended as the window moves. Each entry contributes its sentence with the most
-content words. Only the rarest lines stay, so its length is bounded, and each turn reads only what left the window since
-the last one.
+content words. Only the rarest lines stay, so its length is bounded. Each turn reads only the entries that left the
+window since the last turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_LINES = 24
 _LONGEST_LINE = 160
 _READ_CHARACTERS = 20_000
 READ_AT_ONCE = 200
-"""Entries to read, which include those that left the window since it last moved."""
+"""Entries to read: enough for those that left the window since it last moved."""
 _READ_AT_FIRST = 2_000
 """Entries that are read for the first summary."""
 _SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
@@ -57,12 +57,12 @@ class Episode:
     by_model: ModelSummary | None = None
 
     def text(self) -> str:
-        """Return the summary as it is in the prompt; empty where there is none."""
+        """Return the summary for the prompt; empty if there is none."""
         by_model = (self.by_model.text,) if self.by_model else ()
         return "\n".join((_HEAD, *by_model, *self.lines)) if by_model or self.lines else ""
 
     def after(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> Episode:
-        """Return the episode that begins with a model's summary, if `entries` go back to where that ends."""
+        """Return the episode that begins with a model's summary, if `entries` go back to its end."""
         if summary is None or summary == self.by_model or self.until is None or summary.until > self.until:
             return self
         reaches = len(entries) < READ_AT_ONCE or entries[0].at <= summary.until
@@ -77,7 +77,7 @@ Summary = TypeVar("Summary", Episode, ModelSummary)
 
 
 async def summarize_episode(session: SessionHandle, since: datetime | None, *, save: bool = True) -> str:
-    """Return the summary of the transcript before `since`; empty where there is none, or it cannot be kept."""
+    """Return the summary of the transcript before `since`; empty if there is none or no store for it."""
     with span("memory", operation="summarize_episode"):
         if since is None or not session.supports(KeyValueStore):
             return ""
@@ -147,7 +147,7 @@ def _line(entry: TranscriptEntry) -> str:
 
 
 def _best_lines(lines: Iterable[str]) -> list[str]:
-    """Return the rarest 24 lines in order, the later of equals."""
+    """Return the rarest 24 lines in order; of equally rare ones, the later."""
     lines = list(lines)
     if len(lines) <= _MOST_LINES:
         return lines
@@ -250,8 +250,8 @@ def exchange_draft(
 ) -> Draft | None:
     """Return the draft of an exchange; None if it is not worth keeping, see `is_worth_keeping`.
 
-    A `gate` of 0 keeps everything. Without a `reply` the text alone must be worth it. `judged` is the judgement of the
-    text. `before` is the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
+    A `gate` of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
+    the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
     """
     text, question = without_blocks(text), question_in(without_blocks(before))
     reply = None if reply is None else said_in(reply)

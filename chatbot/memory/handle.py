@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WORKING_MEMORY = "working_memory"
 SUMMARY_KEYS = ("episode_summary", "episode_told")
-"""Keys of summaries of a transcript; missing ones are made again."""
+"""Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
 _LOOKED_FOR_S = 1.0
@@ -350,7 +350,7 @@ class SessionHandle:
         return await Memory(everywhere).move(where, session_id=self.id)
 
     async def note_history(self, opening: str, history: str) -> None:
-        """Keep the digests of a conversation by which a client that sends all of it finds the session. Durable."""
+        """Store digests of a conversation, to find the session for a client that sends all messages. Durable."""
         self.check("chat")
         self.record = await self._catalog.change(
             self.id, lambda record: replace(record, opening=record.opening or opening, history=history)
@@ -434,9 +434,9 @@ class SessionHandle:
         return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
 
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
-        """Write everything that the session's stores keep into a new session.
+        """Copy everything in the session's stores into a new session.
 
-        Of the transcript only the first `entries`, if given. Raises `InvalidValue` if it has fewer.
+        Copies only the first `entries` of the transcript, if given. Raises `InvalidValue` if it has fewer.
         """
         if self.supports(KeyValueStore):
             store = self._keeper(KeyValueStore)
@@ -456,7 +456,7 @@ class SessionHandle:
         receipts: Sequence[dict[str, Any]] = (),
         attachments: Iterable[tuple[bytes, str]] = (),
     ) -> None:
-        """Write the content of a session from elsewhere. Raises `UnsupportedOperation` without a transcript."""
+        """Write the content of an imported session. Raises `UnsupportedOperation` without a transcript."""
         self.check("write")
         await self.attach(attachments)
         if entries:
@@ -492,7 +492,7 @@ class SessionHandle:
         return list(line.items())
 
     def _as_of(self) -> float:
-        """Return the time of the turn's first reads while they may be used; else 0."""
+        """Return the time of the turn's first reads while they are valid; else 0."""
         return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
 
     def _keeper(self, contract: type[Contract]) -> Contract:

@@ -48,14 +48,14 @@ _NO_FILTER = "memories cannot be filtered by"
 
 _WANTED = tuple(each.name for each in fields(RowFilter))
 _ALIKE = 0.2
-"""Least cosine of a search result that holds none of the words."""
+"""Least cosine of a search result without a lexical match."""
 _CANDIDATES = 5
-"""Multiple of the limit that is considered before the best are chosen."""
+"""Number of candidates for each result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something found, with its score from 0 to 1; 0 where it was not ranked."""
+    """A search result with its score from 0 to 1; 0 if it was not ranked."""
 
     observation: Observation
     score: float
@@ -63,13 +63,13 @@ class Hit:
     """Parts of the score."""
 
     def index(self) -> dict[str, Any]:
-        """Return just enough to decide whether to read all of it."""
+        """Return what is needed to decide whether to read the whole row."""
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class TimedFilter(Filter):
-    """Filter of the rows that may answer, and their time. Abstract."""
+    """Filter of rows, and the time as of which to search. Abstract."""
 
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
@@ -121,8 +121,8 @@ class Recall(TimedFilter):
     need: Need = ""
     """How sure it is that the question needs memory; empty if nothing judged that."""
     statements: bool = False
-    """True to leave out rows in which the person only asked, to let a later statement about the same thing as a best
-    row replace the least match, and to recall only rows whose evidence comes near the best row's."""
+    """True to leave out mere questions and rows with much less evidence than the best, and to replace the weakest match
+    by a later statement about the same thing as one of the best rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class Every(Filter):
 
 
 class MemoryReads(ScopedOperations):
-    """Operations that return only what the caller may see; the gate comes before limits, counts and uses.
+    """Operations that return only what the caller may see; the gate is applied before limits, counts and uses.
 
     `ask` names the wanted sensitivities: `private` and `secret` rows are returned only if named, `unknown` ones never.
     """
@@ -363,12 +363,12 @@ class MemoryReads(ScopedOperations):
 
     @takes(Every, _NO_FILTER)
     async def every(self, asked: Every) -> list[Observation]:
-        """Return all rows that fit, the one made last first, without a limit; the parameters are those of `Filter`."""
+        """Return all rows that fit, newest first, without a limit; the parameters are those of `Filter`."""
         scope = self.scope
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
     async def _filter(self, asked: RowFilter) -> Filter:
-        """Return the filter alone, with all names of the wanted people."""
+        """Return the plain `Filter`, with all names of the wanted people."""
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
         if asked.people:
             given["people"] = await other_names(self.scope, asked.people)

@@ -32,7 +32,7 @@ from chatbot.stores.text.bm25 import rank, score_sessions
 logger = logging.getLogger(__name__)
 
 SPOKEN = ("user", "assistant")
-"""Roles whose words are searched: tool calls and results are no conversation."""
+"""Roles whose entries are searched; tool calls and results are not conversation."""
 MEMORY = "memory"
 TITLE = "title"
 _SESSIONS_PART = 0.5
@@ -61,10 +61,10 @@ class SessionHit(Struct, frozen=True):
     observation: str | None = None
     """Id of the memory, if one was found."""
     matches: int = 0
-    """Number of entries of the session that hold any of the words."""
+    """Number of entries of the session that contain any of the words."""
 
     def as_json(self) -> dict[str, Any]:
-        """The hit in values that JSON knows."""
+        """Return the hit as JSON values."""
         return {
             "session": self.record.as_json(),
             "score": round(self.score, 4),
@@ -107,7 +107,7 @@ async def search(
     unread: dict[str, Exception] = {}
     found = await _candidates(sessions, asked, known, progress or (lambda _done, _total: None), unread)
     if len(unread) == len(sessions):
-        raise next(iter(unread.values()))  # an empty answer would claim that nothing was said
+        raise next(iter(unread.values()))  # an empty result would mean that nothing was said
     await _add_remembered(found, sessions, asked, memories, limit)
     best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
@@ -125,7 +125,7 @@ async def _candidates(
     progress: Progress,
     unread: dict[str, Exception],
 ) -> dict[str, _Candidate]:
-    """The sessions whose entries or titles hold any of the terms, with how much they are about them."""
+    """Return the sessions whose entries or titles contain any of the terms, with their scores."""
     looked = await asyncio.to_thread(known.look, asked)
     counts: dict[str, tuple[int, ...]] = {}
     changed: list[tuple[SessionHandle, str]] = []
@@ -136,7 +136,7 @@ async def _candidates(
         else:
             changed.append((session, stamp))
     for begin in range(0, len(changed), _BATCH):
-        if len(changed) > _BATCH:  # else it is done at once
+        if len(changed) > _BATCH:  # fewer take no time
             progress(begin, len(changed))
         counts |= await _learn(changed[begin : begin + _BATCH], asked, known, unread)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
@@ -183,7 +183,7 @@ async def _stamp(session: SessionHandle) -> str:
 
 
 async def _entries(session: SessionHandle, unread: dict[str, Exception]) -> Sequence[TranscriptEntry] | None:
-    """Return all entries; None if they cannot be read: the session is being deleted, or is damaged, which is noted."""
+    """Return all entries; None if the session is being deleted or damaged. Damage is added to `unread`."""
     try:
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
     except MissingFolder:
@@ -275,7 +275,7 @@ def _hit(
 
 
 def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
-    """Return the matching line; secrets are removed before it is cut, so that no half of one stays."""
+    """Return the matching line; secrets are removed before it is cut, so that no part of one remains."""
     return snippet(redact(text)[0], wanted)
 
 
@@ -288,7 +288,7 @@ _LINES_LOOKED_AT = 2_000
 
 
 def snippet(text: str, wanted: Collection[str]) -> tuple[str, tuple[Range, ...]]:
-    """The line that holds most of the wanted terms, the first of several, cut to `LONGEST`; and their places in it."""
+    """Return the first line with the most wanted terms, cut to `LONGEST`, and the ranges of the terms in it."""
     asked = set(wanted)
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
@@ -301,7 +301,7 @@ def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
         if asked.isdisjoint(terms(word[0])):
             continue
         signs = [place for place, char in enumerate(word[0], word.start()) if not char.isascii() and char in asked]
-        if signs:  # of a script without spaces, the word is the whole sentence
+        if signs:  # in a script without spaces, the whole sentence is one match
             yield from ((place, place + 1) for place in signs)
         else:
             yield word.span()

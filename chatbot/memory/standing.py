@@ -1,12 +1,11 @@
-"""Standing questions: the answers of memory to the questions of the configuration, in the person's own words.
+"""Standing questions: answers from memory to the questions in the configuration, in the person's own words.
 
-An answer is what recall finds among rows that the person said, wrote or imported, newest first: the statements with
-enough evidence, which may be none. A pinned question gets all rows with enough evidence, unjudged. Answers are not
-stored: they are current, pass the gate each time, and lose what is forgotten or erased. Only the vectors of the
-questions are kept, while the program runs.
+An answer lists the rows that recall finds among those that the person said, wrote or imported, newest first: only
+statements with enough evidence, for a pinned question all rows with enough evidence. Answers are not stored, so they
+are current, pass the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
 
-A sentence that a model made of an answer is a row derived from the answer's rows: as strict as they are, and erased
-with them. It is shown while the answer is unchanged, and goes into no prompt.
+A model's summary of an answer is a row derived from the answer's rows: as sensitive as they are, and erased with them.
+It is shown while the answer is unchanged, and never in a prompt.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
 _MADE_OF = "made_of"
-"""Metadata key of a sentence: the versions of its source rows."""
+"""Metadata key of a summary: the versions of its source rows."""
 _MOST = 8
 _LEAST = 0.25
 """Evidence that the best row needs for an answer, and every row of a pinned question."""
@@ -41,10 +40,10 @@ class StandingAnswer:
     question: str
     pinned: bool
     model: str
-    """The model that sums it up; empty for none."""
+    """Model that summarizes the answer; empty for none."""
     rows: Sequence[Observation]
     sentence: str = ""
-    """Sentence that the model made of these rows."""
+    """The model's summary of these rows."""
 
     @property
     def made_of(self) -> list[str]:
@@ -88,7 +87,7 @@ class StandingQuestions(Profiles):
     ) -> list[StandingAnswer]:
         """Return the answers to all standing questions, or to the `pinned` ones: now, or as of a time.
 
-        Only rows that the caller said, wrote or imported answer. Counts as no use.
+        Uses only rows that the caller said, wrote or imported. Does not count as use.
         """
         from chatbot.memory.reading import Need, Recall
         from chatbot.memory.recall import recollected
@@ -118,7 +117,7 @@ class StandingQuestions(Profiles):
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
 
     async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
-        """Keep the sentence that a model made of an answer, in place of the former one."""
+        """Store a model's summary of an answer in place of the former one."""
         anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
         made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
         sources = [row.id for row in answer.rows]
@@ -130,13 +129,13 @@ class StandingQuestions(Profiles):
             derived_from=sources,
             source="extraction",
         )
-        if kept.outcome == "exact_dup":  # the same sentence was made of other rows, and stays derived from them
+        if kept.outcome == "exact_dup":  # an equal summary of other rows keeps its sources
             [row] = await self.scope.store.get(self.scope.view(SENSITIVITIES), [kept.id])
             kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
         return kept
 
     async def _sentences(self, ask: Sensitivities) -> dict[tuple[str, ...], str]:
-        """Return the sentences that models made, by the question and the rows that each was made of."""
+        """Return the models' summaries by question and source rows."""
         rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(ask))
         own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
         return {(str(row.metadata[LINE]), *map(str, row.metadata[_MADE_OF])): row.title for row in own}

@@ -1,7 +1,7 @@
-"""Data of one end user: who they are, all of it as one document, and its erasure.
+"""List end users; export and erase the data of one.
 
-A user is a namespace, see `chatbot.memory.scope`; these operations are about the namespace of the memory system
-that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
+A user is a namespace, see `chatbot.memory.scope`; these operations act on the namespace of the given memory system:
+`memory.cleared_for(namespace=user_namespace("alice"))`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chatbot.stores.records import SessionRecord, format_time
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A namespace that holds something. `user` is the user's label; None for other namespaces."""
+    """A namespace with rows, facts or sessions. `user` is the user's label; None for other namespaces."""
 
     namespace: str
     user: str | None
@@ -51,9 +51,9 @@ class UserErasure:
 
 
 async def users_in(memory: MemorySystem) -> list[User]:
-    """Return every namespace that holds something, by name; within a namespace, those inside it.
+    """Return every namespace with rows, facts or sessions, by name: those inside the caller's namespace.
 
-    Raises `MissingRight` without `curate`, or `AccessDenied` for a caller who is a user.
+    Raises `MissingRight` without `curate`, or `AccessDenied` if the caller is a user.
     """
     memory.caller.check("read")
     memory.caller.check("curate")
@@ -104,8 +104,8 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
 
     An import does not bring back what was deleted.
-    Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's, and for a
-    caller in a project, who sees but a part of it.
+    Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's, or for a
+    caller in a project, who sees only part of the namespace.
     """
     check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
@@ -116,12 +116,13 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         erased.update(await _erase_rows(memory))
     failures = memory.backend.lines(FAILURES)
-    await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)  # anybody's
+    # a failure without a session may quote any user
+    await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)
     return UserErasure(len(erased), tuple(record.id for record in records))
 
 
 def check_erases(caller: Caller) -> None:
-    """Raise `MissingRight` or `AccessDenied` unless the caller may delete the user for whom they speak."""
+    """Raise `MissingRight` or `AccessDenied` unless the caller may delete the user of its namespace."""
     caller.check("erase")
     if caller.project is not None:
         raise AccessDenied("a user is deleted in all projects at once: name none, with a token that is bound to none")
@@ -149,7 +150,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
-    """Return how many rows and facts each namespace holds, of those that an erasure would find."""
+    """Count the rows and facts that an erasure would find, by namespace."""
     try:
         scope = memory.memory().scope
     except UnsupportedOperation:

@@ -1,7 +1,7 @@
-"""`observations.jsonl`: the events of an identity's memory, one a line, only ever added to. The truth. Blocking.
+"""`observations.jsonl`: the events of an identity's memory, one a line, append-only. Blocking.
 
-Another process may add lines at any time; `read_new` reads them. Compaction and erasing replace the file, which readers
-notice by its inode; until then they read on in the old one, which they hold open.
+All caches derive from it. Another process may add lines at any time; `read_new` reads them. Compaction and erasing
+replace the file, which readers notice by its inode; until then they read the old file, which they keep open.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FileLog(Log):
         if file is None or self._size() <= self._position:
             return
         data = read_between(file, self._position, self._size())
-        end = data.rfind(b"\n") + 1  # what is behind it is being written, or torn
+        end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:
             stop = data.index(b"\n", begin)
@@ -140,8 +140,7 @@ class FileLog(Log):
     def _opened(self) -> int | None:
         """Return the file; None if there is none.
 
-        It is held open from its first line to its last, so that all reads are from one file, even if it is replaced
-        meanwhile; and no other file can have its inode.
+        It stays open, so that all reads are from one file even if it is replaced, and no other file gets its inode.
         """
         if self._file is None and stamp(self.path) is not None:
             with translated(self._home):

@@ -176,7 +176,7 @@ class Visible:
     def of_session(self, session: str, rows: Sequence[int]) -> array[int]:
         """Return the visible ones of `rows`, which are all rows of that session, in order.
 
-        They are kept until a flag changes; new rows are appended.
+        The result is cached until a flag changes; new rows are appended.
         """
         if self.version != self._lines_version:
             self._lines_version = self.version

@@ -1,6 +1,6 @@
 """Connections to the database with a limit on every wait, explanations of server errors, and clock checks. Blocking.
 
-A stuck server, a network that loses everything, or a commit that waits for a lost standby would never end by itself.
+Without limits, a stuck server, a dead network or a commit that waits for a lost standby would block forever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreErr
 from chatbot.stores.postgres import statements
 
 LONGEST_S = 60.0
-"""Longest wait for an answer; that for a lock of another transaction is shorter."""
+"""Longest wait for an answer; the wait for another transaction's lock is shorter."""
 MOST_SKEW_S = 2.0
 """Largest difference between the clock here and that of the database.
 
@@ -178,7 +178,7 @@ _FAULTS = {
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
 }
-"""Errors of a connection that last until someone fixes them."""
+"""Permanent connection errors."""
 _NO_PRIMARY = "none of its servers may be written to: wait until one is promoted, or promote one (pg_ctl promote)"
 _NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
@@ -200,11 +200,11 @@ _ABSENCES = {
     "recovery mode": "the database is starting: try again",
     "shutting down": "the database is stopping: try again",
 }
-"""Errors of a connection that may pass by themselves."""
+"""Temporary connection errors."""
 
 
 def _fault(error: psycopg.Error) -> str:
-    """Return what has to be fixed; empty for an error that may pass by itself, or an unknown one."""
+    """Return what to fix; empty for a temporary or unknown error."""
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return f" has no tables of chatbot: run `{CREATE}`"
     if isinstance(error, errors.InsufficientPrivilege):
@@ -232,5 +232,5 @@ def _found(hints: Mapping[str, str], error: psycopg.Error) -> str:
 
 def _short(error: psycopg.Error) -> str:
     if str(error) == "the connection is closed" and isinstance(error.__context__, psycopg.Error):
-        return _short(error.__context__)  # why it was
+        return _short(error.__context__)  # the cause
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 LAPSES_AFTER_S = 10.0
 """How long a lease outlives the process that held it."""
 _RENEWALS = 4
-"""Renewals in the life of a lease."""
+"""Renewals per `LAPSES_AFTER_S`."""
 
 
 class Leases:
-    """The leases that this process holds in one database, renewed on one thread for as long as it holds any.
+    """The leases that this process holds in one database, renewed on one thread while it holds any.
 
-    By the clock of the database: those of servers may differ. A process that dies, or stands still for longer than a
-    lease lasts, loses it.
+    Times are those of the database, as the clocks of servers may differ. A process that dies, or pauses for longer than
+    a lease lasts, loses it.
     """
 
     _known: ClassVar[WeakKeyDictionary[Database, Leases]] = WeakKeyDictionary()
@@ -124,7 +124,7 @@ _END = 2**62
 
 
 class PostgresPlace(Place):
-    """The rows of an identity, or of one of its sessions. Nothing is made before it is first written."""
+    """The rows of an identity, or of one of its sessions. Nothing is created before the first write."""
 
     def __init__(self, address: Address, database: Database, session: str = "") -> None:
         self.database = database
@@ -154,7 +154,7 @@ class PostgresPlace(Place):
 
     @contextmanager
     def transaction(self, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:
-        """Hold a transaction; see `Database.transaction`. Raises `MissingFolder` where `first` finds no session."""
+        """Hold a transaction; see `Database.transaction`. Raises `MissingFolder` if `first` finds no session."""
         with self.database.transaction(
             self.identity, first, durable=durable, session=self.session, **values
         ) as transaction:
@@ -163,12 +163,12 @@ class PostgresPlace(Place):
             yield transaction
 
     def missing(self) -> MissingFolder:
-        """Return the error for a session that is gone."""
+        """Return the error for a deleted session."""
         return MissingFolder(f"no session has the id {self.session}")
 
 
 class PostgresLines(Lines):
-    """Rows of `chatbot.line`, numbered by their row of `chatbot.head`, whose lock is the right to write."""
+    """Rows of `chatbot.line`, numbered by their row of `chatbot.head`; writing requires its lock."""
 
     def __init__(self, place: PostgresPlace, name: str) -> None:
         self._place = place
@@ -192,7 +192,7 @@ class PostgresLines(Lines):
             again()
 
     def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Append to lines that may not have begun."""
+        """Append, also if there are no lines yet."""
         place = self._place
         append = statements.APPEND_OF_SESSION if place.session else statements.APPEND_OWN
         if not place.run(append, **appending(self._name, records)):
@@ -297,7 +297,7 @@ class PostgresDocument(Document):
 
 
 class PostgresLease(Lease):
-    """A row of `chatbot.lease`, renewed by this process and lapsing soon after its death."""
+    """A row of `chatbot.lease`, renewed by this process; expires soon after it dies."""
 
     def __init__(self, place: PostgresPlace, name: str) -> None:
         self._place = place
@@ -329,7 +329,7 @@ class PostgresLease(Lease):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
 
     def _looks(self, reads: Sequence[object]) -> list[Look]:
-        """Return the reads that can be made along with taking the lease, and after it."""
+        """Return the reads that can share the round trip of taking the lease."""
         place = self._place
         return [
             each
@@ -359,7 +359,7 @@ def _text(record: Mapping[str, Any]) -> str:
 
 
 class PostgresBlobs(Blobs):
-    """The blobs of one kind in a place. They go with their session, as documents do."""
+    """The blobs of one kind in a place. Deleted with their session, as documents are."""
 
     def __init__(self, place: PostgresPlace, kind: str) -> None:
         self._place = place

@@ -3,8 +3,8 @@
     class TestMyLog(LogContract):
         opener = "my_package.my_module:MyLog"      # from a folder to the log in it
 
-`erasure` says how far erasure goes: "bytes" means that no byte of what was erased is in any file of the folder,
-"logical" that no reader is given it. Inherit `ObservationStoreContract` for a store over the log as well.
+`erasure` is "bytes" if no file of the folder contains a byte of erased data, "logical" if no reader gets it. Inherit
+`ObservationStoreContract` for a store over the log as well.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def event(number: int, narrative: str = "") -> Event:
 
 
 def read(log: Log) -> list[tuple[Place, str]]:
-    """The places and the ids of the rows that are added by what is new."""
+    """Return the place and row id of each new line."""
     if log.is_replaced():
         log.start_again()
     return [(place, record_of(line)["row"]["id"]) for place, line in log.read_new()]
 
 
 def write(log: Log, *events: Event) -> list[Place]:
-    """Add events, having read all that is there."""
+    """Read the log to its end, then add events."""
     with log.locked() as writing:
         writing.mend()
         read(log)
@@ -77,11 +77,11 @@ class LogContract(Contract):
         return tmp_path / "memory"
 
     def open(self, folder: Path) -> Log:
-        """The log in the folder, as one more process would open it."""
+        """Open the log in the folder, as another process would."""
         log: Log = opened(self.opener, folder)
         return log
 
-    def test_a_log_that_nobody_wrote_is_empty_and_reading_makes_nothing(self, folder: Path) -> None:
+    def test_a_missing_log_is_empty_and_reading_creates_nothing(self, folder: Path) -> None:
         log = self.open(folder)
         assert (list(log.read_new()), log.position, log.is_replaced()) == ([], 0, False)
         log.close()
@@ -191,14 +191,14 @@ class LogContract(Contract):
 
     @pytest.mark.parametrize("after", [1, 7, 20])
     def test_a_kill_loses_nothing_that_was_durable_and_the_next_append_is_whole(self, folder: Path, after: int) -> None:
-        told = killed_after(start(f"{_HERE}:append_and_tell", self.opener, folder), after)
+        reported = killed_after(start(f"{_HERE}:append_and_report", self.opener, folder), after)
         log = self.open(folder)
         write(log, event(999_999))
         log.start_again()
         found = [each for _, each in log_lines(log)]
-        assert found[: len(told)] == told
+        assert found[: len(reported)] == reported
         assert found[-1] == row_id(999_999)
-        assert len(found) - 1 - len(told) <= 1  # what was written and not told of
+        assert len(found) - 1 - len(reported) <= 1  # written, but not reported yet
         log.close()
 
     def test_a_kill_in_a_rewrite_leaves_the_old_log_or_the_new_one(self, folder: Path) -> None:
@@ -217,7 +217,7 @@ class LogContract(Contract):
 
 
 def log_lines(log: Log) -> list[tuple[Place, str]]:
-    """Places and ids of what is new; lines that a kill tore are passed over."""
+    """Return places and ids of new lines without those that a kill tore."""
     found = []
     for place, line in log.read_new():
         try:
@@ -228,7 +228,7 @@ def log_lines(log: Log) -> list[tuple[Place, str]]:
 
 
 def append_many(log: Log, worker: str, count: str) -> None:
-    """Append rows, one at a time, each having read what the others have written."""
+    """Append rows one at a time, reading the others' lines before each."""
     seen = 0
     for number in range(int(count)):
         with log.locked() as writing:
@@ -241,7 +241,7 @@ def append_many(log: Log, worker: str, count: str) -> None:
     print("ended", flush=True)
 
 
-def append_and_tell(log: Log) -> None:
+def append_and_report(log: Log) -> None:
     """Append rows until killed; report each once it is durable."""
     number = 0
     while True:

@@ -1,7 +1,6 @@
-"""How the contract kit runs: async tests on an open store, and processes, some of which are killed.
+"""Helpers of the contract kit: run async tests on an open store, start processes and kill them.
 
-An engine is named as `package.module:function`, a function from a folder to what is tested, so that a process of its
-own can open it too.
+An engine is named as `package.module:function`, so that other processes can open it too; the function takes a folder.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from chatbot.stores.testing import Contract
 Result = TypeVar("Result")
 
 PATIENCE_S = 200.0
-"""How long to wait for what is sure to come; a busy machine fails no test."""
+"""Time limit of waits, long enough for a busy machine."""
 _RUN = """
 import sys
 from pathlib import Path
@@ -49,7 +48,7 @@ class StoreTests(Contract):
         raise NotImplementedError
 
     def given(self, store: Any, home: Path) -> tuple[Any, ...]:  # noqa: ARG002 - for tests that are given more
-        """Return what tests are given, in the order of `_GIVEN`."""
+        """Return the arguments of tests, in the order of `_GIVEN`."""
         return (store,)
 
     def run(self, home: Path, check: Callable[..., Awaitable[Result]]) -> Result:
@@ -110,7 +109,7 @@ def lines_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def killed_after(process: subprocess.Popen[str], lines: int) -> list[str]:
-    """Kill a process once it has printed so many lines; all that it had printed by then, whole lines alone."""
+    """Kill a process once it has printed that many lines; return all complete lines that it printed."""
     assert process.stdout is not None
     printed = [process.stdout.readline() for _ in range(lines)]
     process.kill()

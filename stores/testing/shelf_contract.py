@@ -3,8 +3,7 @@
     class TestMyShelf(ShelfContract):
         opener = "my_package.my_module:MyShelf"    # from a folder to the shelf in it
 
-`erasure` says how far erasure goes: "bytes" means that no byte of what was removed is in any file of the folder,
-"logical" that no reader is given it.
+`erasure` is "bytes" if no file of the folder contains a byte of removed data, "logical" if no reader gets it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SIZE = 20_000
 
 
 def contents(shelf: Shelf) -> dict[str, bytes]:
-    """Return the content of all listed pieces. The list is one of names."""
+    """Return the content of all listed pieces; the list has their names."""
     found = {}
     for name in shelf.listed() or ():
         with shelf.opened(name) as piece:
@@ -32,7 +31,7 @@ def contents(shelf: Shelf) -> dict[str, bytes]:
 
 
 def publish(shelf: Shelf, **pieces: bytes) -> None:
-    """Put pieces on the shelf and let these count, and no others."""
+    """Put pieces on the shelf and list only these."""
     with shelf.alone() as hands:
         for name, data in pieces.items():
             hands.put(name, data)
@@ -55,20 +54,20 @@ class ShelfContract(Contract):
 
     @pytest.fixture
     def shelf(self, folder: Path) -> Shelf:
-        """A shelf that was prepared."""
+        """A prepared shelf."""
         shelf = self.open(folder)
         shelf.prepare()
         return shelf
 
     def open(self, folder: Path) -> Shelf:
-        """The shelf in the folder, as one more process would open it."""
+        """Open the shelf in the folder, as another process would."""
         shelf: Shelf = opened(self.opener, folder)
         return shelf
 
-    def test_a_shelf_that_nobody_made_has_no_list_and_looking_makes_nothing(self, folder: Path) -> None:
+    def test_a_missing_shelf_has_no_list_and_reading_creates_nothing(self, folder: Path) -> None:
         shelf = self.open(folder)
         assert (shelf.stamp(), shelf.listed()) == (None, None)
-        with pytest.raises(OSError), shelf.opened("one"):  # noqa: PT011 - of whatever kind
+        with pytest.raises(OSError), shelf.opened("one"):  # noqa: PT011 - of any kind
             pass
         with pytest.raises(OSError), shelf.alone():  # noqa: PT011
             pass
@@ -96,7 +95,7 @@ class ShelfContract(Contract):
         assert len(seen) == 21
         assert other.listed() == {"n": 1}
 
-    def test_what_is_not_listed_counts_for_nobody_and_can_be_removed(self, shelf: Shelf, folder: Path) -> None:
+    def test_an_unlisted_piece_is_ignored_and_can_be_removed(self, shelf: Shelf, folder: Path) -> None:
         publish(shelf, one=b"1")
         with shelf.alone() as hands:
             hands.put("two", b"2", durable=True)
@@ -134,12 +133,12 @@ class ShelfContract(Contract):
         assert contents(other) == {"one": b"another"}
         assert other.stamp() != before
 
-    def test_one_makes_pieces_at_a_time_and_who_may_not_wait_is_told(self, shelf: Shelf, folder: Path) -> None:
+    def test_one_makes_pieces_at_a_time_and_others_can_try_without_waiting(self, shelf: Shelf, folder: Path) -> None:
         other = self.open(folder)
         right = shelf.making(wait=False)
         assert right is not None
         assert other.making(wait=False) is None
-        publish(other, one=b"1")  # which needs that right only while another may make the same
+        publish(other, one=b"1")
         right.close()
         again = other.making(wait=True)
         assert again is not None
