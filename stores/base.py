@@ -106,7 +106,7 @@ class SessionStore(Store):
 
 
 class KeyValueStore(SessionStore):
-    """Keeps a capped set of text entries for each session; past the cap, what was set longest ago goes first."""
+    """Keeps a capped set of text entries for each session; past the cap, the one set longest ago is dropped."""
 
     @abstractmethod
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
@@ -133,7 +133,7 @@ class TranscriptStore(SessionStore):
         """Add `entries` at the end, in order and next to each other. Durable on return."""
 
     def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:
-        """Return `transcript_append` as a function that blocks, for `Backend.write_together`; None if there is none."""
+        """Return `transcript_append` as a blocking function for `Backend.write_together`; None if there is none."""
         return None
 
     @abstractmethod
@@ -160,7 +160,7 @@ class TranscriptStore(SessionStore):
     async def transcript_clear(self, session: SessionRef) -> int:
         """Erase all entries permanently, archived ones too; return how many there were. Durable on return.
 
-        Nothing is archived by it. After a kill midway the oldest entries may be left: clear again.
+        After a kill midway the oldest entries may be left: clear again.
         """
         return len(await self.transcript_drop_last(session, 2**31))
 
@@ -194,7 +194,7 @@ class ObservationStore(Store):
         """
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:
-        """Return `commit` as a function that blocks, for `Backend.write_together`; None if there is none."""
+        """Return `commit` as a blocking function for `Backend.write_together`; None if there is none."""
         return None
 
     @abstractmethod
@@ -256,7 +256,7 @@ class ObservationStore(Store):
     ) -> dict[str, list[Match]]:
         """Return for each of `ids` the current rows added after it that `nearest` finds for its own vector.
 
-        Rows without a vector are left out. A store without this answers with nothing.
+        Rows without a vector are left out. A store without this returns nothing.
         """
         return {}
 

@@ -55,7 +55,7 @@ class Cache:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder; worked out when first used, for most sessions are opened without a cache."""
+        """The folder, computed on first use: most sessions are opened without a cache."""
         where = str(self._home) if isinstance(self._home, Address) else self._home.resolve()
         return self._root / blake2b(os.fsencode(where), digest_size=16).hexdigest()
 

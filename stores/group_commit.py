@@ -44,7 +44,7 @@ class GroupCommit(Generic[T]):
     async def add(self, item: T) -> None:
         """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
 
-        A caller that is cancelled while it waits does not take its item back.
+        Cancelling the caller does not withdraw the item.
         """
         done = new_waiter()
         self._put([(item, done)])
@@ -55,7 +55,7 @@ class GroupCommit(Generic[T]):
         self._put([(item, None)])
 
     async def finish(self) -> None:
-        """Return once nothing is under way or waiting."""
+        """Return once no commit is running or waiting."""
         with self._lock:
             if not self._is_busy:
                 return
@@ -72,7 +72,7 @@ class GroupCommit(Generic[T]):
         begin(partial(self._work, batch))
 
     def _next(self) -> tuple[Batch[T], list[Waiter]]:
-        """Return the items to commit next, and who waits for the queue to be empty. Needs our lock."""
+        """Return the items to commit next, and the waiters for an empty queue. Needs our lock."""
         batch, self._waiting = self._waiting, []
         self._is_busy = bool(batch)
         finished: list[Waiter] = []
@@ -81,23 +81,23 @@ class GroupCommit(Generic[T]):
         return batch, finished
 
     def _work(self, batch: Batch[T]) -> None:
-        """Commit until nothing is left. Callers are answered before tidying, or else once `idle` is up to date."""
+        """Commit until nothing is left. Callers are answered before tidying; without it, once `idle` is up to date."""
         while batch:
             error, is_untidy = self._committed(batch)
-            told = [done for _, done in batch if done is not None]
+            waiters = [done for _, done in batch if done is not None]
             if is_untidy:
-                wake(told)
-                told = []
+                wake(waiters)
+                waiters = []
                 self._tidy_up()
             with self._lock:
                 batch, finished = self._next()
-            wake(told, error)
+            wake(waiters, error)
             wake(finished)
 
     def _committed(self, batch: Batch[T]) -> tuple[BaseException | None, bool]:
         try:
             return None, bool(self._commit([item for item, _ in batch])) and self._tidy is not None
-        except BaseException as error:  # noqa: BLE001 - it is raised in those who wait
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiters
             if not any(done for _, done in batch):
                 logger.warning("a background write failed: %s", error)
             return error, False

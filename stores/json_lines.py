@@ -1,6 +1,6 @@
-"""Files with one JSON object a line, only ever added to: journal, receipts and bills. Blocking.
+"""Append-only files with one JSON object a line: journal, receipts and bills. Blocking.
 
-An unreadable line hides no others: it is kept, skipped and reported.
+An unreadable line is kept, skipped and reported.
 
 Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`. Reading does not check it, so a line that its owner
 edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`.

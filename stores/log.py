@@ -1,4 +1,4 @@
-"""Contracts of an engine for observations: an ordered log of events, one line each, and a shelf for what is derived.
+"""Contracts of an engine for observations: an ordered log of events, one line each, and a shelf for derived data.
 
 Everything else is built on it, once for all engines: the fold of events into a table, the gate, ranking, caches,
 erasure. A `Place` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite the
@@ -50,7 +50,7 @@ Change = Callable[[bytes, int], bytes | None]
 
 
 class Writing(Protocol):
-    """The right to change the log, held exclusively."""
+    """Exclusive access to change the log."""
 
     def mend(self) -> None:
         """Complete or cut off a torn line that a killed process left at the end."""
@@ -73,7 +73,7 @@ class Writing(Protocol):
 
 
 class WrittenByOthers(Exception):
-    """Somebody else wrote to the log, or may have: nothing was written."""
+    """Another writer wrote to the log, or may have: nothing was written."""
 
 
 class Log(ABC):
@@ -97,7 +97,7 @@ class Log(ABC):
 
     @abstractmethod
     def is_replaced(self) -> bool:
-        """Return whether the log is another one than was read, or lost some of its lines."""
+        """Return whether the log was replaced, or lost lines, since it was read."""
 
     def is_known(self, looked: float) -> bool:  # noqa: ARG002 - for engines whose reads take a round trip
         """Return True if everything written until that monotonic time is known to be read."""
@@ -166,7 +166,7 @@ class HeldPiece:
 
 
 class Hands(Protocol):
-    """The right to change what is on the shelf, held exclusively."""
+    """Exclusive access to change the shelf."""
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Add a piece, whole or not at all; it can be opened at once.
@@ -222,9 +222,9 @@ class Shelf(ABC):
 
     @abstractmethod
     def making(self, *, wait: bool) -> ExitStack | None:
-        """Take the right to make pieces for a later list, held until the stack is closed.
+        """Lock the making of pieces for a later list, until the stack is closed.
 
-        None if another has it and this one may not wait: only one may wait at a time.
+        None if another process holds the lock and this one may not wait: only one may wait at a time.
         """
 
     @abstractmethod
@@ -263,9 +263,9 @@ def erasing(
     facts: Collection[str] = (),
     before: Collection[str] = (),
 ) -> Change:
-    """Return a change that removes `facts`, and keeps of the rows in `gone` the ids, where their lines were.
+    """Return a change that removes `facts`, and replaces the lines of the rows in `gone` by their ids.
 
-    `gone` has the id of each row by the start of that line. A line that cannot be read goes if it names one of them.
+    `gone` has the id of each row by the start of that line. An unreadable line is removed if it names one of them.
     Rows that they replaced stay replaced; rows that were erased `before` are no longer named.
     """
     erased = {*gone.values(), *facts}
@@ -318,7 +318,7 @@ def _replaced(record: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any
 
 def _without(event: Event, gone: Collection[str], line: bytes) -> bytes | None:
     if event.row is not None:
-        return None if event.row.id in gone else line  # an id used twice; or one of them is only referred to
+        return None if event.row.id in gone else line  # such an id was used twice, or the line only refers to it
     if event.triple is not None:
         return None if event.triple.source in gone or event.triple.id in gone else line
     if event.kind == "purge":

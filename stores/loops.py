@@ -45,7 +45,7 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 
 
 async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
-    """Return the result of a blocking call in a thread of its own, which no program waits for that was interrupted.
+    """Return the result of a blocking call in its own thread, which does not keep an interrupted program from exiting.
 
     For calls that others can hold up, such as those of a server.
     """
@@ -92,7 +92,7 @@ class LoopsLock:
             raise
 
     def release(self) -> None:
-        """Release the lock to the one who has waited longest."""
+        """Pass the lock to the longest waiter."""
         with self._guard:
             while self._waiting:
                 turn = self._waiting.popleft()

@@ -73,7 +73,7 @@ PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
 """Types ranked as if new, at any age; caps still go by their decayed strength.
 
-A digest has the importance that the best of its rows had by then, and must not fade a second time.
+A digest starts with the decayed importance of its best row, and must not decay again.
 """
 
 NEVER = 2**62
@@ -147,7 +147,7 @@ class Observation(Content[tuple[str, ...]], Row):
     updated_at: Annotated[Moment, InTable()]
     status: Status = "active"
     superseded_by: Id | None = None
-    """The observation that took its place, or the summary that it was compressed into."""
+    """The observation that replaced it, or the summary that it was compressed into."""
     superseded_at: Moment | None = None
     deleted_at: Moment | None = None
     mention_count: Annotated[Count, InTable()] = 0
@@ -162,7 +162,7 @@ class Observation(Content[tuple[str, ...]], Row):
     """Time of `strength`; `consolidated_touches` are the touches counted in it."""
     consolidated_touches: Annotated[Count, InTable()] = 0
     hash: str = ""
-    """SHA-256 of what it says, in hexadecimal; see `content_hash`."""
+    """SHA-256 of its content, in hexadecimal; see `content_hash`."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -199,11 +199,11 @@ class Observation(Content[tuple[str, ...]], Row):
         return max([self.touched_at, *(at for at in (self.superseded_at, self.deleted_at) if at is not None)])
 
     def text(self) -> str:
-        """Everything that it says, a line or more each."""
+        """Return all its texts, each on lines of its own."""
         return "\n".join(self.said())
 
     def said(self) -> Iterable[str]:
-        """Each of its texts that is not empty."""
+        """Yield its texts that are not empty."""
         said: list[str] = []
         for value in _spoken(self):
             if value:
@@ -216,7 +216,7 @@ class Observation(Content[tuple[str, ...]], Row):
         return " ".join(next(iter(self.said()), "")[:200].split())
 
     def brief(self) -> dict[str, Any]:
-        """Return just enough to decide whether to read all of it."""
+        """Return what is needed to decide whether to read all of it."""
         return {
             "id": self.id,
             "type": self.type,
@@ -266,7 +266,7 @@ CONTENT = tuple(declared(Content))
 """Fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)
 SEARCHED = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(SearchField))}
-"""The fields whose words are found, with their fields of the index."""
+"""Searchable fields, with their fields of the index."""
 searched_of = attrgetter(*SEARCHED)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
@@ -312,7 +312,7 @@ def counted(
 ) -> Observation:
     """Return the observation with other counts: uses and last use; strength, its time and touches.
 
-    Checks nothing again, as rows are counted each time that they are read.
+    Skips the checks, because this runs at every read.
     """
     given: dict[str, Any] = {"use_count": uses[0], "last_used_at": uses[1]}
     if strength is not None:
@@ -333,7 +333,7 @@ def unchecked(observation: Observation, **known: Any) -> Observation:
 def rank(type_: Type, importance: float, standing: float) -> float:
     """Return the importance of a row among search results.
 
-    That of an exchange is not changed by time or use, and that of a lasting type not below the one it was given.
+    An exchange keeps its importance; that of a lasting type never falls below the original.
     """
     if type_ in LASTING_IN_RANK:
         return importance
@@ -343,11 +343,11 @@ def rank(type_: Type, importance: float, standing: float) -> float:
 OWN_KEY = "key"
 """Metadata key of a row that is kept under its writer's own key."""
 PROFILE, KIND, LINE, IMPORTED = "profile", "kind", "line", "imported_from"
-"""Category of rows that may be lines of a profile, and the metadata keys that decide."""
+"""Category of rows that may be lines of a profile, and the metadata keys that make them lines."""
 
 
 def is_line(row: Observation) -> bool:
-    """Return whether a row is a line of a profile; one that came with an import only proposes its value."""
+    """Return whether a row is a line of a profile; an imported one is only a proposal."""
     return (
         row.category == PROFILE
         and isinstance(row.metadata.get(LINE), str)

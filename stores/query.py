@@ -1,12 +1,12 @@
-"""Questions to an observation store, and the shapes of its answers.
+"""Queries of an observation store, and their results.
 
 Conditions on metadata are exact values, comparisons, and their combinations:
 
-    {"status": "open"}                                   exactly that
+    {"status": "open"}                                   exact value
     {"stars": {"$gte": 3, "$lt": 5}, "path": {"$prefix": "docs/"}}
     {"$or": [{"status": "open"}, {"$not": {"owner": {"$exists": True}}}]}
 
-Fields beside each other must all match. Values of two kinds are never less or greater than each other. `$ne` and `$not`
+All fields must match. Values of two kinds are never less or greater than each other. `$ne` and `$not`
 match a row that has no such field.
 """
 
@@ -40,14 +40,14 @@ LABELS = labelled(FIELDS)
 EXACT = frozenset(
     name for name, held in LABELS.items() for each in held if (_label := each.mark(Label)) and _label.exact
 )
-"""The labels that are compared as they are; in all others case and width of characters make no difference."""
+"""Labels that are compared exactly; for all others, case and character width are ignored."""
 EMPTY = frozenset(name for name, held in LABELS.items() if held[0].default == "")
-"""Labels that an empty text as filter requires to be missing."""
+"""Labels for which an empty filter text selects the rows without one."""
 
 MOST_AT_ONCE = 1_000
-"""Rows of the longest `Page`; other answers are as long as their limit."""
+"""Most rows of a `Page`; other results are as long as their limit."""
 EVERY = 2**31
-"""A limit for all there is."""
+"""Limit that includes all rows."""
 
 
 def _several(*known: str) -> Form:
@@ -86,7 +86,7 @@ class RowFilter:
     """Filter of rows by everything but their time: those that fit every field that is set.
 
     Several values in one field are alternatives. Names, tags, subjects and files are compared without case. A row past
-    its time counts as expired, whatever its status says. Raises `InvalidValue` for what rows cannot be filtered by.
+    its time counts as expired, whatever its status says. Raises `InvalidValue` for an invalid filter.
     """
 
     types: Annotated[Sequence[Type], _several(*TYPES)] = ()
@@ -130,7 +130,7 @@ FILTERED = {name: label for name in FILTER_FIELDS if (label := "type" if name ==
 
 
 class Page(Struct, frozen=True):
-    """A part of a list. `after` is what to ask for next, or None at the end."""
+    """A part of a list. `after` starts the next part; None at the end."""
 
     rows: tuple[Observation, ...]
     after: str | None = None
@@ -153,7 +153,7 @@ class Match(NamedTuple):
 
     @classmethod
     def of(cls, row: Observation, score: float = 0.0) -> Match:
-        """A row as something found."""
+        """Return a row as a match."""
         return cls(row.id, score, *_matched(row))
 
 
@@ -167,7 +167,7 @@ _CORRECTED = frozenset({"title", "narrative"})
 class Version:
     """One observation of a line of succession, with the events that the caller may see, oldest first.
 
-    What happened while the observation was hidden from the caller is left out; see `chatbot.stores.row_history`.
+    Events while the observation was hidden from the caller are left out; see `chatbot.stores.row_history`.
     """
 
     observation: Observation
@@ -218,7 +218,7 @@ class FactFilter:
 class Stats:
     """Counts of what the caller may see, and what the files take on the disk, in bytes.
 
-    The sizes are those of everything that is kept, so they are None for a caller from whom something may be hidden.
+    Sizes cover all stored data, so they are None unless the caller may see everything.
     """
 
     by_status: Mapping[str, int]
@@ -251,12 +251,12 @@ Progress = Callable[[int, int], None]
 
 
 def status_now(row: Observation, now: datetime) -> Status:
-    """The row's status, with the time that has passed taken into account."""
+    """Return the row's status at that time, which may be past its expiry."""
     return "expired" if row.status == "active" and not row.is_current(now) else row.status
 
 
 def values_of(row: Observation, name: Labelled | str) -> Sequence[str]:
-    """The values that the row has in a field that can be counted."""
+    """Return the row's values of a field that can be counted."""
     held: list[str] = []
     for each in LABELS[name]:
         value = getattr(row, each.name)
@@ -265,7 +265,7 @@ def values_of(row: Observation, name: Labelled | str) -> Sequence[str]:
 
 
 def key_of(name: str, value: str) -> str:
-    """The form in which the values of a field are compared."""
+    """Return the value of a field in the form for comparison."""
     return value if name in EXACT else fold(value)
 
 
@@ -298,7 +298,7 @@ def check_limit(limit: int) -> int:
 
 
 def page_limit(limit: int) -> int:
-    """Return how many rows a `Page` has at most, which says where the next one begins. Raises as `check_limit`."""
+    """Return the maximum number of rows of a `Page`. Raises as `check_limit`."""
     return min(check_limit(limit), MOST_AT_ONCE)
 
 
@@ -339,7 +339,7 @@ def written(value: object) -> str:
 
 
 def tests_of(asked: object) -> Mapping[str, Any] | None:
-    """Return the comparisons that a field is asked for; None if it is asked for a value."""
+    """Return the comparisons in a condition; None if it is an exact value."""
     if isinstance(asked, Mapping) and asked and all(str(name).startswith("$") for name in asked):
         return asked
     return None
@@ -356,7 +356,7 @@ def takes_missing(tests: Mapping[str, Any]) -> bool:
 
 
 def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
-    """Raise `InvalidValue` for conditions that cannot be asked."""
+    """Raise `InvalidValue` for invalid conditions."""
     if depth > _MOST_DEEP:
         raise InvalidValue(f"metadata: conditions can be nested at most {_MOST_DEEP} levels deep")
     for name, asked in wanted.items():
@@ -378,7 +378,7 @@ def _check_tests(tests: Mapping[str, Any]) -> None:
 
 
 def _parts(name: str, asked: Any) -> Sequence[Mapping[str, Any]]:
-    """The conditions that are joined. Raises `InvalidValue`."""
+    """Return the joined conditions. Raises `InvalidValue`."""
     parts = [asked] if name == _NOT else asked
     if not isinstance(parts, list | tuple) or not all(isinstance(each, Mapping) for each in parts):
         raise InvalidValue(f"metadata: {name} takes {'conditions' if name == _NOT else 'a list of conditions'}")

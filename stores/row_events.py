@@ -8,13 +8,13 @@ changes are made one after another.
     update     fields were set to other values
     mention    the same thing was said again
     use        it was returned to a caller
-    confirm    someone vouched for it
-    supersede  another observation took its place
-    tighten    its source was made stricter, so it is too
+    confirm    a caller confirmed it
+    supersede  another observation replaced it
+    tighten    its source was made stricter, and it with it
     expire, archive, delete, restore      as named; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or taken back
-    consolidate          time and use have changed how important many rows are; see `chatbot.stores.consolidation`
+    consolidate          time and use changed the strength of many rows; see `chatbot.stores.consolidation`
     counts     uses and strength so far, in place of the events that compaction removed
     purge      rows were erased permanently; only their ids are known
 """
@@ -102,10 +102,10 @@ STATUS_AFTER: dict[str, Status] = {
     "delete": "deleted",
     "restore": "active",
 }
-"""Events that change the state of a row and none of its content."""
+"""Events that change the state of a row, but not its content."""
 _REPEATED = "the same was remembered before"
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
-"""Events whose outcome has no row: they make no version of one."""
+"""Events whose outcome has no row, because they create no version."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """Metadata key of a value and its start, the only one in which a successor may differ."""
@@ -182,7 +182,7 @@ class Outcome:
     reason: str = ""
     error: StoreError | None = None
     row: Observation | None = field(default=None, compare=False, repr=False)
-    """The observation after this change, whatever came later; None for facts, several ids or a use."""
+    """The observation right after this change; None for facts, several ids or a use."""
 
     @property
     def version(self) -> str:
@@ -287,7 +287,7 @@ def check_fields(event: Event) -> None:
 
 
 def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    """Return the events to keep for the requested one, and its outcome. Never raises for a refused change."""
+    """Return the events to write for the requested one, and its outcome. Never raises for a refused change."""
     named = event.row.id if event.row else ""
     try:
         _check_asked(event)
@@ -591,7 +591,7 @@ def _each_state(ids: Iterable[str], view: View, known: PriorState) -> list[RowSt
 
 
 def _seen(observation_id: str, view: View, known: PriorState) -> Observation | None:
-    """Return a visible row. A hidden one is not read either: that would take longer than one that does not exist."""
+    """Return a visible row. A hidden one is not read, so that it takes no longer than a missing one."""
     state = known.state(observation_id)
     return known.observation(observation_id) if state is not None and may_see(state.guard, view.asking_all()) else None
 
@@ -672,7 +672,7 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
 
 
 def _tightening(event: Event, row: Observation, known: PriorState, before: Observation | None = None) -> list[Event]:
-    """Return the event that makes all rows derived from `row` as strict as it is now; nothing gets looser.
+    """Return the event that makes all rows derived from `row` at least as strict as it is now.
 
     It is written before `row`, so that a kill in between leaves no row too loose.
     """
@@ -687,7 +687,7 @@ def _tightening(event: Event, row: Observation, known: PriorState, before: Obser
 
 
 def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return all rows derived, directly or not, from the rows in `ids`, without these."""
+    """Return all rows derived, directly or not, from the rows in `ids`, excluding `ids`."""
     waiting = list(ids)
     found = dict.fromkeys(waiting)
     sources = len(found)
@@ -761,7 +761,7 @@ def may_name(triple: Triple, view: View, known: PriorState) -> bool:
 def implied(event: Event) -> list[Event]:
     """Return the events that come with an event: an added row replaces another one, or several.
 
-    So does its purge: rows that it replaced do not come back when it is erased.
+    They remain when it is purged: rows that it replaced do not come back.
     """
     if event.row is None and event.kind != "purge":
         return []
@@ -795,7 +795,7 @@ def line_of(
 ) -> list[str]:
     """Return the line of succession through `start`, oldest first: the rows that it replaced, and that replaced it.
 
-    Only rows that are seen, and nothing if `start` is not. A row met twice, after a broken import, is walked once.
+    Has only visible rows, none if `start` is hidden. Cycles, as after a broken import, are walked once.
     """
     if not is_seen(start):
         return []

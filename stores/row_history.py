@@ -49,7 +49,7 @@ def shown(row: Observation, sees: Sees) -> Observation:
 
 
 def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -> Version:
-    """Return a visible row with those of its events that are visible, the first of which added it."""
+    """Return a visible row with its visible events, from the one that added it."""
     seen: list[Event] = []
     changes: list[Mapping[str, tuple[Any, Any]]] = []
     for event, before, after in _steps(events):

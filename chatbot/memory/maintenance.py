@@ -62,7 +62,7 @@ class RunPosition(Struct, frozen=True):
 
 
 class Run:
-    """One run over what `scope` sees. `erased_at` is when rows were erased last, as far as is known.
+    """One run over the rows that `scope` sees. `erased_at` is the last known time of erasing.
 
     A `whole` run is one of a series over all rows; if that is dry, only the `first` reports work without reading.
     """
@@ -110,7 +110,7 @@ class Run:
         return report, RunPosition(next_active) if on_time else place
 
     async def _take(self, rows: list[Observation], *steps: Step) -> None:
-        """Take the steps in order, each with the rows that are left."""
+        """Run the steps in order, each on the remaining rows."""
         for step in steps:
             rows = [row for row in rows if row.id not in self._gone]
             if rows and not self._is_late():
@@ -275,7 +275,7 @@ class Run:
         return found
 
     async def _erase(self) -> None:
-        """Erase rows that are deleted or expired, once some of them have waited long enough for others."""
+        """Erase all deleted and expired rows at once, when the oldest of them have waited long enough."""
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return

@@ -21,7 +21,7 @@ from chatbot.stores.records import format_time
 FROM, PLACES = IMPORTED, "imported_places"
 
 Address = tuple[str, str]
-"""A file and its key of a row; the file is "" for an id that is unique everywhere."""
+"""A file and the row's key in it; the file is "" for an id that is unique everywhere."""
 Said = Mapping[Address, str]
 """Digest of the text at each address."""
 Mark = tuple[str, ...]

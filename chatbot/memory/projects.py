@@ -1,7 +1,7 @@
 """Projects, which keep sessions and memories apart, and operations on a whole project.
 
-A session belongs to a project or to none, and so do its memories. It recalls memories of its project and of none.
-A project exists as long as something belongs to it; its name is compared without case.
+A session belongs to a project or to none, and so do its memories. It recalls memories of its project and those
+without a project. A project exists while something belongs to it; its name is compared without case.
 """
 
 from __future__ import annotations

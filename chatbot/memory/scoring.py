@@ -33,7 +33,7 @@ from chatbot.stores.observation import LASTING_IN_RANK
 from chatbot.stores.query import Match
 
 WEIGHT = 0.8
-"""Weight of meaning beside words, 0 not at all: on five sets no question set is below words alone from 0.5 to 1."""
+"""Weight of meaning relative to words. From 0.5 to 1, none of five question sets scores below words alone."""
 WORDS = 0.9
 ROOM = 40.0
 DATED = 0.5
@@ -53,11 +53,11 @@ CONFIRMATION = 5.0
 USE = 0.005
 """Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
 _LEAST_NEAR, _AHEAD = 0.4, 0.07
-"""Least cosine of a row that stands out, and its least distance from the next."""
+"""Least cosine of an outstanding row, and its least lead over the next."""
 _NEEDED, _DOUBT, _MOST_SHARE = 0.4, 0.3, 0.7
-"""A row belongs in a prompt where its evidence plus `_DOUBT` times its share of the best evidence is `_NEEDED`: a
-logistic regression over the rows that answer questions about six lives. Weak evidence tells little, so the share that
-it asks for is bounded."""
+"""A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: a
+logistic regression over the rows that answer questions about six lives. The required share is bounded, as weak evidence
+says little."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -74,7 +74,7 @@ HALF_LIVES: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class ScoringProfile:
-    """Weights from 0 to 1, and the least that a row must reach."""
+    """Weights from 0 to 1, and thresholds."""
 
     match: float
     recency: float
@@ -82,7 +82,7 @@ class ScoringProfile:
     importance: float = 0.0
     credibility: float = 0.0
     half_lives: Mapping[str, float] | None = None
-    """None lets recency fall as 1 / (1 + days), for every type alike."""
+    """With None, recency falls as 1 / (1 + days) for every type."""
     relative_floor: float = 0.0
     """Share of the best evidence that a row must have; if it is not 0, a row also needs some evidence."""
     meaning: float = WEIGHT
@@ -121,14 +121,14 @@ class RowScore(NamedTuple):
     match: Match
     score: float
     evidence: float
-    """Match without the part of the session, which floors are compared with."""
+    """Match without the session's part; floors apply to it."""
     raised: LexicalScore
     weighed: tuple[float, ...]
     weights: tuple[float, ...]
     dated: float = 0.0
     """The share of the asked dates that the row names."""
     meaning: float | None = None
-    """The cosine, where meaning was asked for."""
+    """The cosine, if meaning was searched."""
 
     @property
     def holds_words(self) -> bool:
@@ -188,7 +188,7 @@ def windowed(
 def outstanding(cosines: Mapping[str, float]) -> str:
     """Return the row that is clearly nearer than all others; empty if none stands out.
 
-    A cosine alone tells little, as it depends on how a person writes. A row well ahead of the rest is about the same
+    A cosine alone says little, as it depends on how a person writes; a row well ahead of the rest is about the same
     thing. A single row needs no lead.
     """
     best, *rest = sorted(cosines, key=lambda each: -cosines[each]) or [""]
@@ -226,7 +226,7 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
 
 
 def carried(best: float) -> float:
-    """Return the share of the best evidence that a row of a prompt must have: the weaker that is, the more of it."""
+    """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
     return min(_MOST_SHARE, _NEEDED / (best + _DOUBT))
 
 

@@ -227,7 +227,7 @@ class MemorySystem(AsyncResource, Observable):
             raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
         if self._ttl is not None:
             until = now + self._ttl
-            with suppress(ReadOnlyFolder):  # then it is not used, only looked at
+            with suppress(ReadOnlyFolder):  # then its last use is not recorded
                 record = await self._catalog.change(
                     session_id, lambda record: replace(record, expires_at=until).used(now)
                 )
@@ -456,7 +456,7 @@ class MemorySystem(AsyncResource, Observable):
         return await self._catalog.find(lambda record: record.is_expired(now))
 
     async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
-        """Erase all expired sessions; one that fails stops no other. Return the ids that the caller may know of.
+        """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
 
         Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not.
         """
@@ -503,7 +503,7 @@ class MemorySystem(AsyncResource, Observable):
         return report
 
     def unobserved(self) -> Memory | None:
-        """Return the memory without spans, to measure it: the owner's in all namespaces; None before first use."""
+        """Return the owner's memory in all namespaces, without spans, for metrics; None before first use."""
         if not any(isinstance(store, ObservationStore) for store in self._stores.values()):
             return None
         scope = self._scope().everywhere()
@@ -541,7 +541,7 @@ class MemorySystem(AsyncResource, Observable):
         return self._catalog.is_closed
 
     async def _open_record(self, session_id: str) -> SessionRecord:
-        """Raises `SessionNotFound`, also for a session that is not open, with the same steps for both."""
+        """Return the record of an open session; for any other, take the same steps and raise `SessionNotFound`."""
         own = self.caller
         shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
         unknown = SessionNotFound(f"no session has the id {shown}")
@@ -567,7 +567,7 @@ class MemorySystem(AsyncResource, Observable):
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
 
     def _opening(self) -> Callable[[SessionRecord], bool]:
-        """Return a test for sessions that now exist for the caller."""
+        """Return a test for sessions that are now open to the caller."""
         now, own = self._clock(), self.caller
         return lambda record: (
             not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace, own.project)
@@ -620,7 +620,7 @@ class MemorySystem(AsyncResource, Observable):
         return True
 
     async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
-        """Return whether the number of messages fits; not for an unreadable session."""
+        """Return whether the number of messages fits; False for an unreadable session."""
         try:
             session = self._handle(record, self._stores_of(record))
             messages = await session.transcript_count(MESSAGES)
@@ -750,13 +750,13 @@ class MemorySystem(AsyncResource, Observable):
         return self._handle(record, self._open_stores(record.store_types), caller=caller)
 
     def _owner_in(self, namespace: str) -> Caller:
-        """Return the owner in that namespace, for work that does not depend on who asks."""
+        """Return the owner in that namespace, for work that does not depend on the caller."""
         return Caller(namespace, OWNER, observer=self.caller.observer)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:
         forks = await self._catalog.find(lambda record: record.parent is not None)
         found = dict.fromkeys(sessions)
-        for record in sorted(forks, key=lambda record: record.created_at):  # each after what it was forked from
+        for record in sorted(forks, key=lambda record: record.created_at):  # parents before forks
             if record.parent in found:
                 found[record.id] = None
         return list(found)
@@ -813,7 +813,7 @@ def _names(store_types: Sequence[str]) -> tuple[str, ...]:
 
 
 class Comparison(Struct, frozen=True):
-    """`common` entries at the beginning say the same; `left` and `right` are what follows them in each."""
+    """`common` is the number of equal entries at the beginning; `left` and `right` are the others of each session."""
 
     common: int
     left: tuple[TranscriptEntry, ...]

@@ -1,11 +1,11 @@
-"""The store of memories: `observations.jsonl` is the truth, an index of arrays in the cache finds it.
+"""The store of memories: `observations.jsonl` is the source of truth, searched through an index in the cache.
 
 store       the contract for async callers, its questions    writer     changes of the log
 replica     rows in this process: log, table, snapshot and search
 log         the journal, a file of events
-table       the columns: what is known of every row          filters    rows by labels, conditions and time
+table       the columns: all properties but the texts        filters    rows by labels, conditions and time
 lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet
-search      rows by their words: what is indexed when        index      segments, and rows that are only in memory
+search      text search, and when to index                   index      segments, and rows that are only in memory
 ranking     scores, and questions over whole columns         arrays     the format of every cache, with checksums
 segments    arrays of postings, and their manifest           codec      Whoosh, which writes segments
 row_vectors vectors of meaning

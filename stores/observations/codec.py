@@ -60,7 +60,7 @@ class Postings:
         self._runs.append((len(counts), document << _DOCUMENT | field << _FIELD))
 
     def extend(self, part: Part) -> None:
-        """Add many."""
+        """Add a part."""
         self._parts.append(part)
 
     def iter_postings(self) -> Postings:
@@ -172,7 +172,7 @@ class _Fields(base.FieldWriter):  # type: ignore[misc]
         self._documents = documents
 
     def add_postings(self, schema: object, lengths: object, items: Postings) -> None:  # noqa: ARG002
-        """Make the arrays."""
+        """Build the arrays."""
         self.arrays = items.arrays(self._documents.codes)
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class _New(base.Segment):  # type: ignore[misc]
         """Do nothing: the count is not used."""
 
     def should_assemble(self) -> bool:
-        """Never: there are no files."""
+        """Return False: there are no files."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Rows whose present text is in no segment, indexed in memory."""
+"""Rows whose current text is in no segment, indexed in memory."""
 
 from __future__ import annotations
 

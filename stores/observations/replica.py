@@ -66,7 +66,7 @@ def parse(arrays: Arrays) -> tuple[Table, Mark]:
         return Table.of(arrays.about, arrays.all()), Mark(*arrays.about["position"])
     except DamagedArrays as error:
         raise BadSnapshot(str(error)) from error
-    except (KeyError, TypeError, ValueError) as error:  # from a release that has the format, and not the parts
+    except (KeyError, TypeError, ValueError) as error:  # from a release with other parts in this format
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
 
 
@@ -118,9 +118,9 @@ _SNAPSHOT_AFTER = 128
 """Lines of the log that are worth a new snapshot, because every process that starts reads them."""
 _SHARED_AFTER = 512
 _SHARED_SHARE = 8
-"""A shared snapshot is written again after so many new lines, if they are at least this share of the lines in it."""
+"""A shared snapshot is rewritten after this many new lines, if they are at least this share of its lines."""
 _COUNTED_IN_A_LINE = 10
-"""A line that counts rows is longer by one line for every so many of them."""
+"""A line with counts takes as long to read as one line more for every ten rows in it."""
 
 
 class Replica:
@@ -184,7 +184,7 @@ class Replica:
         self._snapshot_lines = 0  # there is no snapshot of this log
 
     def erase(self, numbers: set[int]) -> None:
-        """Forget rows, besides their ids and numbers."""
+        """Erase rows, except their ids and numbers."""
         for number in numbers:
             self._bodies.pop(number, None)
         self.table.erase(numbers)
@@ -259,11 +259,11 @@ class Replica:
             logger.warning("no snapshot of %s could be written: %s", self.log.name, error)
 
     def has_batch(self) -> bool:
-        """Return whether enough is only in memory to be worth writing for others."""
+        """Return whether enough rows are only in memory to write a batch."""
         return self.search.has_batch() or self._is_snapshot_due()
 
     def index(self) -> None:
-        """Write to the index what is only in memory, in batches, while everything else goes on."""
+        """Index the rows that are only in memory, in batches, without blocking other operations."""
         while self.search.index_batch():
             pass
         if self._is_snapshot_due():
@@ -280,7 +280,7 @@ class Replica:
         return True
 
     def close(self) -> None:
-        """Save what is worth it, one batch of the index at most, and close all files."""
+        """Save the snapshot and at most one batch of the index, if worthwhile, and close all files."""
         self.save(always=False)
         self.search.leave()
         with self.lock:

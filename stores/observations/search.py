@@ -1,6 +1,6 @@
 """Search of rows by words: in the index of the cache, or in memory if it cannot be written.
 
-A row is in memory before it is in the index, so each search sees each write before it. The index catches up in the
+A row is in memory before it is in the index, so a search sees all earlier writes. The index catches up in the
 background, a batch at a time, while searches go on. NumPy is loaded with the first search.
 """
 
@@ -135,7 +135,7 @@ class TextSearch:
         return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
-        """Write one batch of at least this many rows, beside other work; return whether there may be another."""
+        """Write a batch of at least this many rows without blocking other work; return whether there may be another."""
         from chatbot.stores.observations.segments import DamagedSegment
 
         index = self._index

@@ -5,8 +5,8 @@ A manifest lists the valid segments in the order of their rows; others are remov
 Document `d` of a segment is row `start + d`. Terms are in the order of their bytes; each has one entry for every field
 that holds it, and each entry one run of postings:
 
-    keys       8 bytes a term  the first of it; read as numbers, so that one binary search finds it
-    rests      u4 a term + 1   where the bytes behind those begin in `rest`
+    keys       8 bytes a term  its first bytes; read as numbers, so that one binary search finds it
+    rests      u4 a term + 1   where its other bytes begin in `rest`
     firsts     u4 a term + 1   its first entry
     fields     u1 an entry     the number of the field in `chatbot.stores.text.bm25.FIELDS`
     runs       u4 an entry + 1 its first posting

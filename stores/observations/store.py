@@ -94,7 +94,7 @@ def reading(
 class LoggedObservations(ObservationStore):
     """Keeps observations in the log of `open_log`, with an index in the cache folder.
 
-    `cache` is the folder for caches, the user's cache folder if empty: they belong to this machine, and can be deleted.
+    `cache` is the folder for caches, by default the user's cache folder; they can be deleted.
     `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 

@@ -1,7 +1,7 @@
 """Table of all rows without their texts: columns for order and limits, labels for filters, masks for the gate.
 
-Rows are numbered in the order of the journal; a number is never changed or reused. A hundred thousand rows take some
-thirty megabytes.
+Rows are numbered in the order of the journal; a number is never changed or reused. 100,000 rows take about
+30 MB.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Table:
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
-        """Lines of changes of each row after it was added, uses aside."""
+        """Lines of changes of each row after it was added, except uses."""
         return {number: [(start, size) for start, size in places] for number, places in self._read("later", [])}
 
     @cached_property
@@ -290,7 +290,7 @@ class Table:
         self.quiet[number] = max(self.quiet[number], self.last_used_at[number])
 
     def erase(self, numbers: AbstractSet[int]) -> None:
-        """Forget all of rows but their ids and numbers."""
+        """Erase rows, except their ids and numbers."""
         gone = {self.ids[number] for number in numbers}
         for number in numbers:
             self._erase(self.ids[number], number)
@@ -327,7 +327,7 @@ class Table:
         uses, strength = self.use_count[number], self.strength[number]
         is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:
-            return row  # its counts are its own
+            return row  # it has these counts already
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         return counted(row, used, self._consolidation(number))
 
@@ -443,7 +443,7 @@ class Table:
         return [number for number, found in enumerate(self.class_of) if found in wanted]
 
     def derived_from(self, observation_id: str) -> list[int]:
-        """The rows that were made from that one."""
+        """Return the rows derived from that one."""
         return list(self.labels.of(label_of("derived_from", observation_id)))
 
     def counting(self, without: AbstractSet[int] = frozenset()) -> list[Event]:

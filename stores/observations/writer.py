@@ -25,7 +25,7 @@ from chatbot.stores.vectors import one_dimension, unit
 logger = logging.getLogger(__name__)
 
 _COMPACTED_FROM = 2_000
-"""Compaction is considered from this many lines that only count."""
+"""Least number of lines that only count uses for a compaction."""
 
 
 class Request(Struct):
@@ -37,7 +37,7 @@ class Request(Struct):
 
 
 class Writer:
-    """Changes a log and its replica. It is the `PriorState` that its changes are decided by."""
+    """Changes a log and its replica. It is also the `PriorState` for `decide`."""
 
     def __init__(self, replica: Replica, *, max_observations: int, ttl_days: float) -> None:
         self._replica = replica
@@ -68,7 +68,7 @@ class Writer:
         return is_due
 
     def compact(self) -> None:
-        """Replace the lines that count uses by a few. History is kept. A failure is logged."""
+        """Replace the lines that count uses by fewer. History is kept. A failure is logged."""
         try:
             with self._alone() as writing:
                 if self._is_compaction_due():
@@ -163,13 +163,13 @@ class Writer:
     def _rewrite(
         self, writing: Writing, change: Change = lambda line, _: line, without: AbstractSet[int] = frozenset()
     ) -> None:
-        """Rewrite the log, with few lines in place of all that count uses and strength of rows."""
+        """Rewrite the log, with fewer lines that count uses and strength of rows."""
         counts = self._replica.table.counting(without)
         self._replica.note_rewritten(writing.rewrite(uncounted(change), counts), len(counts))
 
     @contextmanager
     def _alone(self) -> Iterator[Writing]:
-        """Lock the log for writing and the replica for reading, with the log sound and read to its end."""
+        """Lock the log for writing and the replica for reading, with the log repaired and read to its end."""
         with self._log.locked() as writing, self._replica.lock:
             writing.mend()
             self._replica.catch_up()

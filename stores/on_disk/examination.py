@@ -1,6 +1,6 @@
 """Examination of files: their permissions, remains of crashes, damaged lines and records. Blocking.
 
-Examining changes nothing. Repairs destroy nothing: damaged data is set aside first, whole, next to the file.
+Examining changes nothing. Repairs destroy nothing: they first copy damaged data to a file next to it.
 """
 
 from __future__ import annotations

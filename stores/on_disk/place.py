@@ -44,7 +44,7 @@ _AT_A_TIME = 4 * 1024 * 1024
 
 
 class FilePlace(Place):
-    """A folder. It is made when something is first written, if `makes_folder`."""
+    """A folder, created at the first write if `makes_folder`."""
 
     def __init__(self, folder: Path, folders: OpenFolders | None = None, *, makes_folder: bool = True) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class FilePlace(Place):
         self._folders.close_all()
 
     def prepare(self) -> None:
-        """Make the folder, if this place makes it."""
+        """Create the folder if `makes_folder`."""
         if self.makes_folder:
             make_folder(self.folder)
 
@@ -93,7 +93,7 @@ class FilePlace(Place):
 
 
 class FileLines(Lines):
-    """A file with one record a line. A line that cannot be read is left where it is."""
+    """A file with one record a line. Unreadable lines are kept."""
 
     def __init__(self, place: FilePlace, name: str) -> None:
         self._place = place
@@ -118,7 +118,7 @@ class FileLines(Lines):
             return json_lines.read(folder, self._name) if folder else []
 
     def since(self, mark: Mark | None) -> Reading:
-        """Read the lines after the mark, at most 4 MiB at a time; one stat where nothing is new."""
+        """Read the lines after the mark, at most 4 MiB at a time; costs one stat if nothing is new."""
         inode, end = mark if isinstance(mark, tuple) else (0, 0)
         now = stamp(self._place.folder / self._name)
         starts_over = mark is None or now is None or now.inode != inode or now.size < end
@@ -143,7 +143,7 @@ class FileLines(Lines):
 
     @contextmanager
     def _reading(self) -> Iterator[Folder | None]:
-        """Open the folder; yields None if it was not made yet."""
+        """Open the folder; yields None if it does not exist yet."""
         if self._place.makes_folder and not self._place.folder.is_dir():
             yield None
             return
@@ -234,7 +234,7 @@ class FileLease(Lease):
 
 
 class FileBlobs(Blobs):
-    """A folder in the folder of its place, with a file for each blob; made when something is first put."""
+    """A folder in the folder of its place, with a file for each blob; created at the first `put`."""
 
     def __init__(self, place: FilePlace, name: str) -> None:
         self._place = place
@@ -242,7 +242,7 @@ class FileBlobs(Blobs):
 
     def put(self, data: bytes, suffix: str = "") -> str:
         name = blob_name(data, suffix)
-        with self._place.alone():  # raises where the place is gone, which must not be made anew
+        with self._place.alone():  # raises if the place was deleted: it must not come back
             make_folder(self._folder)
             with opened(self._folder) as folder:
                 if folder.stamp(name) is None or folder.read(name) != data:
@@ -293,7 +293,7 @@ def _rewritten(line: bytes, change: Callable[[Record], Record | None]) -> bytes 
 
 
 class FileBackend(FilePlace, Backend):
-    """The folder `home`, made when something is first written."""
+    """The folder `home`, created at the first write."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)

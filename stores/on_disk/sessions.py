@@ -1,7 +1,7 @@
 """Sessions of an identity on disk: the one owner of session folders and of `session.json`. Blocking.
 
 home/sessions.json, home/sessions.journal.jsonl     the index, see `session_index`
-home/sessions/<id>/session.json                     the truth about one session
+home/sessions/<id>/session.json                     the record of one session, from which the index is rebuilt
 home/.drafts/<id>.<random>/                         a session that is being made; published by one rename
 home/.trash/<id>/                                   a session that is being deleted
 """
@@ -59,7 +59,7 @@ class FolderSessions(Sessions):
     def begin(self, record: SessionRecord) -> SessionRef:
         """Create a draft folder with `session.json`, hidden until `publish`."""
         self._make_ready()
-        draft = self._new_draft(record.id)  # of its own name: a killed process may have left one of the same session
+        draft = self._new_draft(record.id)  # a unique name: a killed process may have left a draft
         self._begun[record.id] = draft
         with opened(draft) as folder:
             folder.create(SESSION_NAME, _render(record))
@@ -87,7 +87,7 @@ class FolderSessions(Sessions):
         return SessionRef(session_id, self._folder(session_id))
 
     def glance(self, session_id: str) -> SessionRecord | None:
-        """Read a small intact `session.json` at once; None leaves any fault to `get`."""
+        """Read a small intact `session.json` at once; None for any fault, which `get` reports."""
         try:
             with opened(self._folder(session_id)) as folder:
                 return decode_record(folder.read(SESSION_NAME, 0, _GLANCE_BYTES), session_id)

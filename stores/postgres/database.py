@@ -112,7 +112,7 @@ class Database:
         self.url = url
         self.shown = without_password(url)
         self._is_one_of_several = "target_session_attrs" in url
-        """True if a read-only server is left for another one of the URL."""
+        """True if the URL may name another server to use instead of a read-only one."""
         self._users = 0
         self._is_closed = False
         self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
@@ -128,12 +128,12 @@ class Database:
 
     @property
     def patience_s(self) -> float:
-        """Longest wait for the right to write."""
+        """Longest wait for a write lock."""
         return _PATIENCE_S
 
     @classmethod
     def of(cls, url: str) -> Database:
-        """Return the database of that URL, with one user more."""
+        """Return the database of that URL, counting one more user."""
         with cls._guard:
             database = cls._known.get(url)
             if database is None:
@@ -250,7 +250,7 @@ class Database:
 
     @property
     def _held(self) -> dict[str, Transaction]:
-        """The transaction that this thread holds, of each identity."""
+        """The transactions that this thread holds, by identity."""
         held: dict[str, Transaction] = self._own.__dict__.setdefault("held", {})
         return held
 
@@ -318,7 +318,7 @@ class Database:
         self._held[identity] = transaction
 
     def let_go(self, identity: str) -> None:
-        """Note that the thread holds it no more."""
+        """Note that the thread no longer holds it."""
         self._held.pop(identity, None)
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:

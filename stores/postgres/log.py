@@ -1,7 +1,7 @@
 """The log of observations as rows of `chatbot.event`. Blocking.
 
-The place of a line is the number of bytes before it, so erasure and caches work as for files. The lock of the log's row
-in `chatbot.head` is the right to write; a rewritten log has another generation.
+The place of a line is the number of bytes before it, so erasure and caches work as for files. Writing requires the lock
+of the log's row in `chatbot.head`; a rewritten log has another generation.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.row_events import Event, parse_event
 
 _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
-"""The log's row in `chatbot.head`: no lines can have that name."""
+"""The log's row in `chatbot.head`; `Lines` cannot have that name."""
 _AT_A_TIME = 2_000
 _KEPT_LINES = 16_384
 """Lines kept in memory: reading one takes a round trip."""
 _ALONE_S = 60.0
 """A process that has seen no other writer for so long appends without a lock."""
 _LOST = -1
-"""No generation: what was read is not what is stored."""
+"""Generation of a log that was read and then rolled back: it must be read again."""
 
 
 class PostgresLog(Log):
@@ -49,10 +49,10 @@ class PostgresLog(Log):
         self._end: int | None = None
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
-        """Generation and size, while this process writes, and the thread that does."""
+        """Generation and size while this process writes; below, the thread that writes."""
         self._writer = 0
         self._right = threading.RLock()
-        """The right to write within this process; between processes it is the lock of the row."""
+        """Lock for writing within this process; between processes the row is locked."""
         self._others_at = -_ALONE_S
         """When another writer was last seen."""
         self._was_read = False
@@ -88,7 +88,7 @@ class PostgresLog(Log):
         begins = self._writing is not None
         generation, self._end = self._state()
         if begins and not generation:
-            return False  # the first write of all is not committed yet
+            return False  # our first write is not committed yet
         return self._generation not in {0, generation}
 
     def start_again(self) -> None:
@@ -163,7 +163,7 @@ class PostgresLog(Log):
                 writing.release()
             except BaseException:
                 if not writing.is_over:
-                    self._generation = _LOST  # the table has rows that were undone here
+                    self._generation = _LOST  # the table has rows that were rolled back
                 raise
             finally:
                 self._writing = None
@@ -191,7 +191,7 @@ class PostgresLog(Log):
 
     @contextmanager
     def _mine(self) -> Iterator[None]:
-        """Hold the right of one thread of this process to write. Raises `StoreBusy`."""
+        """Hold the write lock of this process. Raises `StoreBusy`."""
         longest = self._database.patience_s
         if not self._right.acquire(timeout=longest):
             raise StoreBusy(f"{self.name} was being written for {longest:g} s: try again")
@@ -243,7 +243,7 @@ class PostgresLog(Log):
             self._writing = (generation, position)
 
     def settle(self, known: threading.Event) -> None:
-        """End a doubt."""
+        """Let readers continue after `doubt`."""
         self._unsure = None
         known.set()
 
@@ -294,7 +294,7 @@ class _QueuedLines:
 
 
 class _UnlockedLines(_QueuedLines):
-    """The right to append while no other writer does."""
+    """Appending without a lock, while nobody else writes."""
 
     def __init__(self, log: PostgresLog, before: int) -> None:
         super().__init__(log)
@@ -318,11 +318,11 @@ class _UnlockedLines(_QueuedLines):
         self._is_written = True
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:  # noqa: ARG002 - it does not
-        """Raise `WrittenByOthers`: that takes the lock."""
+        """Raise `WrittenByOthers`: a rewrite needs the lock."""
         raise WrittenByOthers
 
     def end(self) -> None:
-        """Let readers go on, with everything read again if the lines were not written."""
+        """Let readers continue; they read everything again if the lines were not written."""
         if self._added and not self._is_written:
             self._log.lose()
         if self._known is not None:
@@ -384,7 +384,7 @@ class PostgresWriting(_QueuedLines):
         ]
 
     def _insert(self, lines: list[bytes]) -> int:
-        """Insert the lines from the start on; return the size of all."""
+        """Insert the lines from place 0; return their total size."""
         size, starts = 0, []
         for line in lines:
             starts.append(size)

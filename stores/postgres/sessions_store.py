@@ -26,7 +26,7 @@ _VALUES = ".key_values"
 _MOST = 2**62
 _READ_AHEAD = 20
 _MOST_AHEAD = 200
-"""Entries that are read with the lease of a turn: as many as turns read, up to the second number."""
+"""Entries read with a turn's lease: as many as earlier turns used, at first and at most these."""
 _MOST_TURNS = 1_000
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
@@ -44,7 +44,7 @@ class _Seen:
 
 
 class PostgresSessionStore(KeyValueStore, TranscriptStore):
-    """Keeps at most `kv_cap` key-value entries a session, and every transcript entry: `transcript_cap` moves none."""
+    """Keeps at most `kv_cap` key-value entries a session and all transcript entries: `transcript_cap` has no effect."""
 
     def __init__(self, home: Address, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
         super().__init__(home)
@@ -131,7 +131,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         await asyncio.to_thread(self._leave)
 
     def _seen(self, session: SessionRef) -> _Seen | None:
-        """Return the reads of the asking turn; None if they must be made again."""
+        """Return the reads of the current turn; None if they must be repeated."""
         seen = self._turns.get(session.id)
         return seen if seen is not None and session.looked and seen.looked >= session.looked else None
 
@@ -143,7 +143,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             seen.entries += entries
 
     def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        """Append to a transcript that may not have begun."""
+        """Append, also to a transcript without entries."""
         place = self._place(session)
         if not place.run(
             statements.APPEND_MESSAGES,
@@ -156,7 +156,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._database.begun(place.identity, session.id, _MESSAGES)
 
     def _added(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
-        """Append to a transcript that has begun, which is cheaper."""
+        """Append to a transcript with entries, which is cheaper."""
         values: dict[str, Any] = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
         where = {"session": session.id, "name": _MESSAGES}
         return self._database.add(self._home.identity, statements.ADD_MESSAGE, again, **where, **values)
@@ -183,14 +183,14 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
 
 def escaped(text: str) -> str:
-    """Return the text without NUL, which PostgreSQL keeps in no text; `unescaped` undoes it."""
+    """Return the text with NUL escaped, which PostgreSQL cannot store."""
     if "\0" not in text and "\x10" not in text:
         return text
     return text.replace("\x10", "\x10p").replace("\0", "\x10n")
 
 
 def unescaped(text: str) -> str:
-    """Return what `escaped` was given."""
+    """Undo `escaped`."""
     return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) if "\x10" in text else text
 
 

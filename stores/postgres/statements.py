@@ -1,6 +1,6 @@
 """Every statement on the tables. Each names the identity wherever it names a table; `tests/stores` reads them all.
 
-`%(identity)s` is filled in for each. The locks are of rows: there are no advisory locks, no sequences, and nothing that
+`%(identity)s` is filled in for each. Only rows are locked: there are no advisory locks, no sequences, and nothing that
 spans two identities.
 """
 
@@ -12,7 +12,7 @@ ACT = """
 SELECT set_config('chatbot.identity', %(identity)s, true), set_config('synchronous_commit', %(commit)s, true),
     set_config('lock_timeout', %(patience)s, true)
 """
-"""The first statement of each transaction: in whose name it is, and how durable."""
+"""The first statement of each transaction: sets its identity and durability."""
 
 _THERE = """
     SELECT 1 FROM chatbot.session WHERE identity = %(identity)s AND id = %(session)s FOR KEY SHARE
@@ -147,7 +147,7 @@ DELETE_SESSION = "DELETE FROM chatbot.session WHERE identity = %(identity)s AND 
 DELETE_MESSAGES = "DELETE FROM chatbot.message WHERE identity = %(identity)s AND session = %(id)s"
 DELETE_VALUES = "DELETE FROM chatbot.key_value WHERE identity = %(identity)s AND session = %(id)s"
 DELETE_OF_SESSION = (
-    "DELETE FROM chatbot.head WHERE identity = %(identity)s AND session = %(id)s",  # first: it ends what is appending
+    "DELETE FROM chatbot.head WHERE identity = %(identity)s AND session = %(id)s",  # first: it stops appends
     DELETE_MESSAGES,
     DELETE_VALUES,
     "DELETE FROM chatbot.line WHERE identity = %(identity)s AND session = %(id)s",

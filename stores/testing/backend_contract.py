@@ -2,7 +2,7 @@
 
     class TestMyBackend(BackendContract):
         opener = "my_package.my_module:MyBackend"   # from a folder to the backend of the identity in it
-        processes = True                            # False for one that forgets everything with its process
+        processes = True                            # False if the data ends with the process
 
 Inherit `PlaceContract` for a place alone.
 """
@@ -73,12 +73,16 @@ class PlaceContract(Contract):
         assert not [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
 
     def test_lines_keep_their_order_and_every_text(self, place: Place, folder: Path) -> None:
-        told: list[dict[str, Any]] = [{"n": 1}, {"text": "a\nb\u2028c \0 🦜"}, {"deep": {"list": [1, None, True, 0.5]}}]
-        place.lines("usage").append(told[:2])
-        place.lines("usage").append(told[2:])
+        records: list[dict[str, Any]] = [
+            {"n": 1},
+            {"text": "a\nb\u2028c \0 🦜"},
+            {"deep": {"list": [1, None, True, 0.5]}},
+        ]
+        place.lines("usage").append(records[:2])
+        place.lines("usage").append(records[2:])
         lines = self.again(folder, place).lines("usage")
-        assert lines.all() == told
-        assert list(lines.newest_first()) == told[::-1]
+        assert lines.all() == records
+        assert list(lines.newest_first()) == records[::-1]
         assert place.lines("others").all() == []
 
     def test_only_what_is_new_is_read_and_everything_after_a_rewrite(self, place: Place, folder: Path) -> None:
@@ -220,14 +224,14 @@ class PlaceContract(Contract):
     def test_a_kill_loses_nothing_that_was_durable(self, folder: Path, after: int) -> None:
         if not self.processes:
             return
-        told = killed_after(start(f"{_HERE}:write_and_tell", self.opener, folder), after)
+        reported = killed_after(start(f"{_HERE}:write_and_report", self.opener, folder), after)
         place: Place = opened(self.opener, folder)
         place.lines("usage").append([{"n": -1}])
         found = [each["n"] for each in place.lines("usage").all()]
-        assert found[: len(told)] == list(map(int, told))
+        assert found[: len(reported)] == list(map(int, reported))
         assert found[-1] == -1
-        assert len(found) - 1 - len(told) <= 1
-        assert int(place.document("count").read() or 0) in {len(told) - 1, len(told), len(told) + 1}
+        assert len(found) - 1 - len(reported) <= 1
+        assert int(place.document("count").read() or 0) in {len(reported) - 1, len(reported), len(reported) + 1}
 
     def test_a_lease_ends_with_the_process_that_held_it(self, folder: Path) -> None:
         if not self.processes:
@@ -381,24 +385,24 @@ class BackendContract(PlaceContract):
     def test_a_kill_leaves_whole_sessions_alone(self, folder: Path, after: int) -> None:
         if not self.processes:
             return
-        told = killed_after(start(f"{_HERE}:make_and_tell", self.opener, folder), after)
+        reported = killed_after(start(f"{_HERE}:make_and_report", self.opener, folder), after)
         backend: Backend = opened(self.opener, folder)
         found = sorted(backend.sessions.ids())
-        assert found[: len(told)] == told
-        assert len(found) <= len(told) + 1
+        assert found[: len(reported)] == reported
+        assert len(found) <= len(reported) + 1
         assert sorted(each.id for each in backend.sessions.find(lambda _: True)) == found
         assert [backend.sessions.get(each).agent_id for each in found] == ["chat"] * len(found)
 
 
 def write_many(place: Place, worker: str, count: str) -> None:
-    """Add lines, and one to a number, so many times."""
+    """Add lines and increase a number, `count` times."""
     for number in range(int(count)):
         place.lines("usage").append([{"worker": worker, "n": number}])
         place.document("count").change(lambda before: str(int(before or 0) + 1).encode())
     print("ended", flush=True)
 
 
-def write_and_tell(place: Place) -> None:
+def write_and_report(place: Place) -> None:
     """Add lines until killed; report each once it is durable."""
     number = 0
     while True:
@@ -426,7 +430,7 @@ def make_sessions(backend: Backend, first: str, count: str) -> None:
     print("ended", flush=True)
 
 
-def make_and_tell(backend: Backend) -> None:
+def make_and_report(backend: Backend) -> None:
     """Create sessions until killed; report each once it is durable."""
     number = 0
     while True:

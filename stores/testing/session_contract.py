@@ -112,7 +112,7 @@ class StoreContract(StoreTests):
         return store, _placed(SESSION, home)
 
     async def forget_session(self, store: SessionStore, session: SessionRef) -> None:
-        """Delete a session as the app does: the store lets go of it, then its folder is removed and made afresh."""
+        """Delete a session as the app does: first in the store, then its folder, which is recreated."""
         await store.forget_session(session)
         shutil.rmtree(session.folder)
         session.folder.mkdir(mode=0o700)
@@ -340,8 +340,8 @@ def store_machine(
 class StoreMachine(RuleBasedStateMachine):
     """Drives a store and its in-memory model through the same random history; the two may never differ.
 
-    A store may keep one contract or both, and need not be able to take entries back. `transcript_cap` is that of a
-    store that drops older entries, of which nothing past it is expected; one that archives them has none.
+    A store may implement one contract or both, and need not support `transcript_drop_last`. Set `transcript_cap` for a
+    store that drops entries above its cap, but not for one that archives them.
     """
 
     kv_cap: ClassVar[int | None] = None
@@ -430,7 +430,7 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self._home)
 
     def _same_end(self, n: int) -> None:
-        """The last `n` entries are the same, of a store that drops the oldest as far as its cap goes."""
+        """Check that the last `n` entries are the same, within the cap of a store that drops the oldest."""
         kept = n if self.transcript_cap is None else min(n, self.transcript_cap)
         found = self._run(self._store.transcript_read_last(self._session, n))
         assert found == self._run(self._model.transcript_read_last(self._session, kept))

@@ -194,7 +194,7 @@ def _folded() -> _Accents:
 
 @cache
 def _any_token() -> re.Pattern[str]:
-    """Like `_ASCII_TOKEN`, for all scripts; vowel signs belong to the word, though Python takes them for none."""
+    """Like `_ASCII_TOKEN`, for all scripts; vowel signs belong to the word, though for `re` they are no letters."""
     marks = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in {"Mn", "Mc"})
     word = rf"(?:[^\W_]|[{marks}])+"
     return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")

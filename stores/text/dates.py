@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 
 _LONGEST = 5_000
-"""Characters of a text that are looked at."""
+"""Most characters of a text that are read."""
 _ACCENT = re.compile("[\u0300-\u036f]")
 _WORD = re.compile("[a-z]+|[年月]")
 _DIGIT = re.compile("[0-9]")
@@ -49,7 +49,7 @@ def _plain(text: str) -> str:
 
 
 def _named(text: str, today: date) -> Iterator[list[str]]:
-    """Yield the terms of each date in the text. What one form has matched is not read by those after it."""
+    """Yield the terms of each date in the text. Text that one form matched is not read by later forms."""
     words = set(_WORD.findall(text))
     if _DIGIT.search(text):
         words.add("0")
@@ -77,7 +77,7 @@ def _finest(dates: list[str]) -> list[str]:
 
 
 def _numbered(*lines: str, begin: int = 1) -> dict[str, int]:
-    """The words of each line, by its place."""
+    """Map the words of each line to its number."""
     return {word: number for number, line in enumerate(lines, begin) for word in line.split()}
 
 
@@ -118,7 +118,7 @@ def _in_numbers(part: Part, _: date) -> Sequence[str]:
 
 
 def _day(part: Part, today: date) -> Sequence[str]:
-    """Return a day; of one without a year the nearest that has been, or that comes within two months."""
+    """Return a day; without a year, the next one if within two months, else the last one."""
     month, day = int(_MONTHS.get(part["month"], part["month"])), int(part["day"])
     if part["year"]:
         return _day_terms(date(int(part["year"]), month, day))
@@ -144,7 +144,7 @@ def _month(part: Part, today: date) -> Sequence[str]:
 
 
 def _season(part: Part, today: date) -> Sequence[str]:
-    """Return the three months of a season in the northern half of the world; those of any year unless it says which."""
+    """Return the three months of a season in the northern hemisphere, of any year if none is named."""
     first, which = _SEASONS[part["season"]], _WHICH.get(part["which"])
     if not part["year"] and which is None:
         return [f"in:{(first + each - 1) % 12 + 1:02}" for each in range(3)]
@@ -243,4 +243,4 @@ _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]]
     (_WEEKDAYS, rf"\b(?:{_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
     ("0", rf"\b(?:{_IN}|of|year|im\s+jahr)\s+{_YEAR}\b", _year),
 ]
-"""Forms of dates, in order, each with words of which a text has one, or `0` for a digit."""
+"""Forms of dates, in order. A form is tried if the text has one of its words; `0` means a digit."""
