@@ -12,7 +12,7 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
-from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
+from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from chatbot.adapters.langchain import MemoryHistory, recalling, tools
@@ -95,16 +95,6 @@ def test_items_are_filtered_by_their_values(store: BaseStore, wanted: dict[str, 
     assert {item.key for item in store.search(("drinks",), filter=wanted)} == keys
     assert len(store.search(("drinks",), limit=2)) == 2
     assert len(store.search(("drinks",), limit=2, offset=2)) == 1
-
-
-async def test_operations_of_a_batch_answer_in_order(store: BaseStore) -> None:
-    results = await store.abatch(
-        [GetOp(("n",), "k"), PutOp(("n",), "other", {"a": 1}), SearchOp(("n",)), GetOp(("n",), "none")]
-    )
-    assert len(results) == 4
-    assert results[1] is None
-    assert results[3] is None
-    assert (await store.aget(("n",), "other")) is not None
 
 
 def test_items_are_searched_by_words(memory: AgentMemory, portal: Portal) -> None:

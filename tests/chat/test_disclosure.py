@@ -18,7 +18,7 @@ from chatbot.chat.turn_memory import PromptMemory
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.messages import Delta, Finished, Message, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
 from chatbot.models.failures import MEMORY_TOOLS, Disclosure
 from chatbot.models.model import estimate_text
@@ -261,18 +261,6 @@ def test_why_says_what_was_withheld_from_whom() -> None:
 
 def test_every_sensitivity_is_thought_of() -> None:
     assert {*SECRETS, "unknown"} == set(get_args(Sensitivity))
-
-
-def test_messages_without_withheld_answers_stay_as_they_are() -> None:
-    from chatbot.chat.dialogue import without_answers
-
-    call = ToolCall("c1", "clock", "{}")
-    messages = [
-        Message("user", "x"),
-        Message("assistant", "", tool_calls=(call,)),
-        Message("tool", "noon", tool_call_id="c1"),
-    ]
-    assert without_answers(messages, MEMORY_TOOLS) == messages
 
 
 async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_providers(memory: MemorySystem) -> None:

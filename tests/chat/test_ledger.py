@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from chatbot.chat import Bill
 from chatbot.chat.ledger import NAME, Call, Ledger, merged
 from chatbot.messages import Usage
 
@@ -30,19 +29,3 @@ async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process
     assert total == await other.total()
     bills["a"].calls = 99
     assert (await one.by_session())["a"].calls == 2
-
-
-async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "memory")
-    for _ in range(3):
-        await ledger.add(_call("a"))
-    await ledger.by_session()
-    file = tmp_path / "memory" / NAME
-    with file.open("r+b") as old:  # what was read is not read again
-        old.write(b"#" * 20)
-    await ledger.add(_call("a"))
-    assert (await ledger.by_session())["a"].calls == 4
-    file.unlink()
-    assert await ledger.by_session() == {}
-    await ledger.add(_call("b"))
-    assert (await ledger.by_session()) == {"b": Bill(1, 10, 5, 0, 0.25, 0, {"chat": Bill(1, 10, 5, 0, 0.25, 0)})}

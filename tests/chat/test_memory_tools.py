@@ -111,8 +111,6 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_search", {"sensitivities": ["private"]}, "no argument 'sensitivities'"),
         ("memory_search", {"limit": "ten"}, "limit: input should be a valid integer"),
         ("memory_search", {"limit": -1}, "the limit is -1: it cannot be negative"),
-        ("memory_search", {"limit": True}, "limit: input should be a valid integer"),
-        ("memory_search", {"types": {"note": 1}}, "types: input should be a valid array"),
         ("memory_search", {"more": ["note"]}, "more: it should be an object"),
         ("memory_search", {"types": ["nope"]}, "types.0: input should be 'bugfix'"),
         ("memory_search", {"after": "yesterday"}, "after: invalid time 'yesterday'"),
@@ -129,11 +127,8 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
             "expires_at is 2020-01-01T00:00:00.000000Z",
         ),
         ("memory_write", {"title": "x", "sensitivity": "unknown"}, "sensitivity: input should be 'public'"),
-        ("memory_write", {"title": "x", "visibility": "everyone"}, "visibility: input should be 'private'"),
         ("memory_timeline", {"anchor": NO_ID}, "no memory has the id"),
-        ("memory_history", {"observation_id": NO_ID}, "no memory has the id"),
         ("memory_forget", {"ids": [NO_ID]}, "no memory has the id"),
-        ("memory_supersede", {"old": NO_ID, "new": NO_ID}, "no memory has the id"),
         ("task_update", {"task_id": NO_ID, "status": "completed"}, "no memory has the id"),
         ("task_update", {"task_id": NO_ID}, "no change given: give one of priority"),
         ("session_read", {"session_id": NO_ID}, "no session has the id"),
@@ -403,37 +398,3 @@ def _chat(model: ScriptedModel, session: SessionHandle, memory: MemorySystem, *,
 
 def _call(name: str, *, id: str = "c1", **arguments: Any) -> ToolCall:  # noqa: A002
     return ToolCall(id, name, json.dumps(arguments))
-
-
-async def test_a_model_searches_reads_json_and_answers(session: SessionHandle, memory: MemorySystem) -> None:
-    await session.memory.remember("Sam lives in Bergen", people=["Sam"])
-    model = ScriptedModel([_call("memory_search", query="where does Sam live"), "In Bergen."])
-    receipt = await _chat(model, session, memory).turn("Where does Sam live?")
-    assert (receipt.reply, receipt.tools) == ("In Bergen.", [{"name": "memory_search", "error": False}])
-    answer = json.loads(model.prompts[1][-1].content)
-    assert answer["about"] == FRAME
-    assert [hit["title"] for hit in answer["hits"]] == ["Sam lives in Bergen"]
-
-
-async def test_calls_run_side_by_side_and_one_that_fails_stops_no_other(
-    session: SessionHandle, memory: MemorySystem
-) -> None:
-    calls = [
-        _call("memory_write", id="a", title="one"),
-        _call("memory_get", id="b", ids=["nonsense"]),
-        _call("memory_write", id="c", title="two"),
-        _call("no_such_tool", id="d"),
-    ]
-    model = ScriptedModel([calls, "done"])
-    receipt = await _chat(model, session, memory).turn("remember both")
-    assert [tool["error"] for tool in receipt.tools] == [False, True, False, True]
-    answers = {message.tool_call_id: json.loads(message.content) for message in model.prompts[1][-4:]}
-    assert [answers[each].get("outcome") for each in "abcd"] == ["added", None, "added", None]
-    assert "is not an id" in answers["b"]["error"]
-    assert {hit.observation.title for hit in await session.memory.search()} >= {"one", "two"}
-
-
-async def test_a_model_that_never_stops_calling_is_stopped(session: SessionHandle, memory: MemorySystem) -> None:
-    model = ScriptedModel([_call("memory_search", query="more")])
-    receipt = await _chat(model, session, memory, tool_steps=2).turn("search for ever")
-    assert (receipt.finish, len(receipt.tools)) == ("tool_limit", 2)

@@ -47,17 +47,6 @@ async def test_each_turn_begins_like_the_one_before() -> None:
     assert after.messages[: len(common)] == common
 
 
-async def test_whole_exchanges_give_way_first_and_several_at_once() -> None:
-    whole = await built(30, 8192)
-    cut = await built(30, 1000)
-    assert whole.left_out == 0
-    assert cut.left_out > 0
-    assert cut.left_out % 2 == 0
-    assert cut.tokens + cut.reply_tokens <= 1000
-    one_more = await built(31, 1000)
-    assert one_more.left_out >= cut.left_out
-
-
 async def test_summary_and_memory_give_way_to_the_question() -> None:
     bundle = await built(2, 40)
     assert bundle.messages[-1].content == "the question"

@@ -129,12 +129,6 @@ async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySyst
     assert "Saab" not in sent(model)
 
 
-async def test_pleasantries_are_not_kept(memory: MemorySystem, clock: Clock) -> None:
-    session = await memory.create_session(STORES, "chat")
-    receipt = await talking(session, ScriptedModel(["Hello!"]), clock).turn("How are you?")
-    assert receipt.remembered is None
-
-
 async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySystem, clock: Clock) -> None:
     await told_in_one_asked_in_another(memory, clock)
     session = await memory.create_session(STORES, "chat")

@@ -7,13 +7,11 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chatbot.config import Config
 from chatbot.embed import AgentMemory, Portal, ToolUse, open_memory
-from chatbot.errors import IdentityError
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -90,11 +88,6 @@ async def test_a_configuration_in_the_folder_counts(tmp_path: Path) -> None:
         assert (await memory.record(user="My sister Anna lives in Lisbon.", assistant="Noted.")).exchange is None
 
 
-def test_an_identity_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(IdentityError, match="has no identity 'adda'"):
-        open_memory(tmp_path, identity="adda")
-
-
 SAID = [
     ("hi", "Hello!"),
     ("My sister Anna lives in Lisbon and keeps bees.", "How lovely!"),
@@ -164,14 +157,6 @@ async def test_a_context_keeps_to_its_budget_and_says_what_was_left_out(tmp_path
     assert {each["why"] for each in small.receipt["left_out"]} >= {"budget"}
 
 
-async def test_recording_counts_the_memories_of_its_context_as_used(memory: AgentMemory) -> None:
-    kept = await memory.remember("Anna lives in Lisbon")
-    context = await memory.context("Where does Anna live?")
-    await memory.record(user="Where does Anna live?", assistant="In Lisbon.", context=context)
-    [row] = await memory.get([kept.id], count_use=False)
-    assert row.use_count == 1
-
-
 @pytest.mark.parametrize("text", [ATTACK, FORGED])
 async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, text: str) -> None:
     await memory.remember("The code of the door", narrative=text)
@@ -191,12 +176,6 @@ def assert_fenced(shown: str, text: str) -> None:
         assert head.startswith("<memory-context nonce=")
         assert end == head.replace("<", "</")
         assert all(each.startswith("- ") for each in body)
-
-
-@pytest.mark.parametrize("user", [7, b"ada"])
-def test_a_user_that_is_no_string_is_a_type_error_that_says_so(tmp_path: Path, user: Any) -> None:
-    with pytest.raises(TypeError, match=f"a user's name is a string: got {type(user).__name__}"):
-        open_memory(tmp_path, user=user)
 
 
 async def test_tools_have_schemas_and_answer_in_text_whatever_a_model_writes(memory: AgentMemory) -> None:

@@ -128,7 +128,7 @@ async def test_all_of_them_do_what_they_are_for() -> None:
     assert [name for name, does in DOES.items() if not does(life)] == []
 
 
-@pytest.mark.parametrize("name", by_day(DOES, "inject", "exchange", "summarize"))
+@pytest.mark.parametrize("name", by_day(DOES, "exchange"))
 async def test_each_can_be_switched_off_and_the_others_go_on(name: str) -> None:
     configure(TABLES, **TUNED | {name: "enabled = false"})
     life = await lived()

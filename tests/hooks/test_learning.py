@@ -17,19 +17,11 @@ from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import Filter
 from tests.hooks.conftest import calls_of, settings_of
 from tests.memory.test_meaning import LetterEmbedder
-from tests.servers.extraction_replies import work_of
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 OWN = Guard("private", "public", "public", "", "")
-
-
-class Honest(ScriptedModel):
-    """Decides as `work_of` does."""
-
-    def _next_reply(self, messages: Any) -> str:
-        return work_of([{"content": message.content} for message in messages])
 
 
 def decides(*decisions: tuple[int, str, object]) -> ScriptedModel:
@@ -225,12 +217,6 @@ async def test_a_fact_replaces_one_on_its_subject_that_means_nearly_the_same(
     }
 
 
-async def test_what_is_not_alike_or_not_embedded_stays(alike: SessionHandle, memory_home: Path) -> None:
-    await remember_embedded(alike, "zzz xxx qqq", subject="Sam")
-    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green tea", reconcile=False)
-    assert set((await statuses(alike)).values()) == {"active"}
-
-
 async def test_facts_of_one_batch_never_replace_each_other(alike: SessionHandle, memory_home: Path) -> None:
     facts = [f"Sam likes green tea {sign}" for sign in ("!", "?", ".")]
     learned = await learn(alike, ScriptedModel([""]), memory_home, *facts, reconcile=False)
@@ -251,26 +237,6 @@ async def test_without_supersede_nothing_is_replaced(alike: SessionHandle, memor
     await remember_embedded(alike, "Sam likes green tea", subject="Sam")
     await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green teas", reconcile=False, supersede=False)
     assert set((await statuses(alike)).values()) == {"active"}
-
-
-async def test_facts_are_embedded_as_many_at_once_as_the_embedder_takes(memory_home: Path) -> None:
-    embedder = LetterEmbedder()
-    async with MemorySystem(memory_home, embedder=embedder) as memory:
-        session = await memory.create_session(["observations"], "chat")
-        origin = Origin("chat", OWN)
-        calls = calls_of(ScriptedModel([""]), memory_home, reconcile=False)
-        facts = [ExtractedFact(f"Sam likes tea number {n}", f"Sam {n}") for n in range(5)]
-        await plan(facts, session.memory, calls, origin, settings_of(reconcile=False))
-        assert [len(call) for call in embedder.calls] == [3, 2]
-
-
-async def test_an_honest_model_keeps_only_the_newest_of_many_corrections(
-    session: SessionHandle, memory_home: Path
-) -> None:
-    for n in range(8):
-        await learn(session, Honest(), memory_home, f"Sam lives in house number {n}")
-    active = [title for title, status in (await statuses(session)).items() if status == "active"]
-    assert active == ["Sam lives in house number 7"]
 
 
 async def remember_embedded(session: SessionHandle, title: str, **fields: Any) -> Observation:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.hooks.extraction.facts import ACTIONS, FACT_TYPES, LONGEST_FACT, MOST_FACTS, decisions_in, parse_facts
-from chatbot.hooks.extraction.structured import objects_in, without_wrapping
+from chatbot.hooks.extraction.structured import without_wrapping
 from chatbot.hooks.extraction.summaries import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
 
@@ -60,17 +60,8 @@ def test_what_small_models_write_is_read(reply: str) -> None:
     assert [fact.content for fact in parse_facts(reply % tuple(BOTH), NOW).facts] == BOTH
 
 
-def test_a_fact_under_the_key_itself_is_one_fact_and_prose_is_none() -> None:
-    assert [fact.content for fact in parse_facts(json.dumps({"facts": FACT}), NOW).facts] == BOTH[:1]
-    assert parse_facts("- She keeps alpacas.\n- Note: this is what was said.\nsubject: Ann", NOW).facts == ()
-
-
 def test_one_fact_without_a_list_is_one_fact() -> None:
     assert [fact.content for fact in parse_facts(REPLIES["one"], NOW).facts] == [FACT["content"]]
-
-
-def test_of_a_huge_list_only_the_first_are_looked_at() -> None:
-    assert len(parse_facts(REPLIES["huge"], NOW).facts) == MOST_FACTS
 
 
 def test_what_has_the_wrong_type_is_left_out_and_an_unknown_type_is_a_note() -> None:
@@ -108,12 +99,6 @@ def test_a_summary_loses_its_fence_and_what_was_thought() -> None:
 
 
 @given(replies)
-def test_reading_never_fails_and_gives_objects_alone(reply: str) -> None:
-    assert all(isinstance(table, dict) for table in objects_in(reply, "facts"))
-    assert isinstance(without_wrapping(reply), str)
-
-
-@given(replies)
 def test_what_is_believed_is_a_fact_within_bounds(reply: str) -> None:
     extracted = parse_facts(reply, NOW)
     assert len(extracted.facts) <= MOST_FACTS
@@ -124,13 +109,6 @@ def test_what_is_believed_is_a_fact_within_bounds(reply: str) -> None:
             assert isinstance(text, str)
             assert text == " ".join(text.split())
             text.encode()
-
-
-@given(replies, st.lists(st.frozensets(st.integers(0, 5)), max_size=5))
-def test_a_decision_is_made_for_each_fact_and_only_about_its_own_memories(
-    reply: str, allowed: list[frozenset[int]]
-) -> None:
-    _check(decisions_in(reply, allowed), allowed)
 
 
 answers: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(

@@ -29,15 +29,6 @@ def said(at: int, content: str, role: str = "user") -> TranscriptEntry:
 ENTRIES = [said(at, f"The colour of house {at} is number {at * 7}.") for at in range(40)]
 
 
-async def test_a_session_is_summed_up_by_a_model(openai_url: str, memory_home: Path, session: SessionHandle) -> None:
-    async with model_at(openai_url, "takes-facts") as model:
-        calls = calls_of(model, memory_home, session)
-        summary, notice = await summarize_by_model(ENTRIES[:3], calls, RULE)
-    assert (summary.request, summary.outcome) == (ENTRIES[0].content, ENTRIES[2].content)
-    assert (summary.open_items, notice) == (("all of it",), "")
-    assert [call.purpose for call in calls.made] == ["summarize"]
-
-
 @pytest.mark.parametrize(
     "behaviour", ["fails", "extracts-blank", "extracts-deep", "extracts-valid", "extracts-prose", "says-nothing"]
 )
@@ -59,22 +50,6 @@ async def test_an_order_in_a_summary_is_not_kept(memory_home: Path) -> None:
 async def test_a_transcript_whose_entries_all_have_one_time_is_summed_up(session: SessionHandle) -> None:
     await session.transcript_extend([replace(each, at=session.record.created_at) for each in ENTRIES[:3]])
     assert ENTRIES[0].content in await session.summarize_episode()
-
-
-async def test_what_a_model_told_is_shown_when_the_window_moves(session: SessionHandle, memory_home: Path) -> None:
-    await session.transcript_extend(ENTRIES)
-    first = await summarize_episode(session, ENTRIES[10].at)
-    left = await entries_left(session)
-    assert left is not None
-    assert [entry.content for entry in left.entries] == [entry.content for entry in ENTRIES[:10]]
-    model = ScriptedModel(["- ten houses were painted"])
-    assert await summarize_left(session, calls_of(model, memory_home, session), left) == []
-    assert await summarize_episode(session, ENTRIES[10].at) == first
-    assert await entries_left(session) is None
-    moved = await summarize_episode(session, ENTRIES[20].at)
-    assert "- ten houses were painted\n- user: The colour of house 10" in moved
-    assert "house 9 " not in moved
-    assert await summarize_episode(session, ENTRIES[20].at) == moved
 
 
 async def test_the_next_summary_is_made_of_the_one_before_and_of_what_is_new(

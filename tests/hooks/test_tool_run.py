@@ -79,17 +79,6 @@ def test_titles_tell_how_a_run_ended() -> None:
     ]
 
 
-def test_titles_tell_long_arguments_and_edits_of_one_file_apart() -> None:
-    folder = "/srv/" + "a-folder-with-a-long-name/" * 6
-    one, other = (run("read_file", "x", path=f"{folder}{name}.py").title for name in ("reader", "writer"))
-    assert one.endswith("/reader.py")
-    assert len(one) == len(other) == 120
-    assert one != other
-    edits = [run("edit", "ok", path="a.py", old="x = 1", new=f"x = {number}").title for number in (2, 3)]
-    assert edits[0] == "Tool run: edit · a.py x = 1 x = 2"
-    assert edits[0] != edits[1]
-
-
 def test_the_shape_of_a_capture() -> None:
     it = ran("move_file", "moved\nall is well", {"from": "a.py", "to": "b.py"})
     assert it.facts == ("tool: move_file", "error: false")
@@ -134,21 +123,16 @@ def test_secrets_go_before_anything_is_cut_and_memory_blocks_are_left_out() -> N
     [
         (run("shell", "===== 12 passed in 0.3s =====", command="pytest"), ["tests pass"]),
         (run("shell", "1 failed, 12 passed", command="pytest"), []),
-        (run("shell", "0 passed", command="pytest"), []),
-        (run("shell", "FAILED 1 passed", command="pytest"), []),
         (run("shell", "Tests: 12 passed\nexit code 1", command="jest"), []),
         (run("shell", "5 passed\nERRORS: 2", command="x"), []),
-        (run("shell", "5 passed\nfailures=1", command="x"), []),
         (run("shell", "5 passed\nFAIL src/a.test.ts", command="jest"), []),
         (run("shell", "ok 1 - 3 passed\nnot ok 2 - b", command="tap"), []),
-        (run("shell", "12 passed, 0 failed", command="x"), ["tests pass"]),
         (run("shell", "12 passed, 0 FAILED, no errors", command="x"), ["tests pass"]),
         (run("shell", "test result: ok. 12 passed; 0 failed; failures: 0", command="cargo"), ["tests pass"]),
         (run("shell", "tests/errors/test_fail.py ....\n4 passed, 1 xfailed, exit code 0", command="x"), ["tests pass"]),
         (run("shell", "OK (7 tests)", command="x"), ["tests pass"]),
         (run("shell", "12 passed", error=True, command="pytest"), []),
         (run("write_file", "ok", path="a.py"), ["file saved"]),
-        (run("saveDocument", "ok", path="a.py"), ["file saved"]),
         (run("write_file", "refused", error=True, path="a.py"), []),
         (run("read_file", "ok", path="a.py"), []),
         (run("task_update", '{"title": "Renew the passport"}', task_id="x", status="completed"), ["task done"]),

@@ -1,6 +1,6 @@
 """The hooks that maintain memory as sessions end, and as they begin where that is overdue."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,16 +9,7 @@ from chatbot.memory.upkeep import NAME
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.observation import STATUSES
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 3, 4, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -58,18 +49,6 @@ async def test_memory_is_maintained_as_sessions_go_by() -> None:
     async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
         page = await runtime.memory.memory().list_observations(statuses=STATUSES)
     assert any(row.strength is not None for row in page.rows)
-
-
-async def test_it_is_not_done_again_a_short_while_later() -> None:
-    clock = Clock()
-    await _remember(clock)
-    await _live(clock, 1)
-    note = Path("identities/ada/memory", NAME)
-    before = note.read_bytes()
-    await _live(clock, 1)
-    assert note.read_bytes() == before
-    await _live(clock, 8)
-    assert note.read_bytes() != before
 
 
 async def test_each_part_can_be_switched_off() -> None:

@@ -1,7 +1,5 @@
 """Grouping finds just what comparing each with each would, and mixes nothing."""
 
-from itertools import combinations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,32 +29,9 @@ def test_groups_are_those_of_comparing_each_with_each(
     assert groups(texts, similarity, least=least) == _naive(texts, similarity, least)
 
 
-@given(texts=_TEXTS, similarity=_SHARES, order=st.randoms())
-def test_groups_do_not_depend_on_the_order(texts: list[frozenset[str]], similarity: float, order: object) -> None:
-    positions = list(range(len(texts)))
-    order.shuffle(positions)  # type: ignore[attr-defined]
-    shuffled = groups([texts[position] for position in positions], similarity)
-    assert sorted(sorted(positions[each] for each in group) for group in shuffled) == groups(texts, similarity)
-
-
-def test_texts_hang_together_by_way_of_others() -> None:
-    texts = [frozenset("abcd"), frozenset("cdef"), frozenset("efgh"), frozenset("xyz")]
-    assert jaccard(texts[0], texts[2]) == 0
-    assert groups(texts, 1 / 3) == [[0, 1, 2]]
-
-
-def test_texts_without_words_are_like_no_other() -> None:
-    assert groups([frozenset()] * 5, 0.5) == []
-
-
 def test_few_pairs_are_compared_where_most_words_are_rare() -> None:
     """Ten thousand texts that all share a word are grouped without fifty million comparisons."""
     texts = [frozenset({"common", *(f"{number // 3}-{at}" for at in range(9))}) for number in range(9_999)]
     found = groups(texts, 0.5)
     assert len(found) == 3_333
     assert all(len(group) == 3 for group in found)
-
-
-def test_jaccard_is_a_share() -> None:
-    for one, other in combinations([frozenset("ab"), frozenset("bc"), frozenset()], 2):
-        assert 0 <= jaccard(one, other) == jaccard(other, one) <= 1

@@ -19,7 +19,7 @@ from chatbot.memory.scope import Caller
 from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.files import locked
-from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
+from chatbot.stores.observation import Observation, estimate_tokens
 from tests.patience import PATIENCE_S
 
 BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
@@ -260,18 +260,6 @@ async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Maintaine
     assert len(await memory.memories.query_facts(subject="kettle")) == 1
 
 
-async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(memory: Maintained) -> None:
-    for number in range(40):
-        await memory.keep("the green kettle leaks", narrative=f"at the {number}th time " + f"drop{number} " * 40)
-    await memory.after(30, MaintenanceSettings(similarity=0.3))
-    rows = (await memory.memories.list_observations(limit=100)).rows
-    summaries = [row for row in rows if row.type == "compressed_summary"]
-    assert len(summaries) > 1
-    assert all(row.token_count <= 1_300 for row in summaries)
-    said = "\n".join(row.text() for row in rows)
-    assert all(f"at the {number}th time" in said for number in range(40))
-
-
 async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Maintained) -> None:
     note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
     policy = MaintenanceSettings(
@@ -497,18 +485,6 @@ async def test_a_caller_maintains_only_what_it_may_see(memory: Maintained) -> No
     ) as guest:
         assert not (await guest.maintain()).deeds
     assert [(await memory.row(each)).status for each in ids] == ["active"] * 3
-
-
-async def test_a_memory_that_writes_nothing_is_maintained_too() -> None:
-    now = [BEGIN]
-    async with MemorySystem(None, clock=lambda: now[0]) as system:
-        for number in range(3):
-            await system.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
-        now[0] += timedelta(days=30)
-        assert (await system.maintain()).counts()["compress"] == 3
-        assert (await system.maintain(unless_within=timedelta(days=1))).skipped == "not due"
-        page = await system.memory("chat").list_observations(statuses=STATUSES)
-        assert sorted(row.status for row in page.rows) == ["active", "compressed", "compressed", "compressed"]
 
 
 @pytest.mark.nightly

@@ -6,14 +6,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from chatbot.stores.files import locked
 from chatbot.stores.observations.log import FileLog
-from chatbot.stores.open_folders import OPEN, OpenFolders
+from chatbot.stores.open_folders import OpenFolders
 from tests.stores.test_open_folders import descriptors
 
 IDENTITIES = """
@@ -90,24 +89,6 @@ def test_folders_that_are_closed_as_too_many_while_others_use_them_lose_nothing(
     with folders.locked(paths[0]):
         pass
     assert descriptors(tmp_path) == 0
-
-
-def test_a_holder_that_is_in_use_is_asked_again_later() -> None:
-    asked: list[int] = []
-
-    def close(number: int) -> bool:
-        asked.append(number)
-        return number != 1
-
-    kind = type(OPEN)
-    some = kind(2)
-    for number in range(6):
-        some.used(number, partial(close, number))
-    assert asked == [0, 1, 2, 3, 1]
-    some.closed(1)
-    for number in (6, 7, 8):
-        some.used(number, lambda: True)
-    assert asked[5:] == [4, 5]
 
 
 @pytest.mark.parametrize("change", ["none", "more", "replaced", "cut", "gone"])

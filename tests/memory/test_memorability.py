@@ -10,17 +10,11 @@ from chatbot.memory.memorability import (
     Scores,
     is_worth_keeping,
     rarity,
-    saturated,
 )
 from chatbot.stores.observation import TYPES
 
 SHARES = st.floats(0, 1)
 TEXTS = st.text(max_size=300)
-
-
-@given(SHARES, SHARES, SHARES, SHARES)
-def test_a_score_is_a_share(substance: float, distinctiveness: float, salience: float, weight: float) -> None:
-    assert 0 <= Scores(substance, distinctiveness, salience, weight).total <= 1
 
 
 @given(SHARES, SHARES, SHARES, SHARES, SHARES)
@@ -30,27 +24,6 @@ def test_more_of_any_dimension_never_scores_less(a: float, b: float, x: float, y
     assert Scores(x, less, y, z).total <= Scores(x, more, y, z).total
     assert Scores(x, y, less, z).total <= Scores(x, y, more, z).total
     assert Scores(x, y, z, less).total <= Scores(x, y, z, more).total
-
-
-@given(st.floats(0, 1e6), st.floats(0, 1e6))
-def test_substance_grows_and_saturates(a: float, b: float) -> None:
-    less, more = sorted((a, b))
-    assert 0 <= saturated(less) <= saturated(more) <= 1
-
-
-@given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), SHARES)
-def test_whatever_is_said_the_gate_agrees_with_the_score(text: str, about: str, known: list[str], gate: float) -> None:
-    memorability = Memorability(gate)
-    scores = memorability.of_text(text, "note", known=known, about=about.split())
-    assert 0 <= scores.total <= 1
-    assert memorability.passes(scores) is (scores.total >= gate)
-
-
-@given(TEXTS, st.lists(st.sampled_from(["tariff", "granite", "violin", "harbour", "otter"]), unique=True))
-def test_saying_more_never_makes_a_text_less_memorable(text: str, more: list[str]) -> None:
-    memorability = Memorability()
-    longer = f"{text} {' '.join(more)}"
-    assert memorability.of_text(text, "note").substance <= memorability.of_text(longer, "note").substance
 
 
 @given(TEXTS, TEXTS, st.sampled_from(TYPES))

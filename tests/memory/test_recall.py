@@ -223,11 +223,6 @@ async def test_a_question_that_was_asked_before_is_answered_again(memory_home: P
         assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
 
 
-async def test_an_emoji_is_searched_for(memory: MemorySystem) -> None:
-    await told(memory, "my pet is a 🦜", *(f"line {n}" for n in range(5)), days_ago=9)
-    assert [hit.observation.user_text for hit in await memory.memory().search("🦜")] == ["my pet is a 🦜"]
-
-
 async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: MemorySystem) -> None:
     """Neighbours and the session raise talk; they must not put a note about somebody else before the exact one."""
     people = ("Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gil")

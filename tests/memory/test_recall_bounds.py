@@ -13,7 +13,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
-from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance
+from chatbot.stores.access import Clearance
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.replica import Replica
@@ -184,15 +184,6 @@ async def test_verdicts_tell_why_and_excluded_rows_make_room(memory: MemorySyste
         await session.memory.recall("tea", profile="injekt")
 
 
-async def test_recalling_is_no_use_and_searching_is(memory: MemorySystem) -> None:
-    session = await opened(memory)
-    [kept] = await say(session, "Tea.")
-    await session.memory.recall("tea")
-    assert (await session.memory.get([kept], count_use=False))[0].use_count == 0
-    await session.memory.search("tea")
-    assert (await session.memory.get([kept], count_use=False))[0].use_count == 1
-
-
 async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path, clock: Clock) -> None:
     words = [f"word{number}" for number in range(30)]
     orders = []
@@ -212,55 +203,6 @@ async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path
             single = [await asking.memory.search(each, limit=5, count_use=False) for each in questions]
             assert batch == single
     assert orders[0] == orders[1]
-
-
-async def test_neither_neighbours_nor_sessions_widen_the_gate(memory: MemorySystem) -> None:
-    made = random.Random(3)
-    owner = await opened(memory)
-    clearances = CLEARANCES
-    for _ in range(4):
-        session = await opened(memory)
-        drafts = [
-            exchange(
-                made.choice([f"zebra {number}", f"beside {number}"]),
-                visibility=made.choice(["private", "shared", "social"]),
-                sensitivity=made.choice(["public", "private", "secret", "unknown"]),
-            )
-            for number in range(40)
-        ]
-        await say(session, *drafts)
-    for clearance in clearances:
-        asking = await opened(memory, clearance=clearance)
-        for asked in (("public",), ("public", "private"), SENSITIVITIES):
-            page = await asking.memory.list_observations(limit=1000, ask=asked)
-            seen = {row.id for row in page.rows}
-            found = await asking.memory.recall("the zebra", limit=1000, ask=asked)
-            assert {each.id for each in found.considered} <= seen
-            if clearance == "full":
-                assert len(found.considered) > sum("zebra" in row.user_text for row in page.rows)
-    assert (await owner.memory.recall("the zebra")).hits
-
-
-async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None:
-    """Answers do not show a caller whether rows exist that they may not see."""
-    answers = []
-    for hidden in (0, 1, 7):
-        settings = {"observations": {"cache": str(tmp_path / f"cache{hidden}")}}
-        async with MemorySystem(tmp_path / f"memory{hidden}", clock=clock, settings=settings) as memory:
-            session = await opened(memory)
-            for number in range(6):
-                await say(session, f"zebra {number}" if number % 2 else f"plain {number}")
-                await say(
-                    session, *(exchange(f"zebra plain {number} {each}", visibility="private") for each in range(hidden))
-                )
-                for row in (await session.memory.list_observations(limit=1000, ask=SENSITIVITIES)).rows:
-                    if "plain" not in row.user_text or "zebra" not in row.user_text:
-                        await session.memory.update(row.id, visibility="social")
-            asking = await opened(memory, clearance="familiar")
-            found = await asking.memory.recall("the zebra", limit=20)
-            answers.append([(each.observation.user_text, dict(each.parts)) for each in found.hits if each.observation])
-    assert answers[0]
-    assert answers[0] == answers[1] == answers[2]
 
 
 async def test_words_of_the_filter_hold_for_neighbours_too(memory: MemorySystem) -> None:

@@ -136,17 +136,6 @@ async def test_an_impossible_draft_is_refused_by_a_store_error_and_leaves_nothin
     assert await counters(memory) == []
 
 
-async def test_metadata_that_is_nested_without_end_is_refused(memory: MemorySystem) -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(100_000):
-        deep = {"a": deep}
-    with pytest.raises(InvalidValue, match="deep"):
-        await memory.memory().remember("t", metadata=deep)
-    kept = await memory.memory().remember("t")
-    with pytest.raises(InvalidValue, match="deep"):
-        await memory.memory().update(kept.id, metadata=deep)
-
-
 async def test_an_update_sets_what_is_named_and_nothing_else(memory: MemorySystem) -> None:
     kept = await memory.memory().remember("tea", metadata={"a": 1, "b": 2}, tags=["x"])
     soon = NOW + timedelta(days=1)
@@ -370,20 +359,6 @@ async def test_each_guard_of_supersession_is_kept(memory: MemorySystem, clock: C
     assert [each.observation.id for each in await memory.memory().history(old)] == [new, old]
 
 
-async def test_a_line_of_succession_is_told_from_wherever_it_is_asked(memory: MemorySystem) -> None:
-    ids = [(await memory.memory().remember("tea 0")).id]
-    for number in range(1, 4):
-        ids.append((await memory.memory().remember(f"tea {number}", supersedes=ids[-1])).id)
-    for each in ids:
-        line = await memory.memory().history(each)
-        assert [version.observation.id for version in line] == ids
-        assert [event.kind for event in line[0].events] == ["add", "supersede"]
-    assert [row.id for row in await memory.memory().get(ids)] == [ids[-1]]
-    assert [hit.observation.id for hit in await memory.memory().search("tea")] == [ids[-1]]
-    with pytest.raises(UnknownObservation):
-        await memory.memory().history(UNKNOWN)
-
-
 async def test_the_timeline_is_what_was_remembered_around_a_moment(memory: MemorySystem) -> None:
     ids = [(await memory.memory().remember(f"t {number}")).id for number in range(9)]
     found = await memory.memory().timeline(ids[4], before=2, after=3)
@@ -556,24 +531,6 @@ async def test_what_is_past_its_time_is_gone_and_can_be_purged(memory: MemorySys
     assert [row.id for row in await memory.memory().get([kept.id])] == [kept.id]
     with pytest.raises(UnknownObservation):
         await memory.memory().restore(late.id)
-
-
-@pytest.mark.parametrize("on_files", [True, False])
-async def test_past_the_cap_protected_types_stay_longest(tmp_path: Path, clock: Clock, *, on_files: bool) -> None:
-    home = tmp_path / "memory" if on_files else None
-    async with open_memory(home, clock, tmp_path / "cache", caps={"max_observations": 10}) as memory:
-        kept = [
-            (await memory.memory().remember(f"d {number}", type="decision", importance=0)).id for number in range(3)
-        ]
-        used = await memory.memory().remember("used", importance=0.3)
-        for _ in range(20):
-            await memory.memory().get([used.id])
-        await memory.memory().remember_all([Draft(title=f"n {number}", importance=0.5) for number in range(30)])
-        rows = (await memory.memory().list_observations(limit=100)).rows
-        assert len(rows) == 10
-        assert {*kept, used.id} <= {row.id for row in rows}
-        archived = await memory.memory().list_observations(statuses=("archived",), limit=100)
-        assert len(archived.rows) == 24
 
 
 async def test_what_is_forgotten_or_archived_comes_back_when_restored(memory: MemorySystem) -> None:

@@ -79,30 +79,6 @@ def test_other_weights_give_another_order() -> None:
     assert ranked(rows, by_age)[0].match.id == "new"
 
 
-def test_neighbours_and_the_session_raise_a_row() -> None:
-    rows = {each.id: each for each in (candidate("hit", session_id="s"), candidate("beside", lexical=0, session_id="s"),
-                                       candidate("elsewhere", lexical=0, session_id="t"))}  # fmt: skip
-    found = ranked(rows, INJECT, neighbours={"hit": {"beside": 1}}, sessions={"s": 2.0})
-    assert [row.match.id for row in found] == ["hit", "beside", "elsewhere"]
-    assert found[1].parts["spill"] > 0
-    assert found[1].parts["session"] == found[0].parts["session"] > 0
-
-
-def test_floors_limit_and_exclusion_each_tell_why() -> None:
-    strengths = {"best": 10.0, "good": 8.0, "third": 7.0, "weak": 0.5, "seen": 9.0}
-    rows = {name: candidate(name, lexical=strength) for name, strength in strengths.items()}
-    verdicts = judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))
-    assert {row.match.id: verdict for row, verdict in verdicts} == {
-        "best": "recalled",
-        "seen": "seen already",
-        "good": "recalled",
-        "third": "over limit",
-        "weak": "below relative floor",
-    }
-    nonsense = judged(ranked({"a": candidate(lexical=0.0)}, INJECT), INJECT, 5, frozenset())
-    assert [verdict for _, verdict in nonsense] == ["below relative floor"]
-
-
 @pytest.mark.parametrize(
     ("best", "rest", "lexical", "profile", "verdict"),
     [
@@ -181,14 +157,6 @@ def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     assert found["unlike"] == 0
 
 
-def test_what_is_alike_in_meaning_is_found_though_it_holds_no_word() -> None:
-    rows = {"word": candidate("word", lexical=4.0), "meaning": candidate("meaning", lexical=0.0)}
-    assert [row.match.id for row in ranked(rows, INJECT, weight=6.0)] == ["word", "meaning"]
-    found = ranked(rows, INJECT, weight=6.0, similar={"meaning": 0.4, "word": 0.1})
-    assert [row.match.id for row in found] == ["meaning", "word"]
-    assert found[0].parts["meaning"] == 0.4
-
-
 def test_one_weak_word_gives_way_to_meaning_and_many_rare_words_do_not() -> None:
     """A question of one word weighs little, so a row that holds it is no better than the word."""
     similar = {"meaning": 0.4, "words": 0.1}
@@ -196,13 +164,6 @@ def test_one_weak_word_gives_way_to_meaning_and_many_rare_words_do_not() -> None
     rare = weak | {"words": candidate("words", lexical=30.0)}
     assert ranked(weak, INJECT, weight=4.0, similar=similar)[0].match.id == "meaning"
     assert ranked(rare, INJECT, weight=30.0, similar=similar)[0].match.id == "words"
-
-
-def test_a_row_that_names_the_asked_date_is_raised() -> None:
-    rows = {name: candidate(name, lexical=3.0) for name in ("dated", "other")}
-    found = ranked(rows, INJECT, dated={"dated": 1.0})
-    assert [row.match.id for row in found] == ["dated", "other"]
-    assert found[0].parts["dates"] == 1.0
 
 
 def test_context_counts_less_where_rows_are_long() -> None:

@@ -1,6 +1,5 @@
 """Properties of scores for any numbers."""
 
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +19,6 @@ from chatbot.memory.scoring import (
     ScoringProfile,
     credibility,
     raised,
-    recency,
     saturated,
     scored,
 )
@@ -105,19 +103,6 @@ def test_use_makes_credible_and_never_beyond_1() -> None:
     assert worth[0] == 0.5
     assert worth == sorted(worth)
     assert worth[-1] < 1
-
-
-@given(st.floats(0, 5000), st.floats(0, 5000))
-def test_what_is_older_is_never_more_recent(days: float, more: float) -> None:
-    for profile in (SEARCH, INJECT):
-        new, old = candidate(days=days), candidate(days=days + more)
-        assert recency(new, profile, NOW) >= recency(old, profile, NOW)
-
-
-def test_an_endless_half_life_is_no_division_by_infinity() -> None:
-    assert INJECT.half_lives is not None
-    assert math.isinf(INJECT.half_lives["identity"])
-    assert recency(candidate(days=10_000, type="identity"), INJECT, NOW) == 1
 
 
 def test_a_row_gets_its_part_of_what_stands_beside_it_and_of_its_session() -> None:

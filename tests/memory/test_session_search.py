@@ -120,18 +120,6 @@ async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem
         await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad"))
 
 
-async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
-    await _said(memory, "a giraffe", title="zoo")
-    _settle(memory)
-    await memory.search_sessions("giraffe")
-    [cache] = _caches()
-    cache.write_bytes(b"nonsense" * 1_000)
-    async with MemorySystem(memory.home) as second:
-        assert await _found(second, "giraffe") == ["zoo"]
-        assert _ids(cache)
-        assert await _found(second, "giraffe") == ["zoo"]
-
-
 async def test_without_a_cache_folder_the_search_works_all_the_same(
     memory: MemorySystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -213,17 +201,6 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
     line, ranges = snippet(text, {*wanted, *terms(text[:40])})
     assert all(0 <= begin < end <= len(line) for begin, end in ranges)
     assert [*ranges] == sorted(ranges)
-
-
-def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
-    known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
-    known.put([("a", "-", {"giraffe": 1})])
-    assert known.look(["giraffe"]) == {"a": (version_of("-"), (1,))}
-    [path] = (tmp_path / "cache").rglob(NAME)
-    path.write_text(path.read_text("utf-8").replace('"sessions ', '"other '), "utf-8")
-    assert known.look(["giraffe"]) == {}
-    known.put([("a", "-", {"🦒": 2})])
-    assert known.look(["🦒"]) == {"a": (version_of("-"), (2,))}
 
 
 def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from chatbot.stores import (
     DamagedFile,
     InvalidValue,
     StoreError,
-    UnknownStore,
     UnsafePath,
     UnsupportedOperation,
 )
@@ -78,14 +77,6 @@ async def test_a_linked_session_folder_is_refused(memory: MemorySystem, memory_h
     folder.symlink_to(tmp_path / "moved")
     with pytest.raises(UnsafePath):
         await memory.load_session(session.id, "chat")
-
-
-async def test_listing_can_be_limited_and_kept_to_one_agent(memory: MemorySystem) -> None:
-    for number in range(30):
-        await memory.create_session(STORES, "even" if number % 2 == 0 else "odd")
-    assert len(await memory.list_sessions("odd")) == 15
-    assert [record.agent_id for record in await memory.list_sessions("odd", limit=3)] == ["odd"] * 3
-    assert await memory.latest_session("nobody") is None
 
 
 async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: MemorySystem) -> None:
@@ -185,12 +176,6 @@ async def test_an_operation_that_no_store_keeps_names_the_stores(memory: MemoryS
         await bare.kv_get("key")
 
 
-async def test_an_unknown_store_makes_no_session(memory: MemorySystem) -> None:
-    with pytest.raises(UnknownStore, match="basic_session"):
-        await memory.create_session(["basic_sesion"], "chat")
-    assert await memory.list_sessions() == []
-
-
 async def test_files_are_listed_and_streamed(memory: MemorySystem) -> None:
     session = await memory.create_session(STORES, "chat")
     await session.transcript_append("user", "hi " * 50_000)
@@ -243,19 +228,6 @@ async def test_a_rename_survives_what_an_older_handle_writes_down(memory: Memory
     await session.transcript_append("user", "hello")
     assert (await memory.list_sessions())[0].title == "new"
     assert (await memory.find_session("new")).id == session.id
-
-
-async def test_renaming_is_a_use_of_the_session(memory_home: Path) -> None:
-    clock = Clock()
-    async with MemorySystem(memory_home, clock=clock) as memory:
-        first, _ = [await memory.create_session(STORES, "chat") for _ in range(2)]
-        clock.move(days=1)
-        await memory.rename_session(first.id, "first")
-        latest = (await memory.list_sessions())[0]
-        assert (latest.id, latest.used_at) == (first.id, clock.now)
-    (memory_home / "sessions.json").unlink()
-    async with MemorySystem(memory_home, clock=clock) as memory:
-        assert (await memory.list_sessions())[0].id == first.id
 
 
 async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:

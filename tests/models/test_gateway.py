@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import subprocess
 import sys
 import traceback
 from contextlib import aclosing
@@ -128,33 +127,6 @@ async def test_tool_calls_pass_through_in_fragments(openai_url: str) -> None:
 )
 async def test_the_reason_of_the_end_is_passed_on(openai_url: str, behaviour: str, reason: str) -> None:
     assert end_of(await reply_of(model_at(openai_url, behaviour))).reason == reason
-
-
-WITH_TOOLS = """
-import asyncio, sys
-if {hides_mcp}:
-    sys.modules["mcp"] = None
-from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.messages import Message, ToolSpec
-from chatbot.models import open_model
-
-async def main():
-    providers = {{"openai": ProviderSettings(api_base={url!r})}}
-    async with open_model(ModelSettings(name="openai/calls-tools", retries=0), providers) as model:
-        stream = model.stream([Message("user", "hi")], tools=[ToolSpec("search", "Search.")])
-        print([delta async for delta in stream][-1].reason, bool(sys.modules.get("mcp")))
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("hides_mcp", [True, False])
-async def test_tools_need_no_package_of_another_protocol_and_load_none(openai_url: str, *, hides_mcp: bool) -> None:
-    source = WITH_TOOLS.format(hides_mcp=hides_mcp, url=openai_url)
-    done = await asyncio.create_subprocess_exec(sys.executable, "-c", source, stdout=subprocess.PIPE)
-    out, _ = await done.communicate()
-    assert (done.returncode, out.decode()) == (0, "tool_calls False\n")
 
 
 async def test_the_request_carries_messages_tools_and_settings(openai_url: str) -> None:
@@ -327,12 +299,6 @@ async def test_a_wait_that_nobody_would_sit_through_is_not_begun(openai_url: str
     assert len(await get_json(f"{openai_url}/requests")) == 1
 
 
-async def test_tries_end_with_the_last_failure(openai_url: str) -> None:
-    with pytest.raises(ProviderFailed):
-        await reply_of(model_at(openai_url, "fails", retries=2))
-    assert len(await get_json(f"{openai_url}/requests")) == 3
-
-
 @pytest.mark.parametrize("behaviour", ["denies", "refuses", "is-unknown", "is-too-small"])
 async def test_what_cannot_get_better_is_not_tried_again(openai_url: str, behaviour: str) -> None:
     with pytest.raises(ModelError):
@@ -384,16 +350,6 @@ async def test_cancelling_the_reader_hangs_up_on_the_provider(openai_url: str) -
         await get_json(f"{openai_url}/hung-up")
 
 
-async def test_tasks_share_a_model(openai_url: str) -> None:
-    async with model_at(openai_url, "echoes") as model:
-
-        async def ask(text: str) -> str:
-            return text_of([delta async for delta in model.stream([Message("user", text)])])
-
-        texts = [f"number {number}" for number in range(10)]
-        assert await asyncio.gather(*map(ask, texts)) == texts
-
-
 async def test_closing_one_model_leaves_the_connections_of_the_other(openai_url: str) -> None:
     async with model_at(openai_url, "says") as other, aclosing(other.stream(HELLO)) as deltas:
         assert await anext(deltas) == TextDelta("Hello")
@@ -425,32 +381,3 @@ async def test_settings_overrule_the_table() -> None:
 async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url: str) -> None:
     usage = end_of(await reply_of(model_at(openai_url, "gpt-4o-mini"))).usage
     assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
-
-
-@pytest.mark.nightly
-def test_nothing_is_printed_and_nothing_left_open(openai_url: str) -> None:
-    program = f"""
-import asyncio
-from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.errors import ModelError
-from chatbot.messages import Message
-from chatbot.models import open_model
-
-async def ask(name):
-    providers = {{"openai": ProviderSettings(api_base={openai_url!r}, api_key={KEY!r})}}
-    async with open_model(ModelSettings(name=name, retries=0, timeout_s=20), providers) as model:
-        try:
-            return [delta async for delta in model.stream([Message("user", "hello")])]
-        except ModelError as error:
-            return error
-
-async def main():
-    replies = [await ask(name) for name in ("openai/says", "openai/denies", "openai/drops-later", "nobody/knows")]
-    assert [isinstance(reply, ModelError) for reply in replies] == [False, True, True, True], replies
-
-asyncio.run(main())
-"""
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    slow = [line for line in ran.stderr.splitlines() if not line.startswith("Executing <")]  # said by -X dev
-    assert (ran.returncode, ran.stdout, slow) == (0, "", [])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.models import litellm_import
 from chatbot.redaction import without_secrets
 from tests.patience import PATIENCE_S
 
@@ -110,11 +109,6 @@ print(litellm_import.begin().result().__name__, os.environ.get("READ_FROM_A_FILE
     assert (ran.stdout, ran.stderr) == ("litellm None\n", "")
 
 
-async def test_it_is_imported_once() -> None:
-    assert await litellm_import.litellm() is await litellm_import.litellm()
-    assert litellm_import.begin() is litellm_import.begin()
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -130,11 +124,6 @@ async def test_it_is_imported_once() -> None:
 def test_what_looks_like_a_key_is_masked(text: str) -> None:
     assert "SECRET" not in without_secrets(text)
     assert "[redacted" in without_secrets(text)
-
-
-@pytest.mark.parametrize("text", ["the task is risky-business-as-usual", "see https://example.com/keys?page=2", ""])
-def test_what_does_not_is_left_alone(text: str) -> None:
-    assert without_secrets(text) == text
 
 
 def test_a_secret_is_masked_wherever_it_stands() -> None:

@@ -4,8 +4,6 @@ import asyncio
 import json
 import logging
 import re
-import subprocess
-import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
@@ -19,7 +17,6 @@ from msgspec import convert
 from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings, renamed
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
-from chatbot.models import open_model
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import NO_KEY, Provider, check_providers
@@ -228,26 +225,6 @@ def test_a_provider_that_nobody_knows_or_that_hides_another_is_an_error(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_providers(configured(providers))
-
-
-def test_what_is_sound_is_no_error() -> None:
-    check_providers({**every_provider(), **configured({"local": {"memory": True}, "mybox": {"kind": "ollama"}})})
-
-
-async def test_a_model_of_an_unknown_provider_names_the_nearest_one() -> None:
-    async with open_model(ModelSettings(name="antropic/claude")) as model:
-        with pytest.raises(UnknownModel, match="did you mean 'anthropic'"):
-            await model.check()
-
-
-def test_the_list_of_providers_takes_no_litellm() -> None:
-    source = (
-        "import sys; from chatbot.models.provider import Provider, check_providers; from chatbot.config import "
-        "ProviderSettings as S; check_providers({'openai': S(api_key='k')}); Provider('gpt-4o', {}).arguments(); "
-        "print('litellm' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 CONFIG = '[model]\nname = "openai/gpt"\n[providers.openai]\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'

@@ -1,16 +1,9 @@
 """The scripted model: says what it was told to, in turn, and remembers what it was asked."""
 
-import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
-
 from chatbot.config import ModelSettings
-from chatbot.errors import ProviderFailed, RateLimited
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel, open_model
 from chatbot.models.model import estimate_text
-from tests.patience import PATIENCE_S
 
 HELLO = [Message("user", "hello")]
 
@@ -47,42 +40,12 @@ async def test_the_configuration_may_hold_the_script() -> None:
     assert await model.context_window() == 100
 
 
-async def test_it_remembers_every_prompt() -> None:
-    model = ScriptedModel(["yes"])
-    await reply_of(model)
-    await reply_of(model, [*HELLO, Message("assistant", "yes"), Message("user", "sure?")])
-    assert [len(prompt) for prompt in model.prompts] == [1, 3]
-    assert model.prompts[1][-1].content == "sure?"
-
-
 async def test_usage_is_computed_and_priced() -> None:
     model = ScriptedModel(["four words are here"], price=Price(1.0, 10.0))
     end = (await reply_of(model))[-1]
     assert isinstance(end, Finished)
     read, written = await model.count_tokens(HELLO), estimate_text("four words are here")
     assert end.usage == Usage(read, written, cost_usd=read + 10.0 * written)
-
-
-async def test_a_reply_may_be_a_failure() -> None:
-    model = ScriptedModel([RateLimited("slow down"), "fine now"])
-    with pytest.raises(RateLimited):
-        await reply_of(model)
-    assert text_of(await reply_of(model)) == "fine now"
-
-
-async def test_a_reply_may_break_off() -> None:
-    model = ScriptedModel([[TextDelta("Half"), ProviderFailed("gone")]])
-    seen: list[Delta] = []
-    with pytest.raises(ProviderFailed):
-        await collect(model, seen)
-    assert seen == [TextDelta("Half")]
-
-
-async def test_a_reply_may_call_tools() -> None:
-    deltas = await reply_of(ScriptedModel([[ToolCallDelta(0, "call_1", "clock", "{}")]]))
-    assert deltas[0] == ToolCallDelta(0, "call_1", "clock", "{}")
-    assert isinstance(deltas[1], Finished)
-    assert deltas[1].reason == "tool_calls"
 
 
 async def test_calls_in_a_script_are_streamed_as_models_do() -> None:
@@ -95,32 +58,3 @@ async def test_calls_in_a_script_are_streamed_as_models_do() -> None:
         ToolCallDelta(1, arguments='": 1}'),
     ]
     assert (await reply_of(ScriptedModel([call])))[:2] == deltas[1:3]
-
-
-async def test_a_reply_may_say_how_it_ended() -> None:
-    end = Finished("length", Usage(1, 2), "else")
-    assert await reply_of(ScriptedModel([[TextDelta("cut"), end]])) == [TextDelta("cut"), end]
-
-
-async def test_a_reply_may_wait_for_the_test() -> None:
-    may_go_on = asyncio.Event()
-
-    async def gated() -> AsyncIterator[Delta]:
-        yield TextDelta("before ")
-        await may_go_on.wait()
-        yield TextDelta("after")
-
-    stream = ScriptedModel([gated]).stream(HELLO)
-    assert await anext(stream) == TextDelta("before ")
-    waiting = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    may_go_on.set()
-    async with asyncio.timeout(PATIENCE_S):
-        assert await waiting == TextDelta("after")
-    await stream.aclose()
-
-
-async def collect(model: ScriptedModel, seen: list[Delta]) -> None:
-    async for delta in model.stream(HELLO):
-        seen.append(delta)  # noqa: PERF401 - what came before the failure matters

@@ -174,11 +174,6 @@ async def drops_later(request: web.Request, asked: Json) -> web.StreamResponse:
 
 
 @behaviour
-async def drops_later_but_first_fails(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await (drops_later if _is_repeated(request) else fails)(request, asked)
-
-
-@behaviour
 async def never_answers(request: web.Request, asked: Json) -> web.StreamResponse:
     await asyncio.Event().wait()
     raise AssertionError
@@ -252,20 +247,8 @@ async def embeds_nonsense(request: web.Request, asked: Json) -> web.StreamRespon
 
 
 @behaviour
-async def hangs_while_embedding(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _hang(request)
-
-
-@behaviour
 async def takes_facts(request: web.Request, asked: Json) -> web.StreamResponse:
     return await _stream(request, asked, _text(work_of(asked["messages"])), _finish(), _usage())
-
-
-@behaviour
-async def takes_facts_without_format(request: web.Request, asked: Json) -> web.StreamResponse:
-    if "response_format" in asked:
-        return _error(400, "response_format is not supported by this model")
-    return await takes_facts(request, asked)
 
 
 @behaviour
@@ -348,14 +331,6 @@ async def _stall(request: web.Request, asked: Json, *chunks: Json) -> web.Stream
     finally:
         _hung_up[request.match_info["client"]].set()
     return response
-
-
-async def _hang(request: web.Request) -> web.StreamResponse:
-    try:
-        await asyncio.Event().wait()
-    finally:
-        _hung_up[request.match_info["client"]].set()
-    raise AssertionError
 
 
 def _is_repeated(request: web.Request) -> bool:

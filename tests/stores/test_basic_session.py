@@ -27,6 +27,7 @@ from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import locked
 from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript import TranscriptFile
+from tests.effort import share
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 KV_GOLDEN = """\
@@ -146,13 +147,6 @@ async def test_a_damaged_kv_json_is_named_by_reads_and_set_aside_by_a_write_and_
     assert [found.key for found in await store.kv_entries(session)] == ["b"]
 
 
-async def test_a_write_to_a_damaged_kv_json_stops_first(store: BasicSessionStore, session: SessionRef) -> None:
-    (session.folder / "kv.json").write_bytes(b"{")
-    with pytest.raises(DamagedFile):
-        await store.kv_set(session, KeyValue("b", "2", WHEN))
-    assert len(list(session.folder.glob("kv.json.damaged-*"))) == 1
-
-
 @pytest.mark.parametrize("name", ["transcript.md", "kv.json"])
 async def test_a_link_in_place_of_a_file_is_refused(
     store: BasicSessionStore, session: SessionRef, name: str, tmp_path_factory: pytest.TempPathFactory
@@ -166,24 +160,6 @@ async def test_a_link_in_place_of_a_file_is_refused(
     with pytest.raises(UnsafePath):
         await (store.transcript_read_last(session, 1) if is_transcript else store.kv_get(session, "a"))
     assert target.read_text(encoding="utf-8") == "secret"
-
-
-@pytest.mark.nightly
-async def test_a_reader_beside_a_writer_sees_whole_entries_only(tmp_path: Path, session: SessionRef) -> None:
-    writer, reader = BasicSessionStore(tmp_path, transcript_cap=10), BasicSessionStore(tmp_path, transcript_cap=10)
-
-    async def write() -> None:
-        for number in range(150):
-            await writer.transcript_append(session, [entry(f"{number:06}" * 1000)])
-
-    writing = asyncio.create_task(write())
-    while not writing.done():
-        said = await _said(reader, session)
-        assert all(content == content[:6] * 1000 for content in said)
-        numbers = [int(content[:6]) for content in said]
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
-        await asyncio.sleep(0)  # a cached read does not yield to the writer
-    await writing
 
 
 @pytest.mark.parametrize("step", ["draft", "half the archive", "whole archive"])
@@ -255,15 +231,6 @@ async def test_a_torn_end_is_read_without_holding_up_others_though_a_writer_has_
     assert await reading == ["said"]
 
 
-async def test_what_was_read_is_the_callers_own(store: BasicSessionStore, session: SessionRef) -> None:
-    await store.transcript_append(session, [entry("said")])
-    os.utime(session.folder / "transcript.md", (1, 1))
-    for _ in range(3):
-        read = await store.transcript_read_last(session, 5)
-        assert len(read) == 1
-        read.clear()
-
-
 async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
     store: BasicSessionStore, session: SessionRef
 ) -> None:
@@ -281,7 +248,7 @@ async def test_a_file_cut_at_any_byte_keeps_every_whole_entry_and_takes_the_next
     said = [entry("one\n\ntwo"), entry("é🦜", "assistant"), entry("### user — 2026-01-02T03:04:05Z and on"), entry("")]
     data = transcript.render(said)
     ends = [block.end for block in transcript.blocks(data)]
-    for length in range(len(data) + 1):
+    for length in share(range(len(data) + 1), "cut"):
         folder = tmp_path / str(length)
         folder.mkdir()
         (folder / "transcript.md").write_bytes(data[:length])

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores.consolidation import FLOOR, consolidated
-from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import TYPES, Observation
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -40,20 +39,6 @@ def test_strength_stays_between_its_floor_and_one(row: Observation, days: float,
     assert FLOOR * row.importance - 0.0001 <= _after(row, days, rate).standing <= 1
 
 
-@given(row=_ROWS, days=_DAYS, rate=_RATES)
-def test_a_second_run_changes_nothing(row: Observation, days: float, rate: float) -> None:
-    once = _after(row, days, rate)
-    assert _after(once, days, rate) == once
-
-
-@given(row=_ROWS, days=_DAYS, back=_DAYS)
-def test_a_clock_that_jumped_back_changes_nothing(row: Observation, days: float, back: float) -> None:
-    once = _after(row, days)
-    if once is not row:
-        assert _after(once, days - back) == once
-    assert _after(row, -back) == row
-
-
 @given(row=_ROWS, days=_DAYS, stops=st.lists(st.floats(0, 1), max_size=8))
 def test_many_runs_take_away_what_one_would_have(row: Observation, days: float, stops: list[float]) -> None:
     row = replace(row, use_count=0, mention_count=0)
@@ -78,10 +63,3 @@ def test_what_lasts_fades_at_half_the_rate(row: Observation, days: float) -> Non
 def test_more_use_never_makes_weaker(row: Observation, more: int, days: float) -> None:
     used = replace(row, use_count=row.use_count + more)
     assert _after(used, days).standing >= _after(row, days).standing - 0.0001
-
-
-@pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(rate: float) -> None:
-    row = Observation(id="01900000-0000-7000-8000-000000000001", created_at=NOW, updated_at=NOW, title="x")
-    with pytest.raises(InvalidValue, match="decay_per_day"):
-        consolidated(row, NOW, rate)

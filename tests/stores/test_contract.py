@@ -87,11 +87,6 @@ class TestStrangersKeyValues(KeyValueStoreContract):
         return StrangersKeyValues(home)
 
 
-class TestStrangersTranscript(TranscriptStoreContract):
-    def open_store(self, home: Path) -> StrangersTranscript:
-        return StrangersTranscript(home)
-
-
 class Keeping(StrangersTranscript):
     """Keeps what should be deleted."""
 
@@ -153,7 +148,5 @@ TestRoomyHistories = store_machine(_opened_with(30, 20), kv_cap=30).TestCase
 TestRoomyHistories.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 TestStrangersKeyHistories = store_machine(StrangersKeyValues).TestCase
 TestStrangersKeyHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
-TestStrangersTranscriptHistories = store_machine(StrangersTranscript).TestCase
-TestStrangersTranscriptHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
 TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)

@@ -99,17 +99,6 @@ async def test_a_cancelled_waiter_does_not_take_its_item_back_nor_disturb_others
     assert disk.batches == [[0], [1, 2]]
 
 
-async def test_a_failed_commit_whose_waiter_was_cancelled_is_no_loose_error(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit)
-    disk.refused = {0}
-    first = asyncio.create_task(commits.add(0))
-    await _started(disk)
-    first.cancel()
-    with _no_complaints():
-        disk.let.release()
-        await commits.finish()
-
-
 async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) -> None:
     commits = GroupCommit(disk.commit)
     adding = [asyncio.create_task(commits.add(0))]
@@ -124,21 +113,6 @@ async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) ->
     disk.let.release(2)
     await finishing
     assert disk.batches == [[0], [1]]
-    assert commits.idle
-
-
-async def test_tidying_begins_when_the_callers_know_and_ends_before_the_next_commit(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit, disk.tidy)
-    disk.let.release()
-    await commits.add(-1)
-    await _started(disk)
-    await _started(disk)  # it tidies, and the caller already went on
-    next_one = asyncio.create_task(commits.add(1))
-    await asyncio.sleep(0)
-    assert disk.batches == [[-1]]
-    disk.let.release(2)
-    await next_one
-    assert disk.batches == [[-1], [100], [1]]
     assert commits.idle
 
 

@@ -59,13 +59,6 @@ def test_a_line_that_is_no_record_is_skipped_and_reported(
     assert NAME in caplog.text
 
 
-@pytest.mark.parametrize("blank", [b"", b"\r", b"  ", b"\0\0\0"])
-def test_blank_lines_are_not_worth_a_word(tmp_path: Path, blank: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / NAME).write_bytes(b'{"n": 1}\n' + blank + b'\n{"n": 2}\n')
-    assert _both_ways(tmp_path) == [{"n": 1}, {"n": 2}]
-    assert caplog.text == ""
-
-
 def test_cut_anywhere_every_whole_record_survives_and_the_next_one_too(tmp_path: Path) -> None:
     records: list[dict[str, object]] = [{"n": number, "text": "é🦜\n"} for number in range(3)]
     data = b"".join(map(json_lines.encode, records))

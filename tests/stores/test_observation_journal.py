@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import random
 import shutil
 import stat
 import subprocess
@@ -231,19 +230,6 @@ def test_rows_with_impossible_fields_are_told_and_hide_no_other(place: Place, ca
     assert place.titles() == ["title 1", "title 3", "title 2"]
 
 
-def test_numbers_that_are_none_make_no_row(place: Place) -> None:
-    rows = [
-        B.replace(
-            b'"title":',
-            b'"' + name + b'": ' + (b'{"n":' + value + b"}" if name == b"metadata" else value) + b', "title":',
-        )
-        for name in (b"importance", b"metadata", b"use_count")
-        for value in (b"NaN", b"Infinity", b"-Infinity")
-    ]
-    place.put(lines(A, *rows, C))
-    assert place.titles() == ["title 1", "title 3"]
-
-
 IMPOSSIBLE_FACTS: list[dict[str, Any]] = [
     {"id": "x"},
     {"subject": ""},
@@ -268,11 +254,6 @@ def test_impossible_facts_are_told_and_hide_no_other(place: Place, caplog: pytes
     found = place.run(lambda store: store.facts(OWNER, FactFilter()))
     assert [each.id for each in found] == [id_of(21)]
     assert told_of(place, caplog) >= len(IMPOSSIBLE_FACTS)
-
-
-def test_a_row_in_an_event_that_adds_none_is_not_added(place: Place) -> None:
-    place.put(lines(A, {"v": 1, "event": "confirm", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "row": ROW}))
-    assert place.titles() == ["title 1"]
 
 
 @pytest.mark.parametrize("version", [2, 10**9, "two", 1.5])
@@ -352,18 +333,6 @@ def test_a_succession_that_bites_its_tail_has_an_end(place: Place, length: int) 
     assert place.run(lambda store: store.purge(OWNER, [id_of(1)])) == [id_of(1)]
 
 
-def test_events_about_what_nobody_knows_change_nothing(place: Place) -> None:
-    unknown = [
-        Event(kind=kind, at=NOW, ids=(id_of(9),), by=id_of(8))
-        for kind in ("update", "mention", "use", "confirm", "delete", "restore", "supersede", "compress", "retract")
-    ]
-    place.put(lines(*(event.as_json() for event in unknown), A, {"v": 1, "event": "purge", "at": "2026-03-04T00:00:00Z",
-                                                                 "id": id_of(9)}, B))  # fmt: skip
-    assert place.titles() == ["title 1", "title 2"]
-    place.commit(adding(9))
-    assert place.titles() == ["title 1", "title 2", "title 9"]
-
-
 def test_restoring_what_was_superseded_by_a_purged_row_works(place: Place) -> None:
     place.commit(adding(1), adding(2), Event(kind="supersede", at=NOW, ids=(id_of(1),), by=id_of(2)))
 
@@ -386,26 +355,6 @@ def test_a_torn_end_is_mended_and_told(place: Place, tail: bytes, caplog: pytest
     assert place.journal.read_bytes().endswith(b"}\n")
     if tail.strip():
         assert str(place.journal) in caplog.text
-
-
-def test_lines_that_end_like_those_of_windows_are_read_and_erased(place: Place) -> None:
-    place.put(lines(A, B, C).replace(b"\n", b"\r\n"))
-    assert place.titles() == ["title 1", "title 2", "title 3"]
-    place.commit(Event(kind="confirm", at=NOW, ids=(id_of(3),)))
-
-    async def purge(store: ObservationFileStore) -> list[str]:
-        await store.purge(OWNER, [id_of(1)])
-        return await titles(store)
-
-    assert place.run(purge) == ["title 2", "title 3"]
-    assert place.titles() == ["title 2", "title 3"]
-
-
-def test_an_empty_journal_is_an_empty_memory(place: Place) -> None:
-    place.put(b"")
-    assert place.titles() == []
-    place.commit(adding(1))
-    assert place.titles() == ["title 1"]
 
 
 def test_an_older_copy_in_the_place_of_an_open_journal_is_the_truth(place: Place) -> None:
@@ -600,31 +549,6 @@ def test_a_byte_that_was_flipped_anywhere_in_the_caches_changes_no_answer(place:
                 path.chmod(0o600)
 
 
-def test_a_row_that_is_new_since_the_snapshot_is_found_by_its_id_and_its_words(place: Place) -> None:
-    place.commit(*(adding(number) for number in (2, 4, 6)))
-    place.save()
-
-    async def work(store: ObservationFileStore) -> None:
-        assert [row.id for row in await store.get(OWNER, [id_of(4)])] == [id_of(4)]
-        await store.commit(OWNER, [adding(3, title="three"), adding(9, title="nine")])
-        again = await store.commit(OWNER, [adding(2, title="twice")])
-        assert again[0].error
-        ids = [id_of(number) for number in (9, 3, 6, 5, 2)]
-        assert [row.id for row in await store.get(OWNER, ids)] == [id_of(number) for number in (9, 3, 6, 2)]
-        await store.purge(OWNER, [id_of(6)])
-        assert [each.id for each in await store.match(OWNER, ["three", "titl"], Filter())] == [
-            id_of(3),
-            id_of(4),
-            id_of(2),
-        ]
-        await store.reindex()
-
-    place.run(work)
-    assert set(place.run(lambda store: store.resolve(OWNER, id_of(0)[:20]))) == {id_of(n) for n in (2, 3, 4, 9)}
-    place.commit(adding(6, title="title 6 again"))
-    assert [row.title for row in place.run(lambda store: store.get(OWNER, [id_of(6)]))] == ["title 6 again"]
-
-
 def test_the_snapshot_of_another_journal_is_not_believed(place: Place, tmp_path: Path) -> None:
     place.commit(adding(1))
     place.save()
@@ -764,57 +688,6 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
     place.run(check)  # from the journal alone, with the segments that were there
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int) -> None:
-    chance = random.Random(seed)
-    everything = Filter(statuses=STATUSES)
-
-    async def live(store: ObservationFileStore) -> list[str]:
-        number = 0
-        for _ in range(6):
-            for _ in range(chance.randint(0, 6)):
-                number += 1
-                there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
-                took = chance.choice(there) if there and chance.random() < 0.3 else None
-                event = replace(adding(number, title=f"title {number}"), supersedes=took)
-                [outcome] = await store.commit(OWNER, [event])
-                if outcome.kind == "skipped":
-                    await store.commit(OWNER, [replace(event, supersedes=None)])
-            there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
-            if gone := chance.sample(there, chance.randint(0, len(there))):
-                await store.purge(OWNER, gone)
-        return list(store._replica.table.ids)
-
-    async def again(store: ObservationFileStore) -> list[str]:
-        await store.find(OWNER, Filter())
-        return list(store._replica.table.ids)
-
-    ids = place.run(live)
-    for each in [*place.cache.rglob("table")]:
-        shutil.rmtree(each)
-    assert place.run(again) == ids == sorted(ids)
-
-
-def test_an_index_that_another_process_removes_while_it_is_built_costs_no_answer(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work(store: ObservationFileStore) -> None:
-        await store.commit(OWNER, [adding(number, title=f"word{number}") for number in range(1, 9)])
-        search = store._replica.search
-        documents = search._documents
-
-        def removing(plan: Any) -> Iterator[Any]:
-            yield from documents(plan)
-            [index] = place.cache.rglob("index")
-            shutil.rmtree(index)
-
-        monkeypatch.setattr(search, "_documents", removing)
-        assert await store.reindex() == 8
-        assert [each.id for each in await store.match(OWNER, ["word8"], Filter())] == [id_of(8)]
-
-    place.run(work)
-
-
 def test_drafts_that_killed_processes_left_are_purged_too(place: Place) -> None:
     place.commit(adding(1, title="hushhush"), adding(2))
     place.save()
@@ -899,14 +772,6 @@ def test_what_is_torn_is_read_by_nobody_before_it_is_whole(place: Place) -> None
         assert await titles(store) == ["title 1", "title 2"]
 
     place.run(work)
-
-
-def test_another_time_than_now_sees_what_was_current_then(place: Place) -> None:
-    soon = NOW.replace(hour=5)
-    place.commit(adding(1, expires_at=soon))
-    for hour, wanted in ((4, 1), (6, 0), (4, 1)):
-        view = replace(OWNER, now=NOW.replace(hour=hour))
-        assert len(place.run(lambda store, view=view: store.find(view, Filter())).rows) == wanted  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)

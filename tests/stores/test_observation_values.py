@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation, Triple, changed, parse_observation
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import EXACT, FILTERED, LABELS, FactFilter, Filter, Labelled
+from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
 from tests.effort import examples
 from tests.stores.reference import ReferenceStore
@@ -185,12 +185,6 @@ def test_what_is_written_is_read_as_the_same(given_fields: dict[str, Any]) -> No
     assert changed(kept, kept.as_json()) == kept
 
 
-def test_every_label_that_rows_are_counted_by_is_declared_on_a_field() -> None:
-    assert set(get_args(Labelled)) <= LABELS.keys()
-    assert set(FILTERED.values()) == LABELS.keys()
-    assert {"agent_id", "session_id", "derived_from"} == EXACT
-
-
 def test_every_field_of_an_update_may_be_wrong_without_a_trace(tmp_path: Path) -> None:
     async def check(store: Any) -> None:
         await store.commit(OWNER, [Event(kind="add", at=NOW, row=row())])
@@ -239,18 +233,6 @@ def test_purging_a_source_takes_along_what_came_to_derive_from_it_later(tmp_path
         return gone
 
     assert run(tmp_path, ask) == asyncio.run(ask(ReferenceStore(tmp_path)))
-
-
-def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path) -> None:
-    last = datetime.max.replace(tzinfo=UTC)
-
-    async def check(store: Any) -> None:
-        late = row(created_at=last)
-        assert [each.kind for each in await store.commit(OWNER, [Event(kind="add", at=NOW, row=late)])] == ["added"]
-
-    run(tmp_path, check, ttl_days=5)
-    run(tmp_path / "b", check, ttl_days=1e300)
-    asyncio.run(check(ReferenceStore(tmp_path, ttl_days=5)))
 
 
 @pytest.mark.parametrize(

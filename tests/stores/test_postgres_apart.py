@@ -11,8 +11,6 @@ from typing import Self
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
@@ -21,7 +19,6 @@ from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres import database, database_connection, schema, statements
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.schema import TABLES
-from chatbot.stores.postgres.sessions_store import escaped, unescaped
 from chatbot.stores.testing.backend_contract import record
 from tests.postgres import ROLE, address, open_backend, owner_url
 
@@ -128,12 +125,6 @@ async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> 
     backend.close()
 
 
-@given(st.text())
-def test_any_text_is_kept(text: str) -> None:
-    assert unescaped(escaped(text)) == text
-    assert "\0" not in escaped(text)
-
-
 @pytest.fixture
 def fresh() -> Iterator[str]:
     """The URL of an empty database, for its owner."""
@@ -168,24 +159,6 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
     for refused in (_use, schema.create):
         with pytest.raises(BrokenStore, match="belongs to another program"):
             refused(fresh)
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(3_600, "3,600 s ahead of"), (-3_600, "3,600 s behind"), (1, "")])
-def test_a_server_whose_clock_is_wrong_is_told_so(
-    postgres: str, monkeypatch: pytest.MonkeyPatch, seconds: int, told: str
-) -> None:
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Self:
-            return cls.fromtimestamp(time.time() + seconds, tz)
-
-    monkeypatch.setattr(database_connection, "datetime", Clock)
-    with psycopg.connect(postgres) as connection:
-        if told:
-            with pytest.raises(StoreFailed, match=f"the clock here is {told} that of .*NTP"):
-                database_connection.check_clock(connection, "the database")
-        else:
-            database_connection.check_clock(connection, "the database")
 
 
 def test_a_clock_that_goes_wrong_later_is_refused_until_it_is_mended(

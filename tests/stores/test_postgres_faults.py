@@ -92,31 +92,6 @@ class Written:
     unknown: list[int] = field(default_factory=list)
 
 
-def test_a_database_that_is_killed_under_load_loses_nothing_that_was_acknowledged(server: Server) -> None:
-    backend = PostgresBackend(Address(server.url, "ada"))
-    told = [Written() for _ in range(WRITERS)]
-    enough = threading.Event()
-    threads = [threading.Thread(target=_write, args=(backend, n, each, enough)) for n, each in enumerate(told)]
-    for thread in threads:
-        thread.start()
-    for _ in range(3):
-        _progress(told)
-        server.kill()
-        time.sleep(0.2)  # some are refused meanwhile
-        server.start()
-        _progress(told)
-    enough.set()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    for number, each in enumerate(told):
-        found = [line["n"] for line in backend.lines(f"writer-{number}").all()]
-        assert len(set(found)) == len(found)
-        assert set(each.acknowledged) <= set(found) <= {*each.acknowledged, *each.unknown}
-        assert found == sorted(found)
-    assert backend.document("count").read() is not None
-    backend.close()
-
-
 def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(server: Server) -> None:
     where = Address(server.url, "ada")
     backend = PostgresBackend(where)
@@ -209,18 +184,6 @@ def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path
     backend.close()
     database.Database.close_all()
     server.stop()
-
-
-def _write(backend: PostgresBackend, writer: int, told: Written, enough: threading.Event) -> None:
-    number = 0
-    while not enough.is_set():
-        number += 1
-        try:
-            backend.lines(f"writer-{writer}").append([{"n": number}])
-            backend.document("count").change(lambda before: str(int(before or 0) + 1).encode())
-            told.acknowledged.append(number)
-        except StoreError:
-            told.unknown.append(number)
 
 
 def _progress(told: list[Written]) -> None:

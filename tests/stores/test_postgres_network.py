@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import database, database_connection
+from chatbot.stores.postgres import database_connection
 from chatbot.stores.postgres.backend import PostgresBackend
 from tests.postgres import ROLE, address, owner_url
 
@@ -125,15 +125,6 @@ def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allow
 def test_what_only_reads_is_repeated_without_a_word(backend: PostgresBackend, proxy: Proxy) -> None:
     proxy.cut_at(b"chatbot.line", is_heard=False)
     assert [each["n"] for each in backend.lines("usage").all()] == [1]
-
-
-def test_without_a_way_to_the_database_waiting_has_a_bound_and_the_error_says_what_to_do(
-    backend: PostgresBackend, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
-    proxy.close()
-    with pytest.raises(StoreError, match=r"no PostgreSQL answers there|connection broke"):
-        backend.lines("usage").append([{"n": 2}])
 
 
 def test_a_database_without_connections_left_says_so(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.observation import Observation
-from chatbot.stores.observations import overlay, search
-from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment
+from chatbot.stores.observations import search
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
@@ -138,36 +137,6 @@ def test_what_is_deleted_is_not_kept(place: Place) -> None:
     assert place.analyses() == 39
     assert place.analyses() == 0
     assert {path.name for path in place.holding("unmistak")} == {"observations.jsonl"}
-
-
-def test_a_process_that_goes_on_indexes_in_batches_as_ever(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[int] = []
-    before = TextIndex.write
-
-    def write(index: TextIndex, plan: Plan, *given: Any) -> UnpublishedSegment | None:
-        written.append(plan.end - plan.start)
-        return before(index, plan, *given)
-
-    async def work(store: ObservationFileStore) -> None:
-        for start in range(1, 951, 50):
-            await store.commit(OWNER, [adding(number) for number in range(start, start + 50)])
-            assert len(await found(store)) == start + 49
-
-    monkeypatch.setattr(TextIndex, "write", write)
-    place.run(work)
-    assert len(written) == 2  # a batch, and what is left on closing
-    assert written[0] >= overlay.FLUSH_ROWS
-    assert 950 <= len(place.read) <= 1_000  # a batch that is written while rows come may read the last of them again
-    assert place.analyses() == 0
-    assert 1 <= len(place.files()) <= 2
-
-
-def test_enough_for_a_batch_is_indexed_by_whoever_searched_and_closes(place: Place) -> None:
-    for start in range(1, 601, 100):
-        place.commit(*(adding(number) for number in range(start, start + 100)))
-    assert place.analyses() == 600
-    assert len(place.files()) == 1
-    assert place.analyses() == 0
 
 
 @pytest.mark.nightly

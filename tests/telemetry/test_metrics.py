@@ -17,7 +17,6 @@ from chatbot.stores.span import count, observed
 from tests.telemetry.conftest import Talking, Watched, value_in
 
 TURNS = "chatbot_turn_duration_seconds_count"
-STORES = "chatbot_store_operation_duration_seconds_count"
 MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"
 
 
@@ -53,15 +52,6 @@ async def test_tokens_and_cost_are_those_of_the_bill(watched: Watched, talking: 
     assert watched.value("chatbot_calls_unpriced_total", chatbot_purpose="chat") == 0
 
 
-async def test_cost_is_counted_even_where_the_bill_cannot_be_written(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel(["Fine."], price=Price(1e-5, 1e-4))) as (runtime, session):
-        assert runtime.memory.home is not None
-        (runtime.memory.home / "usage.jsonl").mkdir()
-        receipt = await runtime.chat(session).turn(MOVED)
-    assert any("bill" in notice for notice in receipt.notices)
-    assert watched.value("chatbot_cost_usd_total") > 0
-
-
 async def test_hits_and_misses(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
         await session.memory.remember("The locker has the number 4711")
@@ -75,31 +65,6 @@ async def test_hits_and_misses(watched: Watched, talking: Talking) -> None:
     assert watched.value("chatbot_memory_rows_retrieved_total", chatbot_operation="search") == 2
     assert watched.value("chatbot_memory_rows_changed_total", chatbot_operation="remember") == 1
     assert watched.value("chatbot_memory_operation_duration_seconds_count", chatbot_operation="search") == 3
-
-
-async def test_reads_and_writes_are_told_by_store(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel()) as (_, session):
-        for number in range(3):
-            await session.transcript_append("user", f"line {number}")
-        await session.transcript_read_last(2)
-        await session.memory.remember("tea")
-    assert watched.value(STORES, chatbot_store="basic_session", chatbot_store_access="write") == 3
-    assert watched.value(STORES, chatbot_store="basic_session", chatbot_store_access="read") == 1
-    assert watched.value(STORES, chatbot_store="observations", chatbot_operation="commit") == 1
-
-
-async def test_a_store_that_fails_is_counted_and_its_turn_goes_on(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel(["Fine."])) as (runtime, session):
-        await session.transcript_append("user", "hello")
-        folder = runtime.memory.home
-        assert folder is not None
-        transcript = Path(folder, "sessions", session.id, "transcript.md")
-        transcript.unlink()
-        transcript.mkdir()
-        receipt = await runtime.chat(session).turn("hello")
-        assert receipt.reply == "Fine."
-    assert watched.value(STORES, chatbot_operation="transcript_append", error_type="StoreFailed") > 0
-    assert watched.value(TURNS, chatbot_turn_finish="stop") == 1
 
 
 async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, talking: Talking) -> None:

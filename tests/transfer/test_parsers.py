@@ -282,14 +282,6 @@ def test_a_kind_that_it_cannot_be_is_refused(tmp_path: Path) -> None:
             open_source(path, kind)
 
 
-def test_a_huge_conversation_is_read_whole() -> None:
-    messages = [exports.chatgpt_message("user", "word " * 50) for _ in range(5_000)]
-    messages.append(exports.chatgpt_message("assistant", "x" * 5_000_000))
-    [value] = elements(json.dumps([exports.chatgpt(*messages)]), "f")
-    said = _said(read_chatgpt(value, 1))
-    assert (len(said), len(said[-1][1])) == (5_001, 5_000_000)
-
-
 def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret", "utf-8")
     folder = tmp_path / "notes"

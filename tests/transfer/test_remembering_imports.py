@@ -120,16 +120,6 @@ async def test_secrets_are_taken_out_and_instructions_stay_out_of_prompts(memory
     assert report.redacted == Counter({"password": 1})
 
 
-async def test_a_dry_run_counts_what_would_be_remembered(
-    memory: MemorySystem, memory_home: Path, tmp_path: Path
-) -> None:
-    path = _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER))
-    assert (await _import(memory, path, dry_run=True)).exchanges == 2
-    assert not memory_home.exists()
-    assert (await _import(memory, path)).exchanges == 2
-    assert (await _import(memory, path, dry_run=True)).exchanges == 0
-
-
 async def test_an_import_that_failed_between_memories_and_session_goes_on_under_the_same_id(
     memory_home: Path, tmp_path: Path
 ) -> None:
