@@ -104,13 +104,10 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memory: MemorySystem) 
     [
         {"facts": 5},
         {"tags": "one"},
-        {"tags": [1]},
         {"importance": True},
         {"importance": "high"},
         {"token_count": 2.5},
-        {"token_count": "5"},
         {"metadata": []},
-        {"metadata": "text"},
         {"metadata": {"a": float("nan")}},
         {"created_at": "2026-01-01T00:00:00Z"},
         {"created_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is wrong with it
@@ -118,7 +115,6 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memory: MemorySystem) 
         {"derived_from": "x"},
         {"narrative": "x" * 10_000_000},
         {"narrative": "api_key " * 1_000_000},
-        {"title": 5},
         {"title": "\ud800"},
         {"supersedes": 5},
         {"visibility": "all"},
@@ -434,12 +430,6 @@ async def test_a_task_in_words_that_are_remembered_is_to_be_done_all_the_same(me
     task = await memory.memory().add_task("Buy milk", priority="high")
     assert (task.id, task.status, task.priority) == (noted.id, "pending", "high")
     assert (await memory.memory().get([task.id]))[0].type == "task"
-    await memory.memory().update_task(task.id, status="in_progress")
-    assert await memory.memory().add_task("buy milk", due="2026-12-01") == (await memory.memory().tasks())[0]
-    assert [(each.status, each.due) for each in await memory.memory().tasks()] == [("in_progress", "2026-12-01")]
-    await memory.memory().update_task(task.id, status="completed", note="2 l")
-    again = await memory.memory().add_task("Buy milk")
-    assert (again.status, again.priority, again.note) == ("pending", "normal", "")
     preference = await memory.memory().remember("Water the roses at night", type="preference")
     await memory.memory().add_task("Water the roses at night")
     assert (await memory.memory().get([preference.id]))[0].type == "preference"

@@ -44,12 +44,6 @@ async def test_vectors_come_in_the_order_of_the_texts_in_as_many_calls_as_needed
     assert [call["body"]["input"] for call in await requests_at(openai_url)] == [["aaa", " "], ["abc"]]
 
 
-async def test_no_texts_are_no_call(openai_url: str) -> None:
-    async with embedder_at(openai_url, "embeds") as embedder:
-        assert (await embedder.embed([])).vectors == []
-    assert await requests_at(openai_url) == []
-
-
 async def test_the_key_may_stand_in_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_EMBEDDING_KEY", KEY)
     await embedded(openai_url, "embeds", key="env:MY_EMBEDDING_KEY")

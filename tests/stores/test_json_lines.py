@@ -69,14 +69,6 @@ def test_cut_anywhere_every_whole_record_survives_and_the_next_one_too(tmp_path:
         assert _both_ways(tmp_path) == [*records[:whole], {"next": True}], length
 
 
-def test_reading_backwards_reads_no_more_than_is_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / NAME).write_bytes(b"garbage\n" + b'{"n": 1}\n' * 10_000)
-    with opened(tmp_path) as folder:
-        newest = json_lines.read_backwards(folder, NAME)
-        assert [next(newest) for _ in range(3)] == [{"n": 1}] * 3
-    assert caplog.text == ""
-
-
 def test_reading_backwards_keeps_to_the_file_it_began_with(tmp_path: Path) -> None:
     lines = [b'{"n": %d}' % number for number in range(10_000)]
     (tmp_path / NAME).write_bytes(b"\n".join(lines))

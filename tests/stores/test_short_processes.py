@@ -111,12 +111,6 @@ def test_the_next_process_does_not_analyse_what_one_has(place: Place) -> None:
     assert place.analyses() == 2
 
 
-def test_a_few_rows_are_not_worth_a_segment(place: Place) -> None:
-    place.commit(*(adding(number) for number in range(1, 20)))
-    assert place.analyses() == 19
-    assert place.files() == []
-
-
 def test_what_was_changed_since_is_analysed_and_found_as_it_is(place: Place) -> None:
     place.commit(*(adding(number) for number in range(1, 51)))
     place.analyses()
