@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -33,12 +32,6 @@ class OnlyKeyValues(KeyValueStore):
     async def kv_entries(self, session): return []
     async def forget_session(self, session): ...
 """
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _contents(session: SessionHandle) -> list[str]:

@@ -11,8 +11,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -28,14 +26,13 @@ from chatbot.stores.home import Address
 from chatbot.stores.postgres import database, schema
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
-from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
 from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import open_backend
+from tests.stores.test_postgres_replica import WRITERS, Written, progress, say
 
 pytestmark = pytest.mark.nightly
-WRITERS = 4
 MINUTES = float(os.environ.get("CHATBOT_KILL_MINUTES", "0.5"))
 """How long the database is killed at random."""
 
@@ -84,14 +81,6 @@ def server() -> Iterator[Server]:
     server.stop()
 
 
-@dataclass
-class Written:
-    """Answers to a writer: numbers that were acknowledged, and those of which nobody knows."""
-
-    acknowledged: list[int] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
-
-
 def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(server: Server) -> None:
     where = Address(server.url, "ada")
     backend = PostgresBackend(where)
@@ -102,20 +91,20 @@ def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(serve
         backend.sessions.publish(each)
     enough = threading.Event()
     threads = [
-        threading.Thread(target=asyncio.run, args=(_say(where, session.id, written, enough),))
+        threading.Thread(target=asyncio.run, args=(say(where, session.id, written, enough),))
         for session, written in zip(sessions, told, strict=True)
     ]
     for thread in threads:
         thread.start()
     chance, kills, end = random.Random(20), 0, time.monotonic() + MINUTES * 60
     while time.monotonic() < end or not kills:
-        _progress(told)
+        progress(told)
         time.sleep(chance.uniform(0, 3))
         server.kill()
         kills += 1
         time.sleep(chance.uniform(0, 1))
         server.start()
-    _progress(told)
+    progress(told)
     enough.set()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -124,24 +113,10 @@ def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(serve
         entries = asyncio.run(store.transcript_read_last(backend.sessions.ref(session.id), 1_000_000))
         found = [int(entry.content) for entry in entries]
         assert found == sorted(set(found))
-        assert set(written.acknowledged) <= set(found) <= {*written.acknowledged, *written.unknown}
+        assert set(written.acknowledged) <= set(found) <= {*written.acknowledged, *written.refused}
     print(f"{kills} kills, {sum(len(each.acknowledged) for each in told)} messages")  # noqa: T201 - with -s
     asyncio.run(store.aclose())
     backend.close()
-
-
-async def _say(where: Address, session: str, told: Written, enough: threading.Event) -> None:
-    store, number = PostgresSessionStore(where), 0
-    while not enough.is_set():
-        number += 1
-        try:
-            await store.transcript_append(
-                SessionRef(session, Path()), [TranscriptEntry("user", str(number), datetime.now(UTC))]
-            )
-            told.acknowledged.append(number)
-        except StoreError:
-            told.unknown.append(number)
-    await store.aclose()
 
 
 @pytest.fixture
@@ -184,15 +159,6 @@ def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path
     backend.close()
     database.Database.close_all()
     server.stop()
-
-
-def _progress(told: list[Written]) -> None:
-    """Wait until each writer was acknowledged something once more."""
-    before = [len(each.acknowledged) for each in told]
-    give_up = time.monotonic() + PATIENCE_S
-    while any(len(each.acknowledged) <= n for each, n in zip(told, before, strict=True)):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(

@@ -50,16 +50,16 @@ def test_a_promoted_standby_has_everything_that_was_acknowledged_and_writers_go_
         backend.sessions.begin(each)
         backend.sessions.publish(each)
     threads = [
-        threading.Thread(target=asyncio.run, args=(_say(where, session.id, written, enough),))
+        threading.Thread(target=asyncio.run, args=(say(where, session.id, written, enough),))
         for session, written in zip(sessions, told, strict=True)
     ]
     for thread in threads:
         thread.start()
-    _progress(told)
+    progress(told)
     primary.kill()
-    _wait_for(lambda: any(each.refused for each in told))  # it is noticed before there is another one
+    wait_for(lambda: any(each.refused for each in told))  # it is noticed before there is another one
     standby.promote()
-    _progress(told)
+    progress(told)
     enough.set()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -91,7 +91,7 @@ def test_a_server_that_became_read_only_is_left_for_the_other_one(nodes: tuple[N
     backend.close()
 
 
-def test_a_database_of_which_no_server_may_be_written_to_says_what_to_do(nodes: tuple[Node, Node]) -> None:
+def test_a_database_of_which_no_server_may_be_written_tosays_what_to_do(nodes: tuple[Node, Node]) -> None:
     primary, standby = nodes
     primary.kill()
     backend = PostgresBackend(Address(several(primary, standby), "ada"))
@@ -121,7 +121,7 @@ def test_a_commit_waits_for_a_standby_that_is_gone_no_longer_than_allowed(
     backend.close()
 
 
-async def _say(where: Address, session: str, told: Written, enough: threading.Event) -> None:
+async def say(where: Address, session: str, told: Written, enough: threading.Event) -> None:
     store, number = PostgresSessionStore(where), 0
     while not enough.is_set():
         number += 1
@@ -134,13 +134,13 @@ async def _say(where: Address, session: str, told: Written, enough: threading.Ev
     await store.aclose()
 
 
-def _progress(told: list[Written]) -> None:
+def progress(told: list[Written]) -> None:
     """Wait until each writer was acknowledged something once more."""
     before = [len(each.acknowledged) for each in told]
-    _wait_for(lambda: all(len(each.acknowledged) > n for each, n in zip(told, before, strict=True)))
+    wait_for(lambda: all(len(each.acknowledged) > n for each, n in zip(told, before, strict=True)))
 
 
-def _wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_so: Callable[[], bool]) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < give_up

@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
 from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> ImportReport:

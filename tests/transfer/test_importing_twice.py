@@ -1,7 +1,6 @@
 """A repeated import changes what came from that very file, and nothing else."""
 
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from tests.effort import examples
 
 AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, *, dry_run: bool = False) -> ImportReport:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ AT = 1_700_000_000
 """In November 2023."""
 CONFIG = '[model]\nname = "scripted"\n'
 HOME = Path("identities/ada/memory")
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
