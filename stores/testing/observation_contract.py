@@ -298,14 +298,13 @@ class ObservationStoreContract(StoreTests):
         keeps_files = self.run(tmp_path, write)
         assert self.run(tmp_path, read) == ([0.3, 0.3] if keeps_files else [])
 
-    @pytest.mark.parametrize("limit", [-1, -(2**70)])
-    async def test_a_negative_limit_is_an_error(self, store: ObservationStore, limit: int) -> None:
+    async def test_a_negative_limit_is_an_error(self, store: ObservationStore) -> None:
         await store.commit(OWNER, adding(observation(1)))
         for reading in (
-            store.find(OWNER, Filter(), limit=limit),
-            store.match(OWNER, ["title"], Filter(), limit=limit),
-            store.facts(OWNER, FactFilter(), limit=limit),
-            store.facets(OWNER, "tags", limit=limit),
+            store.find(OWNER, Filter(), limit=-1),
+            store.match(OWNER, ["title"], Filter(), limit=-1),
+            store.facts(OWNER, FactFilter(), limit=-(2**70)),
+            store.facets(OWNER, "tags", limit=-(2**70)),
         ):
             with pytest.raises(InvalidValue, match="negative"):
                 await reading

@@ -9,7 +9,6 @@ from chatbot.memory.memorability import (
     Memorability,
     Scores,
     is_worth_keeping,
-    rarity,
 )
 from chatbot.stores.observation import TYPES
 
@@ -87,15 +86,6 @@ def test_a_short_answer_to_a_question_is_kept_whatever_the_judgement(question: s
 )
 def test_an_offer_a_question_and_a_longer_text_are_no_answers(question: str, text: str) -> None:
     assert not is_worth_keeping(text, "All right.", judgement(), question=question)
-
-
-@pytest.mark.parametrize("form", ["Water the roses on day {}.", "Point {} is about matter number {}.", "{} kg today"])
-def test_what_is_said_again_and_again_with_another_number_is_not_rare(form: str) -> None:
-    texts = [form.format(n, 7 * n) for n in range(40)]
-    texts.insert(20, "The kitchen is to be teal.")
-    found = rarity(texts)
-    assert max(range(len(texts)), key=found.__getitem__) == 20
-    assert rarity([]) == []
 
 
 def test_the_type_decides_among_equals() -> None:

@@ -189,19 +189,6 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
         ]
 
 
-async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_embedder(memory_home: Path) -> None:
-    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(
-        memory_home, clock=Clock(START, step=timedelta(seconds=1)), settings=settings, embedder=MiniLMEmbedder()
-    ) as memory:
-        await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
-        await memory.memory().embed_memories()
-        assert (await recalled(memory, "board games"))[0].startswith("On Sundays")
-        assert [hit.observation.user_text for hit in await memory.memory().search("board games")] == [
-            "On Sundays I play chess with my uncle."
-        ]
-
-
 async def test_what_was_merely_asked_takes_no_place_among_statements(memory_home: Path) -> None:
     asked = [f"Which book about {what} would you recommend?" for what in ("bees", "comets", "maps", "fonts")]
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:

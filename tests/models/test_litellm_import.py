@@ -109,22 +109,5 @@ print(litellm_import.begin().result().__name__, os.environ.get("READ_FROM_A_FILE
     assert (ran.stdout, ran.stderr) == ("litellm None\n", "")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "key sk-proj-SECRETSECRET1234 refused",
-        "Authorization: Bearer SECRET.SECRET-1234",
-        "https://me:SECRET@example.com/v1",
-        "https://example.com/v1?key=SECRET1234&alt=sse",
-        "api_key=SECRET1234, model=x",
-        "AIzaSySECRETSECRET1234567",
-        "ghp_SECRETSECRET12345678",
-    ],
-)
-def test_what_looks_like_a_key_is_masked(text: str) -> None:
-    assert "SECRET" not in without_secrets(text)
-    assert "[redacted" in without_secrets(text)
-
-
 def test_a_secret_is_masked_wherever_it_stands() -> None:
     assert without_secrets("xmy own secretx", ["my own secret", ""]) == "x[redacted]x"
