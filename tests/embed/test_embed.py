@@ -157,6 +157,14 @@ async def test_a_context_keeps_to_its_budget_and_says_what_was_left_out(tmp_path
     assert {each["why"] for each in small.receipt["left_out"]} >= {"budget"}
 
 
+async def test_recording_counts_the_memories_of_its_context_as_used(memory: AgentMemory) -> None:
+    kept = await memory.remember("Anna lives in Lisbon")
+    context = await memory.context("Where does Anna live?")
+    await memory.record(user="Where does Anna live?", assistant="In Lisbon.", context=context)
+    [row] = await memory.get([kept.id], count_use=False)
+    assert row.use_count == 1
+
+
 @pytest.mark.parametrize("text", [ATTACK, FORGED])
 async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, text: str) -> None:
     await memory.remember("The code of the door", narrative=text)

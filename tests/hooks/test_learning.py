@@ -217,6 +217,12 @@ async def test_a_fact_replaces_one_on_its_subject_that_means_nearly_the_same(
     }
 
 
+async def test_what_is_not_alike_or_not_embedded_stays(alike: SessionHandle, memory_home: Path) -> None:
+    await remember_embedded(alike, "zzz xxx qqq", subject="Sam")
+    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green tea", reconcile=False)
+    assert set((await statuses(alike)).values()) == {"active"}
+
+
 async def test_facts_of_one_batch_never_replace_each_other(alike: SessionHandle, memory_home: Path) -> None:
     facts = [f"Sam likes green tea {sign}" for sign in ("!", "?", ".")]
     learned = await learn(alike, ScriptedModel([""]), memory_home, *facts, reconcile=False)

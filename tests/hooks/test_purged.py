@@ -7,7 +7,7 @@ import pytest
 
 from chatbot.chat import Chat
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode
+from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
@@ -219,6 +219,20 @@ async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gav
         assert "harbour crane" in told
         assert key not in told
         assert "launch code" not in told
+
+
+async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        for text in (*SAID, "hi"):
+            receipt = await chat.turn(text)
+            if receipt.remembered:
+                await session.memory.archive(receipt.remembered)
+        said = await session.transcript_read_all()
+        assert await without_forgotten(session, said) == said
+        assert await without_forgotten(session, said[1:]) == said[2:]  # the answer to a question that is not there
+        assert await without_forgotten(session, []) == []
 
 
 async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> None:

@@ -208,6 +208,13 @@ async def test_a_session_json_of_a_wrong_shape_hides_no_other_session(
         await memory.create_session(STORES, "chat")
 
 
+async def test_a_session_json_nested_without_end_is_damaged_like_any_other(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    (memory_home / "sessions" / ids[1] / "session.json").write_bytes(b"[" * 100_000)
+    async with MemorySystem(memory_home) as memory:
+        assert (await memory.load_session(ids[1], "chat")).record.title == "number 1"
+
+
 @pytest.mark.parametrize("name", ["sessions.json", "sessions.journal.jsonl"])
 async def test_no_flipped_byte_of_the_index_hides_or_changes_a_session(
     memory_home: Path, tmp_path: Path, name: str

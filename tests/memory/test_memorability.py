@@ -16,6 +16,11 @@ SHARES = st.floats(0, 1)
 TEXTS = st.text(max_size=300)
 
 
+@given(SHARES, SHARES, SHARES, SHARES)
+def test_a_score_is_a_share(substance: float, distinctiveness: float, salience: float, weight: float) -> None:
+    assert 0 <= Scores(substance, distinctiveness, salience, weight).total <= 1
+
+
 @given(SHARES, SHARES, SHARES, SHARES, SHARES)
 def test_more_of_any_dimension_never_scores_less(a: float, b: float, x: float, y: float, z: float) -> None:
     less, more = sorted((a, b))

@@ -136,6 +136,16 @@ async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySys
     assert (line.value, line.sensitivity) == ("Lisbon", "private")
 
 
+@pytest.mark.parametrize("held", [None, "text", {}, {"value": None}, {"value": ["x"]}, {"value": {"x": 1}}])
+async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held: object) -> None:
+    owner = system.memory("chat")
+    metadata = {"kind": "proposed line", "line": "home"} | ({} if held is None else {"held": held})
+    kept = await owner.remember("a proposal of home", category="profile", metadata=metadata)
+    assert await owner.profile_proposals() == []
+    with pytest.raises(UnknownObservation):
+        await owner.profile_accept(kept.id)
+
+
 @pytest.mark.parametrize(("also", "homes"), [(False, ["Lisbon"]), (True, ["Lisbon", "Berlin"])])
 async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
     system: MemorySystem, clock: Clock, *, also: bool, homes: list[str]

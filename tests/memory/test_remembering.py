@@ -228,6 +228,7 @@ async def test_only_real_uses_count(memory: MemorySystem) -> None:
     await memory.memory().tasks()
     await memory.memory().resolve(first.id)
     await memory.memory().search("tea", count_use=False)
+    await memory.memory().recall("tea")
     await memory.memory().search(count_use=False)
     await memory.memory().get([first.id], count_use=False)
     assert await counters(memory) == before

@@ -203,6 +203,17 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
     assert [*ranges] == sorted(ranges)
 
 
+def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
+    known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
+    known.put([("a", "-", {"giraffe": 1})])
+    assert known.look(["giraffe"]) == {"a": (version_of("-"), (1,))}
+    [path] = (tmp_path / "cache").rglob(NAME)
+    path.write_text(path.read_text("utf-8").replace('"sessions ', '"other '), "utf-8")
+    assert known.look(["giraffe"]) == {}
+    known.put([("a", "-", {"🦒": 2})])
+    assert known.look(["🦒"]) == {"a": (version_of("-"), (2,))}
+
+
 def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path: Path) -> None:
     def opened() -> SessionTerms:
         return SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))

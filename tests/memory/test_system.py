@@ -223,6 +223,19 @@ async def test_a_rename_survives_what_an_older_handle_writes_down(memory: Memory
     assert (await memory.find_session("new")).id == session.id
 
 
+async def test_renaming_is_a_use_of_the_session(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, clock=clock) as memory:
+        first, _ = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        clock.move(days=1)
+        await memory.rename_session(first.id, "first")
+        latest = (await memory.list_sessions())[0]
+        assert (latest.id, latest.used_at) == (first.id, clock.now)
+    (memory_home / "sessions.json").unlink()
+    async with MemorySystem(memory_home, clock=clock) as memory:
+        assert (await memory.list_sessions())[0].id == first.id
+
+
 async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:
     clock = Clock()
     ttl = timedelta(days=10)

@@ -27,7 +27,6 @@ from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import locked
 from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript import TranscriptFile
-from tests.effort import share
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 KV_GOLDEN = """\
@@ -229,6 +228,15 @@ async def test_a_torn_end_is_read_without_holding_up_others_though_a_writer_has_
             await asyncio.sleep(0)
         assert not reading.done()
     assert await reading == ["said"]
+
+
+async def test_what_was_read_is_the_callers_own(store: BasicSessionStore, session: SessionRef) -> None:
+    await store.transcript_append(session, [entry("said")])
+    os.utime(session.folder / "transcript.md", (1, 1))
+    for _ in range(3):
+        read = await store.transcript_read_last(session, 5)
+        assert len(read) == 1
+        read.clear()
 
 
 async def test_closing_waits_for_an_append_whose_caller_no_longer_does(

@@ -315,6 +315,18 @@ def test_a_succession_that_bites_its_tail_has_an_end(place: Place, length: int) 
     assert place.run(lambda store: store.purge(OWNER, [id_of(1)])) == [id_of(1)]
 
 
+def test_events_about_what_nobody_knows_change_nothing(place: Place) -> None:
+    unknown = [
+        Event(kind=kind, at=NOW, ids=(id_of(9),), by=id_of(8))
+        for kind in ("update", "mention", "use", "confirm", "delete", "restore", "supersede", "compress", "retract")
+    ]
+    place.put(lines(*(event.as_json() for event in unknown), A, {"v": 1, "event": "purge", "at": "2026-03-04T00:00:00Z",
+                                                                 "id": id_of(9)}, B))  # fmt: skip
+    assert place.titles() == ["title 1", "title 2"]
+    place.commit(adding(9))
+    assert place.titles() == ["title 1", "title 2", "title 9"]
+
+
 def test_restoring_what_was_superseded_by_a_purged_row_works(place: Place) -> None:
     place.commit(adding(1), adding(2), Event(kind="supersede", at=NOW, ids=(id_of(1),), by=id_of(2)))
 
@@ -337,6 +349,19 @@ def test_a_torn_end_is_mended_and_told(place: Place, tail: bytes, caplog: pytest
     assert place.journal.read_bytes().endswith(b"}\n")
     if tail.strip():
         assert str(place.journal) in caplog.text
+
+
+def test_lines_that_end_like_those_of_windows_are_read_and_erased(place: Place) -> None:
+    place.put(lines(A, B, C).replace(b"\n", b"\r\n"))
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+    place.commit(Event(kind="confirm", at=NOW, ids=(id_of(3),)))
+
+    async def purge(store: ObservationFileStore) -> list[str]:
+        await store.purge(OWNER, [id_of(1)])
+        return await titles(store)
+
+    assert place.run(purge) == ["title 2", "title 3"]
+    assert place.titles() == ["title 2", "title 3"]
 
 
 def test_an_older_copy_in_the_place_of_an_open_journal_is_the_truth(place: Place) -> None:

@@ -225,6 +225,18 @@ def test_purging_a_source_takes_along_what_came_to_derive_from_it_later(tmp_path
     assert run(tmp_path, ask) == asyncio.run(ask(ReferenceStore(tmp_path)))
 
 
+def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path) -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+
+    async def check(store: Any) -> None:
+        late = row(created_at=last)
+        assert [each.kind for each in await store.commit(OWNER, [Event(kind="add", at=NOW, row=late)])] == ["added"]
+
+    run(tmp_path, check, ttl_days=5)
+    run(tmp_path / "b", check, ttl_days=1e300)
+    asyncio.run(check(ReferenceStore(tmp_path, ttl_days=5)))
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,29 @@ def test_a_folder_in_use_is_not_closed_under_its_user(folder: Path) -> None:
         folders.close_all()
         opened_folder.append("lines", b"1\n")
     assert (folder / "lines").read_bytes() == b"1\n"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_shares_no_lock_with_its_parent(folder: Path) -> None:
+    folders = OpenFolders()
+    add(folders, folder, b"1\n")
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with folders.locked(folder):
+            os.write(theirs, b"x")
+            signal.pause()
+    try:
+        assert os.read(ours, 1) == b"x"
+        with pytest.raises(StoreBusy), folders.locked(folder, timeout_s=0.05):
+            pass
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        os.close(ours)
+        os.close(theirs)
+    add(folders, folder, b"2\n")
+    assert (folder / "lines").read_bytes() == b"1\n2\n"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

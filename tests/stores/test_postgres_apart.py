@@ -11,6 +11,8 @@ from typing import Self
 
 import psycopg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
@@ -19,6 +21,7 @@ from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres import database, database_connection, schema, statements
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.schema import TABLES
+from chatbot.stores.postgres.sessions_store import escaped, unescaped
 from chatbot.stores.testing.backend_contract import record
 from tests.postgres import ROLE, address, open_backend, owner_url
 
@@ -123,6 +126,12 @@ async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> 
     assert kept[hives[0]][1] == "the green hive"
     assert backend.rows("SELECT superseded_by FROM chatbot.memories WHERE status = 'superseded'") == [(newer,)]
     backend.close()
+
+
+@given(st.text())
+def test_any_text_is_kept(text: str) -> None:
+    assert unescaped(escaped(text)) == text
+    assert "\0" not in escaped(text)
 
 
 @pytest.fixture

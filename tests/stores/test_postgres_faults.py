@@ -81,6 +81,43 @@ def server() -> Iterator[Server]:
     server.stop()
 
 
+def test_a_database_that_is_killed_under_load_loses_nothing_that_was_acknowledged(server: Server) -> None:
+    backend = PostgresBackend(Address(server.url, "ada"))
+    told = [Written() for _ in range(WRITERS)]
+    enough = threading.Event()
+    threads = [threading.Thread(target=_write, args=(backend, n, each, enough)) for n, each in enumerate(told)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        progress(told)
+        server.kill()
+        time.sleep(0.2)  # some are refused meanwhile
+        server.start()
+        progress(told)
+    enough.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    for number, each in enumerate(told):
+        found = [line["n"] for line in backend.lines(f"writer-{number}").all()]
+        assert len(set(found)) == len(found)
+        assert set(each.acknowledged) <= set(found) <= {*each.acknowledged, *each.refused}
+        assert found == sorted(found)
+    assert backend.document("count").read() is not None
+    backend.close()
+
+
+def _write(backend: PostgresBackend, writer: int, told: Written, enough: threading.Event) -> None:
+    number = 0
+    while not enough.is_set():
+        number += 1
+        try:
+            backend.lines(f"writer-{writer}").append([{"n": number}])
+            backend.document("count").change(lambda before: str(int(before or 0) + 1).encode())
+            told.acknowledged.append(number)
+        except StoreError as error:
+            told.refused[number] = error
+
+
 def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(server: Server) -> None:
     where = Address(server.url, "ada")
     backend = PostgresBackend(where)

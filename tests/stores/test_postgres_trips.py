@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -21,6 +23,9 @@ from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.sessions_store import PostgresSessionStore
+from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.testing.backend_contract import record
 from chatbot.stores.testing.log_contract import event, read, row_id
 from tests.command import project
 from tests.patience import PATIENCE_S
@@ -214,6 +219,23 @@ async def test_what_goes_along_with_a_write_that_fails_is_kept_and_that_failure_
     lease = backend.place_of(backend.sessions.ref(session.id)).lease("turn")
     assert lease.take()
     lease.release()
+    backend.close()
+
+
+async def test_what_a_turn_has_read_is_for_its_own_reads_alone(tmp_path: Path) -> None:
+    backend, store = open_backend(tmp_path), PostgresSessionStore(address(tmp_path))
+    begun = record(1)
+    session = backend.sessions.begin(begun)
+    backend.sessions.publish(begun)
+    lease, looked = backend.place_of(session).lease("turn"), time.monotonic()
+    assert lease.take_with(store.turn_reads(session, looked))
+    entry = TranscriptEntry("user", "I keep bees", begun.created_at)
+    await store.transcript_append(session, [entry])
+    await PostgresSessionStore(address(tmp_path)).transcript_append(session, [entry])
+    assert await store.transcript_read_last(replace(session, looked=looked), 20) == [entry]
+    assert len(await store.transcript_read_last(session, 20)) == 2
+    lease.release()
+    await store.aclose()
     backend.close()
 
 

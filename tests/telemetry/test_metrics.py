@@ -52,6 +52,15 @@ async def test_tokens_and_cost_are_those_of_the_bill(watched: Watched, talking: 
     assert watched.value("chatbot_calls_unpriced_total", chatbot_purpose="chat") == 0
 
 
+async def test_cost_is_counted_even_where_the_bill_cannot_be_written(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["Fine."], price=Price(1e-5, 1e-4))) as (runtime, session):
+        assert runtime.memory.home is not None
+        (runtime.memory.home / "usage.jsonl").mkdir()
+        receipt = await runtime.chat(session).turn(MOVED)
+    assert any("bill" in notice for notice in receipt.notices)
+    assert watched.value("chatbot_cost_usd_total") > 0
+
+
 async def test_hits_and_misses(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
         await session.memory.remember("The locker has the number 4711")

@@ -80,6 +80,16 @@ async def test_what_was_moved_is_known_and_its_edits_are_changes(
         assert await _held(memory) == ["Bike: grey", "Car: red", "House: green"]
 
 
+async def test_sections_of_one_name_that_change_places_are_kept(memory: MemorySystem, tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.md", "# Day\nrain\n# Day\nsun")
+    await _came(memory, path)
+    _write(path, "# Day\nsun\n# Day\nrain")
+    assert await _came(memory, path) == (0, 0, 2)
+    _write(path, "# Day\nfog\n# Day\nsun\n# Day\nrain")
+    assert await _came(memory, path) == (1, 0, 2)
+    assert await _held(memory) == ["Day: fog", "Day: rain", "Day: sun"]
+
+
 async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_path: Path) -> None:
     await _import(memory, _write(tmp_path / "a.md", "# House\nblue"))
     session = await memory.create_session(AGENTS["chat"], "chat")
@@ -89,6 +99,16 @@ async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_p
     exported = await export_session(memory, session.id)
     assert [each.id for each in exported.remembered.observations] == [kept.id]
     assert str(tmp_path) not in str(exported)
+
+
+async def test_what_was_forgotten_stays_so_when_its_file_is_moved(memory: MemorySystem, tmp_path: Path) -> None:
+    old = _write(tmp_path / "notes" / "a.md", "# House\nblue")
+    await _came(memory, old)
+    [row] = await memory.memory().every()
+    await memory.memory().forget(row.id)
+    shutil.move(old.parent, tmp_path / "papers")
+    assert await _came(memory, tmp_path / "papers") == (0, 0, 1)
+    assert await _held(memory) == []
 
 
 async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
