@@ -27,6 +27,7 @@ from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import locked
 from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript import TranscriptFile
+from tests.effort import share
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 KV_GOLDEN = """\
