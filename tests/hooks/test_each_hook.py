@@ -20,6 +20,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
+from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
 
@@ -35,18 +36,11 @@ QUESTIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _project() -> None:
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
-
-
 def configure(tables: str = "", **hooks: str) -> None:
     own = "".join(f"[hooks.{name}]\n{lines}\n" for name, lines in hooks.items())
-    Path("config.toml").write_text(
+    project(
         '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\nwindow_entries = 6\n'
-        f"{tables}\n{own}",
-        encoding="utf-8",
+        f"{tables}\n{own}"
     )
 
 

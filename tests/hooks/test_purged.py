@@ -11,6 +11,7 @@ from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_fo
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
+from tests.command import project
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -28,12 +29,9 @@ Away = Callable[[SessionHandle, str], Awaitable[object]]
 
 
 def configure(tables: str = "") -> None:
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
-    Path("config.toml").write_text(
+    project(
         '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
-        f"window_entries = 4\n{tables}",
-        encoding="utf-8",
+        f"window_entries = 4\n{tables}"
     )
 
 

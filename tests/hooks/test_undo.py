@@ -19,6 +19,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
+from tests.command import project
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -33,18 +34,11 @@ GONE = f"We decided to name the granite harbour barge {WORD}, after the cave"
 FACTS = {"facts": [{"content": f"The granite barge is called {WORD}", "subject": "barge", "type": "decision"}]}
 
 
-@pytest.fixture(autouse=True)
-def _project() -> None:
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
-
-
 def configure(tables: str = "", *, agent: str = "") -> None:
     cache = Path("cache").absolute()
-    Path("config.toml").write_text(
+    project(
         f'[model]\nname = "scripted"\n[memory.observations]\ncache = "{cache}"\n'
-        f'[agents.chat]\nmemory = ["basic_session", "observations"]\n{agent}\n{tables}',
-        encoding="utf-8",
+        f'[agents.chat]\nmemory = ["basic_session", "observations"]\n{agent}\n{tables}'
     )
 
 
