@@ -2,7 +2,7 @@
 
 It is applied before limits, counts and uses, and fails closed: a row that is not known to be allowed is not returned.
 
-    clearance   sees what is
+    clearance   sees rows that are
     full        private, shared, social
     inner       shared, social
     familiar    social
@@ -21,7 +21,7 @@ Rights limit what a caller may do with visible rows; `may` decides:
     declassify   lower the sensitivity of a row, widen its visibility, or lower the clearance that it needs
 
 A row belongs to the principal that wrote it: the owner, a token, or a user that an application named. It may belong to
-a project: a caller in a project sees its rows and those of none, one in no project (`""`) only the latter.
+a project: a caller in a project sees its rows and rows of no project, a caller in no project (`""`) only the latter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TOOL_RIGHTS: frozenset[Right] = frozenset({"read", "write"})
 OWNER = "owner"
 """Principal of the owner of the files, and of rows without one."""
 NO_PROJECT = "-"
-"""Name that stands for no project where one is asked for."""
+"""Name that means no project."""
 
 CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
@@ -134,7 +134,7 @@ class View:
     looked: float = field(default=0.0, compare=False)
     """Monotonic time up to which writes of others must be seen; 0 is now."""
     project: str | None = None
-    """Project whose rows are seen, with those of none; None for all projects."""
+    """Project whose rows are seen, with rows of no project; None for all projects."""
 
     @property
     def visibilities(self) -> frozenset[str]:

@@ -241,12 +241,12 @@ class Place(ABC):
         """Return the blobs of that name."""
 
     def exposed(self) -> Iterator[Flaw]:
-        """Yield what others than its owner may read or change. Changes nothing."""
+        """Yield a flaw for each file that other users may read or change. Changes nothing."""
         return iter(())
 
 
 class Examination(Struct, frozen=True):
-    """Depth of an examination, and checks of what a backend does not understand."""
+    """Depth of an examination, and checks of content that a backend does not know."""
 
     new_record: Callable[[str, datetime, datetime], SessionRecord]
     """Makes the record of an unknown session from its id and its times of creation and last use."""
@@ -288,7 +288,7 @@ class Sessions(ABC):
         """Return the reference of the session that stores are given."""
 
     def glance(self, session_id: str) -> SessionRecord | None:
-        """Return the record if that takes less time than a hop into a thread; None leaves it to `get`."""
+        """Return the record if that takes less time than a hop into a thread; else None: call `get`."""
         return None
 
     @abstractmethod
@@ -311,7 +311,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def note_used(self, session_id: str, now: datetime) -> None:
-        """Remember that a session was used; cheap, and lost without harm: a failure is no error."""
+        """Record that a session was used; cheap, and may be lost: a failure is no error."""
 
     @abstractmethod
     def delete(self, session_id: str) -> None:
@@ -343,7 +343,7 @@ class Sessions(ABC):
 
 
 class Backend(Place):
-    """Place of an identity: what is kept of all of it, the catalog of its sessions, and a place for each of them."""
+    """Place of an identity, with the catalog of its sessions and a place for each of them."""
 
     sessions: Sessions
     saves_trips: ClassVar[bool] = False
@@ -379,7 +379,7 @@ class Backend(Place):
         return True
 
     def refusal(self) -> OSError | None:
-        """Try to write, and return the error; None if it succeeds. Nothing of it is left."""
+        """Try to write, and return the error; None if it succeeds. Leaves no trace."""
         return None
 
     def why_not_apart(self) -> str:

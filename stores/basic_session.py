@@ -1,6 +1,6 @@
 """Store of a conversation in readable files: a capped `kv.json` and a capped `transcript.md`.
 
-The files are the truth, also after a manual edit: memory holds only caches that a changed file invalidates. `kv.json`
+The files are the source of truth, also after a manual edit: all caches are dropped when a file changes. `kv.json`
 has one entry a line, so that it reads and diffs well, the oldest first:
 
     {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}

@@ -35,7 +35,7 @@ class Question:
     """Terms of earlier texts, each of which counts `earlier_weight`."""
     earlier_weight: float = 0.4
     vectors: tuple[Vector, ...] = ()
-    """Vectors of the meaning, each as long as it counts, which is 1 at most."""
+    """Vectors of the meaning; the length of each, at most 1, is its weight."""
     model: str = ""
     """Name of the model that made the vectors."""
     most_terms: int = 32
@@ -45,9 +45,9 @@ class Question:
     spilling: int = 100
     """Number of best hits, and of most similar ones, whose neighbours are added."""
     most_beside: int = 100
-    """Most rows that may be added in that way."""
+    """Most neighbours to add."""
     apart: frozenset[str] = frozenset()
-    """Types that are no neighbours of other rows."""
+    """Types that never count as neighbours."""
     without: str = ""
     """Row to leave out, such as the one of the question itself."""
 

@@ -1,6 +1,6 @@
 """The store that writes nothing: for tests, demos and `--ephemeral`.
 
-What is remembered is kept as everywhere, over a log and a shelf that live as long as the store.
+Observations use the same code as in other stores, over a log and a shelf in memory.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class MemoryShelf(Shelf):
         self._making = threading.Lock()
 
     def prepare(self) -> None:
-        """Do nothing: it is there."""
+        """Do nothing: it exists."""
 
     def stamp(self) -> Hashable | None:
         return self._list and self._list[0]
@@ -251,4 +251,4 @@ class MemoryShelf(Shelf):
             self._pieces.pop(name, None)
 
     def sync(self) -> None:
-        """Do nothing: what is removed is gone."""
+        """Do nothing: removal is immediate."""

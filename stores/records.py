@@ -64,7 +64,7 @@ def micros(at: datetime) -> int:
 
 
 def moment(at: int) -> datetime:
-    """Return the time of such microseconds."""
+    """Return the time of these microseconds."""
     return _EPOCH + at * _MICROSECOND
 
 
@@ -149,7 +149,7 @@ class SessionRecord:
     origin: str = ""
     """Stable key of the origin of an imported session."""
     namespace: str = ""
-    """Namespace that it reads and writes, and from which alone it can be opened."""
+    """Namespace that it reads and writes, the only one from which it can be opened."""
     principal: str = OWNER
     """Principal who owns it; see `chatbot.stores.access`."""
     project: str = ""
@@ -157,7 +157,7 @@ class SessionRecord:
     sensitivity: Sensitivity = "public"
     """Least sensitivity of its memories."""
     opening: str = ""
-    """Digest of the first exchange, if a client began it that sends whole conversations."""
+    """Digest of the first exchange, if its client sends whole conversations."""
     history: str = ""
     """Digest of the conversation as such a client holds it, the number of entries then, and the digests of the last
     exchanges: `digest:entries:one.another`."""
@@ -251,7 +251,7 @@ def parse_record(written: Mapping[str, Any]) -> SessionRecord:
 def decode_record(data: bytes, session_id: str) -> SessionRecord:
     """Read a `session.json`. Raises `InvalidValue` or `LaterFormat`.
 
-    The folder's name is the id, whatever the file says: a copied folder is a session of its own.
+    The folder's name is the id, whatever the file says: a copied folder is another session.
     """
     try:
         written = json.loads(data)

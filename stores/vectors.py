@@ -20,7 +20,7 @@ def vector(values: Sequence[float]) -> Vector:
 
 
 def unit(values: Sequence[float], *, length: float = 1.0) -> Vector:
-    """The vector at that length; zeros stay zeros, and so does what is not finite."""
+    """Return the vector at that length; a zero or infinite one becomes zeros."""
     long = math.hypot(*values)
     if not long or not math.isfinite(long):
         return array("f", bytes(4 * len(values)))

@@ -156,7 +156,7 @@ async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
 
 
 async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -> dict[str, Observation]:
-    """Return the rows derived, directly or not, from these that the caller may see, without those in `besides`."""
+    """Return the visible rows derived, directly or not, from these, except those in `besides`."""
     waiting, found = list(ids), dict[str, Observation]()
     while waiting:
         some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]

@@ -46,7 +46,7 @@ def sets(
 ) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Operation[Concatenate[Self, str, P], Answer]]:
     """Give an operation that changes fields the fields of `inputs`, a dataclass, as optional parameters.
 
-    It is called with the given ones.
+    It gets only the given ones.
     """
     known = _parameters(inputs)
 
@@ -69,7 +69,7 @@ def _parameters(inputs: Callable[..., object]) -> list[inspect.Parameter]:
 
 
 def _signed(operation: Operation[P, Answer], known: list[inspect.Parameter]) -> Operation[P, Answer]:
-    """The operation, which shows its parameters to `help` and to editors that run code."""
+    """Return the operation with a signature of its parameters, for `help` and editors."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     answer = inspect.signature(operation).return_annotation
     operation.__signature__ = inspect.Signature([own, *known], return_annotation=answer)  # type: ignore[attr-defined]

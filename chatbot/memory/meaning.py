@@ -7,8 +7,8 @@ are never given to an embedder that sends texts away.
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
-A message is embedded as its questions and the rest of its text. As questions often stand among other lines, the vector
-of the whole message is moved towards each question.
+A message is embedded as its questions and the rest of its text. As questions are often surrounded by other text, the
+vector of the whole message is moved towards each question.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _QUERY_TIMEOUT_S = 5.0
 busy or the model is being loaded."""
 _LOCAL_TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
-"""Pause after a failure, during which words alone count."""
+"""Pause after a failure, with search by words only."""
 CLOSING_S = 30.0
 """Seconds that closing may continue to embed what this process wrote."""
 _GAPS, _GAPS_S = 16, 1.0
@@ -91,7 +91,7 @@ class Meaning(AsyncResource):
         self._timeout_s = usual if timeout_s is None else timeout_s
         self._pause_s = pause_s
         self._closing_s = closing_s
-        self._told = ""
+        self._noticed = ""
         self._paused_until = 0.0
         self._under_way: asyncio.Task[None] | None = None
         self._asking = 0
@@ -339,8 +339,8 @@ class Meaning(AsyncResource):
     def pause(self, error: ChatbotError | StoreError) -> None:
         """Search by words alone for a while, and say why."""
         self._paused_until = time.monotonic() + self._pause_s
-        if str(error) != self._told:
-            self._told = str(error)
+        if str(error) != self._noticed:
+            self._noticed = str(error)
             self._notice(f"memory is searched by words alone: {error}")
 
     def _is_paused(self) -> bool:
@@ -396,7 +396,7 @@ def _questions(message: str, whole: str) -> list[str]:
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return the vectors of a part, each at its length, but moved towards the whole's by the same, or last, encoder."""
+    """Return the vectors of a part, moved towards the whole's vector by the same or last encoder; lengths stay."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

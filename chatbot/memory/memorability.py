@@ -1,10 +1,10 @@
-"""Decide what to remember: of tool runs by a score from 0 to 1 and a gate, of exchanges by a judgement. Pure.
+"""Decide what to remember: tool runs by a score from 0 to 1 and a gate, exchanges by a judgement. Pure.
 
     score = substance x distinctiveness x (1 + salience + weight of the type) / 3
 
 Substance is the number of content words, which saturates; distinctiveness is the share of new ones; salience the share
-about the current topic. (Dimensions, weights and gate are LetsGo's; they are multiplied so that many words about
-nothing new, and few about everything, both stay out.)
+about the current topic. (Dimensions, weights and gate are those of LetsGo; the product excludes both long texts without
+news and very short ones.)
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NEUTRAL = 0.5
 _WORDS = 6
 """Number of content words with a substance of one half."""
 _LEAST_NEW = 0.2
-"""Least share of new content words in a reply for which alone an exchange is kept."""
+"""Least share of new content words in a reply that alone justifies keeping an exchange."""
 _LONGEST_ANSWER = 40
 """Most characters of a message that counts as an answer to the bot's question."""
 _ANSWER_WORDS = 2
-"""Least content words of a question with its short answer: an offer and a yes have none."""
+"""Least content words of a question with its short answer: an offer with a "yes" has none."""
 _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 
@@ -66,7 +66,7 @@ class Memorability(Struct, frozen=True):
     type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
     def of_text(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> Scores:
-        """Return the scores of a text of that type; `about` are the words of what is going on."""
+        """Return the scores of a text of that type; `about` are the words of the current topic."""
         words = content(text)
         salience = len(words & set(about)) / len(words) if words and about else NEUTRAL
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
@@ -79,7 +79,7 @@ class Memorability(Struct, frozen=True):
 
 
 def saturated(measure: float) -> float:
-    """A share that grows with the measure: a half at 1, towards 1."""
+    """Return a share that grows with the measure: 0.5 at 1, approaching 1."""
     return 1 - math.exp2(-max(0.0, measure))
 
 
@@ -104,7 +104,7 @@ def _answers(text: str, question: str) -> bool:
 
 
 def content(text: str) -> frozenset[str]:
-    """Return the words of a text with a topic; signs such as emoji are searched, but not worth keeping."""
+    """Return the content words of a text, without signs such as emoji."""
     return frozenset(term for term in terms(text) if any(map(str.isalnum, term)))
 
 
@@ -119,7 +119,7 @@ def rarity(texts: Sequence[str]) -> list[float]:
 
 
 def _rare(words: Iterable[str], holders: Counter[str], n: int) -> float:
-    """The mean rarity of the words of a text, times how much it says, which saturates."""
+    """Return the mean rarity of the words of a text, times a factor that grows with their number up to 1."""
     shares = [math.log((1 + n) / holders[word]) for word in words]
     return math.fsum(shares) / len(shares) * (1 - math.exp2(-len(shares) / 3)) if shares else 0.0
 

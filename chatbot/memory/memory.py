@@ -40,7 +40,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
     ) -> Memory:
         """Return the same memory in another namespace, across all of them, in a project, or with less clearance.
 
-        Raises `AccessDenied`: only the owner may leave a namespace, and nobody a project.
+        Raises `AccessDenied`: only the owner may leave a namespace, and nobody may leave a project.
         """
         scope = self.scope
         own = scope.caller
@@ -54,7 +54,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People):
         return Memory(self.scope.everywhere())
 
     def expecting(self, versions: frozenset[str] | None, made: dict[str, str] | None = None) -> Memory:
-        """Return the same memory, whose changes raise `ChangedMeanwhile` for a row in none of these versions.
+        """Return the same memory, whose changes raise `ChangedMeanwhile` for a row in another version than these.
 
         None checks nothing. `made` is filled with the new version of each changed row by id.
         """

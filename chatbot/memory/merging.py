@@ -1,8 +1,8 @@
-"""Merging of observations into a digest: all their lines, each once, by rule and without an added word. Pure.
+"""Merging of observations into a digest: all their distinct lines, by rule, without added words. Pure.
 
 Merged rows have the same agent and guard, and a statement never gets into one digest with its denial. A digest is short
 enough to be recalled beside others: more text makes several. Nothing is cut: a row that is too long stays as it is. A
-digest ranks as the best of its rows, in the session and at the time of the last.
+digest has the rank of its best row, and the session and time of its last.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         type="compressed_summary",
         title=f"{len(rows)} {what}: {_headline(last)}",
         subtitle=f"from {first.created_at:%Y-%m-%d} to {last.created_at:%Y-%m-%d}",
-        narrative=_told((row, (row.title, row.subtitle, row.narrative)) for row in rows),
-        user_text=_told((row, (row.user_text,)) for row in rows),
-        assistant_text=_told((row, (row.assistant_text,)) for row in rows),
+        narrative=_dated_lines((row, (row.title, row.subtitle, row.narrative)) for row in rows),
+        user_text=_dated_lines((row, (row.user_text,)) for row in rows),
+        assistant_text=_dated_lines((row, (row.assistant_text,)) for row in rows),
         subject=_common(row.subject for row in rows),
         category=_common(row.category for row in rows),
         source=_common(row.source for row in rows) or "maintenance",
@@ -113,8 +113,8 @@ def _joined(rows: Sequence[Observation]) -> dict[str, Any]:
     return {name: tuple(dict.fromkeys(each for row in rows for each in getattr(row, name))) for name in _JOINED}
 
 
-def _told(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
-    """Return the new lines of each row, after its day."""
+def _dated_lines(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
+    """Return the new lines of each row, after its date."""
     said: set[str] = set()
     lines = []
     for row, texts in parts:
@@ -133,7 +133,7 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(row: Observation, said: set[str]) -> int:
-    """Return the tokens that a row adds to a digest: its new lines, and its day before each of its texts."""
+    """Return the tokens that a row adds to a digest: its new lines, and its date before each of its texts."""
     new = sum(estimate_tokens(f"{line}\n") for line in _lines(row.said()) if fold(line) not in said)
     texts = (row.title or row.subtitle or row.narrative, row.user_text, row.assistant_text)
     return new + _DAY_TOKENS * sum(map(bool, texts))

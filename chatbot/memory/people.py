@@ -5,7 +5,7 @@ A fact is a triple of subject, predicate and object, with a confidence and, wher
 That two names are one person is a fact like any other, with the predicate `also known as`.
 
 A task is an observation with the metadata `kind = "task"`. Open ones are shown when a session begins, unless their
-`surface` is empty. Every door describes a task by `Task.details`.
+`surface` is empty. Every surface describes a task by `Task.details`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class FactQuery(FactFilter):
     limit: int = 100
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
-    """Facts stated by then, without retracted ones."""
+    """Only facts stated by then, without retracted ones."""
     known_at: datetime | None = None
-    """The same."""
+    """As `as_of`."""
 
 
 class Facts(ScopedOperations):
@@ -243,7 +243,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 _USUAL = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
 """Defaults of a task."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
-"""Types without a meaning of their own, which can become a task."""
+"""Generic types, of rows that can become tasks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowS
 Fate = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
-"""All of maintenance, changes of strength alone, or merging, retention and erasing alone."""
+"""All of maintenance, only changes of strength, or only merging, retention and erasing."""
 
 
 def fates(rule: RetentionSettings) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:
-    """Yield each fate of the rule's rows, after how many days it comes, and the statuses to which it applies."""
+    """Yield each fate of the rule's rows, the days until then, and the statuses to which it applies."""
     if rule.delete_after_days:
         yield "delete", rule.delete_after_days, ("active", *RESTING)
     if rule.archive_after_days:
@@ -31,7 +31,7 @@ def fates(rule: RetentionSettings) -> Iterator[tuple[Fate, float, tuple[Status, 
 
 
 def covered_types(rule: RetentionSettings) -> tuple[Type, ...]:
-    """Return the types of rows that a rule is about."""
+    """Return the types of rows that a rule covers."""
     return rule.types or tuple(each for each in TYPES if each not in PROTECTED_TYPES)
 
 
@@ -46,21 +46,21 @@ def _covers(rule: RetentionSettings, row: Observation) -> bool:
 
 
 def only(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
-    """Return the policy with one part of it alone."""
+    """Return the policy with only one part of it."""
     if part == "consolidation":
         return replace(policy, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
     return replace(policy, decay_per_day=0) if part == "compression" else policy
 
 
 def types_of(policy: MaintenanceSettings, rule: RetentionSettings) -> tuple[Type, ...]:
-    """Return the types of the rows that a rule may hold for: those that no rule before it has for itself."""
+    """Return the types that a rule can apply to: those that no earlier rule covers completely."""
     whole = filter(_is_whole, _before(policy, rule))
     taken = {each for other in whole for each in covered_types(other)}
     return tuple(each for each in covered_types(rule) if each not in taken)
 
 
 def exceptions(policy: MaintenanceSettings, rule: RetentionSettings) -> list[RetentionSettings]:
-    """Return the rules before a rule that hold for some of the rows of its types."""
+    """Return the earlier rules that cover some of the rows of a rule's types."""
     types = set(types_of(policy, rule))
     return [
         other for other in _before(policy, rule) if not (_is_whole(other) or types.isdisjoint(covered_types(other)))
@@ -90,7 +90,7 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecis
 def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowDecision]:
     """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
 
-    A rule's cap applies to each namespace by itself: one user's rows displace none of another.
+    A rule's cap applies to each namespace separately: one user's rows never displace another's.
     """
     sentences = []
     for rule in policy.rules:

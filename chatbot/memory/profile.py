@@ -53,7 +53,7 @@ _BY_PERSON, _BY_MODEL = "person", "model"
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges in which the person speaks; statements from others are only proposed."""
 _BEGINNING = 4
-"""Common first letters of two forms of a word."""
+"""Number of first letters that two forms of a word share."""
 
 
 class Profiles(MemoryWrites, ScopedOperations):
@@ -247,7 +247,7 @@ def is_in_words(value: str, said: str) -> bool:
 
 
 async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget the profile lines derived from these forgotten rows alone, and sentences made of any of them.
+    """Forget profile lines derived only from these forgotten rows, and summaries derived from any of them.
 
     The right to forget a row covers what was derived from it.
     """

@@ -75,7 +75,7 @@ async def line_rows(scope: Scope, ask: Sequence[Sensitivity] = OWN) -> list[Obse
 
 
 def is_proposable(row: Observation) -> bool:
-    """Return whether a row has the form of a line; an imported one only proposes its value."""
+    """Return whether a row has the form of a line; an imported one is only a proposal."""
     return row.category == CATEGORY and isinstance(row.metadata.get(LINE), str)
 
 
@@ -163,7 +163,7 @@ def past_asked(text: str, now: datetime) -> datetime | None:
 
 
 def named_time(text: str, now: datetime) -> datetime | None:
-    """Return the begin of the past span that words such as "May 2025" or "last year" name; None for none."""
+    """Return the start of the past span that words such as "May 2025" or "last year" name; None for none."""
     span = _span_named(text, now) or _span_named(f"in {text}", now)
     return span[0] if span else None
 
@@ -183,7 +183,7 @@ def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[Line]:
-    """Return the lines that rows are, as far as they were `known`."""
+    """Return the lines in these rows, as they were `known` at a time."""
     by_id = {row.id: row for row in rows}
     return [_line(row, _valid_to(row, by_id, known)) for row in rows]
 
@@ -222,12 +222,12 @@ def _known_at(row: Observation) -> datetime:
 
 
 def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
-    """Return when a value ceased to be valid, as known then: when its successor began, or was written if it is gone."""
+    """Return the end of a value, as known then: the start of its successor or, if that is gone, its replacement."""
     if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
         return None
     successor = by_id.get(row.superseded_by or "")
     end = _valid_from(successor) if successor else row.superseded_at
-    return max(end, _valid_from(row))  # a successor that is valid from earlier on leaves no time
+    return max(end, _valid_from(row))  # a successor may be valid from an earlier time
 
 
 def _time(written: object) -> datetime | None:

@@ -41,7 +41,7 @@ OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 PROFILE_LINE = "in the profile"
 SEEN = "seen already"
-"""Reason for an excluded row that would be recalled: the prompt shows it anyway."""
+"""Reason for a row that is excluded because the prompt shows it anyway."""
 BY_CHANCE = "no better than chance"
 ASKED = "only asked"
 """Reason for a row in which the person only asked, if statements are wanted."""
@@ -55,10 +55,10 @@ _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
 SUMMARIES = frozenset({"session_summary"})
 _ENOUGH = 0.6
-"""Share of the best evidence that a row must have for a prompt, where nothing judges what the question needs."""
+"""Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
-"""Least distance of the best cosine from those of the ranks `_REST`, if it is below `_CLEAR` and meaning alone found
-rows: the memory's own cosines show how similar it is by chance."""
+"""Least lead of the best cosine over those of the ranks `_REST`, if it is below `_CLEAR` and only meaning found rows:
+those show how similar rows are by chance."""
 _REST = (5, 50)
 _CHANCE, _A_ROW = 0.2, 0.05
 """Evidence of the best row by chance, and the further evidence needed for each recalled row, if a question may need no
@@ -103,7 +103,7 @@ class Recollection:
 async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollection:
     """Return the recalled rows, and all that were considered.
 
-    Lines of the profile have their own places in a prompt, and take none here.
+    Lines of the profile, which a prompt shows elsewhere, do not count towards the limit.
     """
     view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
     if asked.statements and not asked.need:
@@ -144,7 +144,7 @@ def merely_asks(row: Observation) -> bool:
 
 
 def _unasked(match: Match, profile: ScoringProfile, now: datetime) -> RowScore:
-    """Return the score of a row that answers nothing."""
+    """Return the score of a row that the question did not find."""
     [row] = scored(Candidates({match.id: match._replace(score=0.0)}), profile, now)
     return row
 
@@ -200,10 +200,10 @@ async def rows_about(
 
 
 def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:
-    """Return how alike a row counts that is not among those alike.
+    """Return the cosine to assume for a row that is not in `found.similar`.
 
-    It is less alike than these; but while rows have no vector yet, it counts as the better half of those that hold
-    words of the question, too.
+    That is the least one there, or 0 if all rows were compared. While some rows have no vector, it is the mean of the
+    better half of the cosines of lexical matches.
     """
     if has_gaps:
         known = sorted(cosine for each, cosine in found.similar.items() if found.rows[each].score)
@@ -295,9 +295,7 @@ async def _said_later(
     later: dict[str, list[Match]] = {}
     for each, matches in found.items():
         fit = (match for match in matches if match.type not in SUMMARIES and match.id not in exclude)
-        later[each] = [
-            match for match in fit if match.created_at > said_at[each]
-        ]  # an import adds what was said before
+        later[each] = [match for match in fit if match.created_at > said_at[each]]  # imported rows may be older
     return later
 
 

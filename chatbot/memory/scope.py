@@ -1,14 +1,14 @@
-"""Caller on whose behalf memory is read and written, its place, and the namespaces that keep users apart.
+"""Caller and scope of operations on memory, and the namespaces that keep users apart.
 
 A namespace is a label:
 
-    ""                    the owner's
-    shop                  of an application, as its token or its code says
-    user:alice            of a user that a request named
+    ""                    of the owner
+    shop                  of an application, named by its token or its code
+    user:alice            of a user named by a request
     shop/user:alice       of a user of that application
 
-A label is mapped to ASCII, so that nothing in it is a path, and no two labels share a namespace: Unicode forms, case
-and white space all count. A label that would be too long is replaced by its SHA-256.
+A label is mapped to ASCII, so that it contains no path. Labels that differ in Unicode form, case or white space have
+different namespaces. A label that would be too long is replaced by its SHA-256.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
 LONGEST_LABEL = 1_000
 """Characters of a user's label."""
 LONGEST_NAME = 200
-"""Characters of a namespace as named; with users inside it may be longer."""
+"""Characters of a namespace without the users inside it."""
 _LONGEST_WRITTEN = 200
 _USER = "user:"
 _HASHED = "#"
@@ -82,7 +82,7 @@ _HASHED = "#"
 
 
 def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return the name of a namespace. Raises `InvalidValue` for one that could not be kept as it is."""
+    """Return the name of a namespace. Raises `InvalidValue` for one that could not be stored unchanged."""
     if one_line(name, "the namespace") != name or len(name) > longest:
         raise InvalidValue(
             f"the namespace {name!r:.80} is invalid: use one line of at most {longest} characters, "
@@ -148,7 +148,7 @@ class MemoryEvent(Struct, frozen=True):
 
     @property
     def topic(self) -> str:
-        """The topic of the hooks that hear it: `memory.<session id>.update`, or `.retrieve`."""
+        """The topic for its hooks: `memory.<session id>.update`, or `.retrieve`."""
         return f"memory.{self.session_id}.{self.action}"
 
 
@@ -171,7 +171,7 @@ class Caller:
     sensitivity: Sensitivity = "public"
     """Least sensitivity of what they write."""
     project: str | None = None
-    """Project to write in and to see, with rows of none; empty or `-` for none, None for all."""
+    """Project to write to and to read, with rows of no project; empty or `-` for no project, None for all."""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
@@ -239,7 +239,7 @@ class Caller:
 
 def standing_questions() -> Sequence[StandingSettings]:
     """Return the standing questions of a memory without a configuration."""
-    from chatbot.config import Config  # late, for a memory may never be asked for them
+    from chatbot.config import Config  # late: few memories need it
 
     return Config().questions
 
@@ -285,7 +285,7 @@ class Scope:
     answering: Callable[[], str] = str
     """Returns the row of the message that is being answered, which searches leave out."""
     looked: Callable[[], float] = float
-    """Returns what `View.looked` is now."""
+    """Returns the present `View.looked`."""
 
     @property
     def meaning(self) -> Meaning | None:
@@ -332,7 +332,7 @@ class Scope:
         ascending: bool = False,
         after: str | None = None,
     ) -> list[Observation]:
-        """The rows that fit, by time, at most `limit` of them: page after page, however many there are."""
+        """Return the matching rows by time, at most `limit`, read page by page."""
         found: list[Observation] = []
         while True:
             page = await self.store.find(
@@ -377,7 +377,7 @@ class Scope:
             self.environment.tell(event)
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that are allowed, and note the versions that they make."""
+        """Make the changes that are allowed, and note the new versions."""
         outcomes = await self.store.commit(self.acting().asking_all(), events)
         if self.made is not None:
             self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})

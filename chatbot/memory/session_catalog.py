@@ -32,7 +32,7 @@ MESSAGES = ("user", "assistant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """A session is wanted if it fits every field that is set. Times are about its last use.
+    """Filter of sessions: every field that is set must match. Times are those of the last use.
 
     `after` is inclusive, `before` exclusive; `title` is a part of the title, whatever the case.
     """
@@ -41,7 +41,7 @@ class SessionFilter:
     before: datetime | None = None
     agent_id: str | None = None
     project: str | None = None
-    """`-` for sessions of none."""
+    """`-` for sessions without a project."""
     title: str = ""
     min_messages: int = 0
     is_empty: bool | None = None
@@ -84,7 +84,7 @@ Change = Callable[[SessionRecord], SessionRecord]
 
 
 class SessionCatalog(Closable):
-    """Catalog of an identity's sessions, and what their turns did. A session that is gone is `SessionNotFound`."""
+    """Catalog of an identity's sessions, and what their turns did. A deleted session raises `SessionNotFound`."""
 
     used_last: str | None = None
     """Session whose use was noted last; it is not noted again for a while."""
@@ -119,7 +119,7 @@ class SessionCatalog(Closable):
             return await asyncio.to_thread(self._sessions.get, session_id)
 
     async def get_another(self, *, is_there: bool) -> None:
-        """Take as long as `get` of an existing or a missing session, so that time tells nothing."""
+        """Take as long as `get` of an existing or a missing session, so that timing reveals nothing."""
         if self._another is None:
             self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
         try:
@@ -137,7 +137,7 @@ class SessionCatalog(Closable):
             return await asyncio.to_thread(self._sessions.change, session_id, change)
 
     async def note_used(self, session_id: str, now: datetime) -> None:
-        """Remember that a session was used; cheap, and lost without harm."""
+        """Record that a session was used; cheap, and may be lost."""
         self.used_last = session_id
         with _translated():
             await asyncio.to_thread(self._sessions.note_used, session_id, now)
@@ -266,7 +266,7 @@ class SessionCatalog(Closable):
         self._untitle(kept, quoted.titles)
 
     def _untitle(self, sessions: Iterable[SessionRef], titles: Collection[str]) -> None:
-        """Take these titles from the sessions, and from everything that repeats them."""
+        """Remove these titles from the sessions, and from everything that repeats them."""
         if not any(titles):
             return
         for session in sessions:
@@ -398,7 +398,7 @@ class TurnOrder:
         attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))
         try:
             return await asyncio.shield(attempt)
-        except asyncio.CancelledError:  # nobody would release what the thread still takes
+        except asyncio.CancelledError:  # the thread may still take the lease
             await asyncio.wait([attempt])
             await _to_its_end(self.let_go)
             raise
@@ -411,7 +411,7 @@ class TurnOrder:
             return True
 
     def let_go(self) -> None:
-        """Give back the lease, if it is held; blocking."""
+        """Release the lease if it is held; blocking."""
         try:
             self._lease.release()
         except StoreError as error:  # it is not renewed any more

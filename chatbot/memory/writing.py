@@ -1,4 +1,4 @@
-"""Operations that change what is remembered."""
+"""Operations that change memories."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
 _BY_HAND = frozenset({"user", "tool"})
-"""Sources of rows that someone adds at a door, and is warned about."""
+"""Sources of rows that are checked for a warning to the user."""
 _LOOKED_AT = 4_000
 """Characters of a memory that are checked for a warning."""
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})

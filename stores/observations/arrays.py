@@ -66,7 +66,7 @@ class Arrays:
     """
 
     def __init__(self, source: Source, name: str, digest: str | None = None, *, whole: bool = False) -> None:
-        """Open the file, called `name` in messages; with a digest, only the file that `packed` returned it for.
+        """Open the file, called `name` in messages; with a digest, refuse any other file.
 
         `whole` reads everything at once, for files whose opening takes long.
         """

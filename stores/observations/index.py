@@ -331,7 +331,7 @@ class TextIndex:
         return len(sound) == len(found)
 
     def _adopt(self, manifest: Manifest, segments: Iterable[Segment]) -> None:
-        """Use these segments; the log begins with the rows that the overlay holds in their stead."""
+        """Use these segments; the log restarts with the rows that the overlay replaces in them."""
         self._manifest = manifest
         self._segments = list(segments)  # a new list each time: caches compare its identity
         self._log = []

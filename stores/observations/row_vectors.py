@@ -1,7 +1,7 @@
-"""The vectors of rows, as arrays in parts on a shelf: imported with the first use, for it loads NumPy.
+"""The vectors of rows, as arrays in parts on a shelf. Imported on first use, as it loads NumPy.
 
     numbers   u4 a vector   the number of its row
-    digests   i8 a vector   the digest of the text that was embedded; of another text it is not used
+    digests   i8 a vector   the digest of the embedded text; the vector is not used for another text
     values    f4            the vectors, of length 1, without the outer columns that are 0 in all of them: an encoder of
                             several languages leaves most of each vector empty
 
@@ -43,7 +43,7 @@ Rows = tuple[Ints, Ints, Ints]
 
 
 class VectorPart:
-    """Vectors of one model, of which only what is asked for is read. Methods raise `DamagedArrays`."""
+    """Vectors of one model, read only as needed. Methods raise `DamagedArrays`."""
 
     def __init__(self, name: str, digest: str, arrays: Arrays) -> None:
         self.name = name
@@ -122,7 +122,7 @@ class Parts:
 
     @contextmanager
     def changing(self, *, make: bool = True) -> Iterator[Hands]:
-        """Lock the parts for changes, with `all` up to date. Raises `MissingFolder` if not to `make` a shelf."""
+        """Lock the parts for changes, with `all` up to date. `MissingFolder` if there is none and not `make`."""
         if make:
             self._shelf.prepare()
         with self._shelf.alone() as hands:
@@ -277,7 +277,7 @@ class Vectors:
         for part, start in zip(self._known, self._starts, strict=True):
             among = np.flatnonzero(wanted[start : start + len(part)])
             if len(among):
-                run = slice(int(among[0]), int(among[-1]) + 1)  # what was added later is often at one end
+                run = slice(int(among[0]), int(among[-1]) + 1)  # the wanted rows are often at one end
                 roughly[start:][run] = rough_cosines(query[part.columns], part.values[run])
         places = likely(np.where(wanted, roughly, np.nan), limit)
         scores = self._cosines(query, places)
@@ -384,7 +384,7 @@ def _without(part: VectorPart, numbers: Ints) -> VectorPart | PackedPart | None:
 
 
 _DECIMALS = 6
-"""Of a cosine: further digits depend on the machine."""
+"""Digits of a cosine: further ones depend on the machine."""
 _AT_ONCE = 512
 """Rows converted to 64-bit floats at a time."""
 _ROUGH = 1e-4

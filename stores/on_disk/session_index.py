@@ -74,7 +74,7 @@ class SessionIndex:
             return None if self._is_fresh(folder) else "is older than the folders"
 
     def rebuild(self) -> str:
-        """Build the index again from the folders; returns what a damaged one is kept as, empty for none."""
+        """Rebuild the index from the folders; return the new name of a damaged one, empty for none."""
         with locked(self._home) as folder:
             aside = folder.set_aside(NAME) if folder.stamp(NAME) and _damage(folder) else ""
             self._rebuild(folder)
@@ -91,15 +91,15 @@ class SessionIndex:
         os.utime(self._sessions, ns=(now, now))
 
     def note_put(self, folder: Folder, record: SessionRecord) -> None:
-        """Write down that a session was made or changed. Needs the lock on `home`."""
+        """Record that a session was made or changed. Needs the lock on `home`."""
         self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folders()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
-        """Write down that a session was used; a stale index stays stale. Needs the lock on `home`."""
+        """Record that a session was used; a stale index stays stale. Needs the lock on `home`."""
         self._write(folder, {"op": "put", "session": record.as_json(), "folders": _marker(folder)})
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
-        """Write down that a session's folder is gone. Needs the lock on `home`."""
+        """Record that a session's folder is gone. Needs the lock on `home`."""
         self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders()})
 
     def fold_if_small(self) -> None:

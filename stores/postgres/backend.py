@@ -135,7 +135,7 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
 
 
 def _text(session_id: str) -> str:
-    """Return the id, which may be any text; one with a NUL, which no row has, is none."""
+    """Return the id without NUL, which PostgreSQL refuses; the text may be anything."""
     return session_id.replace("\0", "")
 
 

@@ -1,6 +1,6 @@
 """The tables: one SQL file, run whole or not at all. Blocking.
 
-Only `create` makes tables, with a role that owns them. Others check the version, and refuse another one.
+Only `create` makes tables, with a role that owns them. All other code checks their version.
 """
 
 from __future__ import annotations

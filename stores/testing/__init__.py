@@ -58,14 +58,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name's module when the name is asked for."""
+    """Import the module of a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'chatbot.stores.testing' has no attribute {name!r}")
     return getattr(import_module(f"chatbot.stores.testing.{_HOMES[name]}"), name)
 
 
 class Contract:
-    """Root of the kit's classes: a test that fails says in words what is promised, and by which methods."""
+    """Root of the kit's classes: a failing test names the promise, and the methods that make it."""
 
     promised_by: ClassVar[tuple[type, ...]] = ()
     """The contracts that the tests are about."""

@@ -4,7 +4,7 @@ A contract names levels where stores may differ:
 
     class TestMyStore(ObservationStoreContract):
         nearest = "approximate"     # finds 98 of 100 nearest vectors, with cosines that are right to 0.02; or "exact"
-        erasure = "logical"         # no reader is given what was erased; or "bytes": no byte of it is in any file
+        erasure = "logical"         # no reader gets erased data; or "bytes": no file contains a byte of it
 """
 
 from __future__ import annotations
@@ -332,7 +332,7 @@ class ObservationStoreContract(StoreTests):
     async def test_no_way_of_reading_passes_the_gate(
         self, store: ObservationStore, visibility: Any, sensitivity: Any, status: Any
     ) -> None:
-        """Every read path there is, for one hidden or shown row beside one that everybody but `public` sees."""
+        """Tries every read path with one row, hidden or shown, beside one that everybody but `public` sees."""
         hidden = observation(
             1, title="zebra", visibility=visibility, sensitivity=sensitivity, people=("Zed",), tags=("z",)
         )
@@ -484,7 +484,7 @@ class ObservationStoreContract(StoreTests):
             await check(store)
             [version] = await store.history(OWNER, IDS[1])
             assert [(event.kind, event.who) for event in version.events] == [("add", ""), ("delete", "model")]
-            await store.purge(OWNER, [IDS[5]])  # what it stood for does not come back by that
+            await store.purge(OWNER, [IDS[5]])  # the row that it replaced does not come back
             return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
@@ -828,13 +828,13 @@ class ObservationStoreContract(StoreTests):
         assert kept == set(IDS[:30])
 
     def check_erased(self, home: Path, *erased: bytes) -> None:
-        """Check that none of this is in any file, where the level says so."""
+        """Check that none of this is in any file, if erasure is "bytes"."""
         files = [path for path in home.rglob("*") if path.is_file() and self.erasure == "bytes"]
         assert [(path.name, each) for path in files for each in erased if each in path.read_bytes()] == []
 
 
 def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[float]]]:
-    """Rows, every third with a tag, their vectors, and others to ask for. They lie in clouds, as those of texts do."""
+    """Return rows, every third with a tag, their vectors, and vectors to search for, clustered as those of texts."""
     numbers = random.Random(2)  # noqa: S311 - for tests
     topics = [[numbers.gauss(0, 1) for _ in range(24)] for _ in range(12)]
     vectors = [[each + numbers.gauss(0, 0.7) for each in numbers.choice(topics)] for _ in range(count + 20)]
@@ -854,7 +854,7 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
-    """For each way of reading: the ids of the rows whose existence it gives away, asked for in every way we know."""
+    """Return for each read path the ids of the rows whose existence it reveals."""
     word = terms(row.title)
     found = {
         "get": {each.id for each in await store.get(view, [row.id])},

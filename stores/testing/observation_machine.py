@@ -31,9 +31,9 @@ IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
 
 Nearest = Literal["exact", "approximate"]
 RECALL = 0.98
-"""Number of the ten nearest rows a store of level "approximate" finds on average, at least."""
+"""Least share of the nearest rows that an "approximate" store finds on average."""
 COSINE_OFF = 0.02
-"""How far a cosine may be off there."""
+"""Greatest error of its cosines."""
 
 
 def observation(number: int, **fields: Any) -> Observation:

@@ -1,4 +1,4 @@
-"""BM25 over fields, like Whoosh's BM25F: the slow reference that every engine must equal bit for bit.
+"""BM25 over fields, like Whoosh's BM25F: the slow reference that every engine must match bit for bit.
 
 Each field of a document is scored alone: `boost * idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average))`
 with `idf = log(N / (df + 1)) + 1`. Whoosh's df counts the documents with the term in that field; here it counts those
