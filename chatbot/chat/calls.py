@@ -1,4 +1,4 @@
-"""Model calls: each has a purpose, is checked against the budget, and is on the bill however it ends.
+"""Model calls: each has a purpose, is checked against the budget, and is billed however it ends.
 
 Every call that this program makes goes through `Calls`: replies, titles, answers without a session, extraction and
 summaries. A call that was cancelled or broke off is billed by our own count. No lock is held while a model is asked.
@@ -178,9 +178,9 @@ class Calls:
         reply_tokens: int | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the whole reply, held to `schema` where the model can be. Raises as `stream` does.
+        """Return the whole reply, constrained to `schema` if the model supports that. Raises as `stream` does.
 
-        Also raises `ContextTooLong` where the prompt leaves no room for the longest reply.
+        Also raises `ContextTooLong` if the prompt leaves no room for the longest reply.
         """
         tokens, room = await self.model.count_tokens(messages), await self.room(reply_tokens)
         if tokens > room:
@@ -319,7 +319,7 @@ class Calls:
         return [*limits_of(self._budget, session, day), *([own.limit(day)] if own and own.usd else [])]
 
     async def _spent_in_session(self) -> Bill:
-        """Return the session's bill, as its receipts tell it; an empty one where no limit asks for it."""
+        """Return the session's bill from its receipts; an empty one if no limit needs it."""
         if self._session is None or not (self._budget.session_usd or self._budget.session_tokens):
             return Bill()
         return bill_of([*calls_in(await self._session.records()), *self.made])

@@ -48,7 +48,7 @@ class Compaction(Struct, frozen=True):
 
 
 class Chat:
-    """One conversation. `session` is None for an agent without stores: then every turn stands alone."""
+    """One conversation. `session` is None for an agent without stores: then no turn sees another."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Chat:
                 return await turn.prompt(), receipt
 
     async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
-        """Read what is attached. Raises `InvalidValue`, also for pictures that the model cannot see."""
+        """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""
         if not attachments:
             return []
         from chatbot.attachments.read import read_all
@@ -155,7 +155,7 @@ class Chat:
     ) -> Receipt:
         if not files:
             _check_message(text)
-        # Nothing is read before our turn has come, or we could miss what the one before has written.
+        # Read nothing before our turn in the order, or we could miss what the last turn has written.
         held = self._order if self.session is None else self.session.taking_turn()
         async with self._settled() if client.again else held:
             if self.session is not None:
@@ -213,14 +213,14 @@ class Chat:
         session, publisher = self.session, self._conversation.publisher
         while True:
             if session is not None:
-                await publisher.settle(session)  # not within the order, which some of it may wait for
+                await publisher.settle(session)  # without holding the order: some of that work may wait for it
             async with self._order:
                 if session is None or publisher.is_settled(session):
                     yield
                     return
 
     async def _forget_reply(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
-        """Erase everything that memory and summaries took from the last exchange."""
+        """Erase everything in memory and summaries that derives from the last exchange."""
         if self._conversation.memory is not None:
             await self._conversation.memory.take_back(entries[0].at)
         if session.supports(KeyValueStore):
@@ -320,7 +320,7 @@ class Chat:
         self._conversation.model, self._conversation.tools = model, tools
 
     async def _begin_window(self) -> None:
-        """Begin the window of a new conversation where the session was compacted."""
+        """Begin the window of a new conversation at the session's compaction."""
         window, session = self._conversation.window, self.session
         if window.since is not None or session is None or not session.supports(KeyValueStore):
             return

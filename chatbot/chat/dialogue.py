@@ -4,8 +4,8 @@ A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other 
 a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
 to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
 
-The rule takes the first sentence that says something: quotations, code and headings' marks are passed over. A sentence
-of one content word that asks nothing says little: where there is no other, the title is the text as it is.
+A title by rule is the first sentence with content, without quotations, code and heading marks. A sentence of one
+content word that is no question says little: if there is no other, the title is the text itself.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def reply_lines(replies: Mapping[int, Sequence[Line]], current: int) -> list[Lin
 
 
 def unanswered(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
-    """The calls among these entries that none of them answers."""
+    """Return the unanswered calls among these entries."""
     answered = {each.tool_call_id for entry in entries if entry.role == TOOL for each in _read_result(entry.content)}
     calls = [call for entry in entries if entry.role == TOOL_CALL for call in _read_calls(entry.content)]
     return [call for call in calls if call.id not in answered]
@@ -177,8 +177,8 @@ def _json(content: str) -> Any:
 class Window:
     """The last entries that the model is shown: at most `limit` before those of the turn itself. One a conversation.
 
-    A window that began one entry later at each turn would undo every prompt cache. So it grows to its limit, then
-    begins anew with its later half.
+    A window that moved at every turn would defeat prompt caches. So it grows to its limit, then restarts with its later
+    half.
     """
 
     def __init__(self, limit: int) -> None:
@@ -205,7 +205,7 @@ LONGEST = 60
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
 _A_TOPIC = 3
-"""Number of content words that make a sentence a title, where the text has one."""
+"""Least content words of a sentence as title, if the text has such a sentence."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
 
@@ -218,8 +218,8 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
 
-    A text that says little is its own title, until a later one says more. A short first sentence, which may be a
-    greeting with a name, makes way for a longer one.
+    A text that says little is its own title, until a later one says more. A longer sentence is preferred to a short
+    first one, which may be a greeting with a name.
     """
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
@@ -235,7 +235,7 @@ def title_from(message: str) -> str:
 
 
 def says_little(text: str) -> bool:
-    """Return whether a text says so little, as a greeting does, that a later one makes a better title."""
+    """Return whether a text says so little, such as a greeting, that a later one makes a better title."""
     return len(content(text)) <= (0 if asks(text) else 1)
 
 

@@ -1,7 +1,7 @@
-"""Text that is not to be trusted, between two marks in a prompt. Only the fence begins lines.
+"""Untrusted text between two marks in a prompt.
 
-Every line of the text stands behind a bar, or all of it in one line of the fence's, with its angle brackets escaped,
-and the nonce of the marks occurs in none of it: so no text can close the fence, open another, or speak from outside.
+Each line of the text follows a bar, or all of it is in one line of the fence. Angle brackets are escaped, and the text
+does not contain the nonce of the marks. So no text can close the fence, open another, or seem to be outside of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"&#x
 
 
 def barred(label: str, text: str) -> str:
-    """Return the text with each line behind a bar, the first one behind its label too."""
+    """Return the text with a bar before each line, and the label before the first."""
     lines = text.translate(_ESCAPED).splitlines()
     return "\n".join(f"  {label} | {line}" if not at else f"  | {line}".rstrip() for at, line in enumerate(lines))
 
@@ -26,7 +26,7 @@ def in_one_line(text: str) -> str:
 
 
 def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
-    """Return entries of `barred` or `in_one_line` between marks; with another nonce where an entry holds this one."""
+    """Return entries of `barred` or `in_one_line` between marks; with another nonce if an entry contains this one."""
     body = "\n".join(entries)
     while nonce.casefold() in body.casefold():
         nonce = hashlib.sha256(nonce.encode()).hexdigest()[: len(nonce)]

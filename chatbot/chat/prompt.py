@@ -3,11 +3,11 @@
 persona and tools · the summary of what the window left out · the window · the message to be answered, with its notes
 
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
-The block of the turn before stays in its place for one more turn, so that a follow-up question finds its subject.
+The last turn's memory block stays for one more turn, so that a follow-up question finds its subject.
 
-Long texts of the window and of memory are cut to the passages that answer the question best, and say so: one that the
-window dropped whole would be lost to the model. A passage is a few sentences of one text. It counts by the words of the
-question that it holds, rare ones more, and a little by those of the passages next to it. Only marks of cuts are added.
+Long texts of the window and of memory are not dropped, but cut, with marks, to the passages that answer the question
+best. A passage is a few sentences of one text. Its score is that of the question's words in it, rare ones more, and a
+little of those in the passages next to it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def question_words(asked: Sequence[str]) -> frozenset[str]:
 def excerpt(
     texts: Sequence[tuple[LabelType, str]], words: frozenset[str], most_tokens: int, count: Callable[[str], int]
 ) -> list[tuple[LabelType, str]]:
-    """Return the best passages of labelled texts within `most_tokens`; the beginning where none holds a word.
+    """Return the best passages of labelled texts within `most_tokens`; the beginning if none holds a word.
 
     A short title comes first. Empty where not even one passage fits.
     """
@@ -99,7 +99,7 @@ def _split(number: int, text: str) -> Iterable[Passage]:
 def _by_worth(
     passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
 ) -> Iterable[Passage]:
-    """Return the passages that hold a word, or are next to one, best first; all in order where none does."""
+    """Return the passages that hold a word, or are next to one, best first; all in order if none does."""
     said = [texts[each.text][1][each.begin : each.end] for each in passages]
     held = [words & {*terms(text)} for text in said]
     holders = Counter(word for each in held for word in each)
@@ -111,7 +111,7 @@ def _by_worth(
 
 
 def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
-    """Each text with what was chosen of it, in order; marks stand where something is left out."""
+    """Yield each text with its chosen passages in order, and marks for the rest."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for each in sorted(chosen, key=lambda each: (each.text, each.begin)):
         of_text = spans.setdefault(each.text, [])
@@ -129,7 +129,7 @@ def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[i
 _EARLIER_SHARE = 8
 """Share of the window for the pictures and files of earlier messages, where not everything fits."""
 _LEAST = 48
-"""Tokens below which a cut text says nothing any more."""
+"""Least tokens of a cut text that is still useful."""
 _ENDS = 600
 """Characters at each end of a long message that stay: the question is before or after what was pasted."""
 _CHUNK = 200_000
@@ -159,10 +159,10 @@ class Fit(Struct, frozen=True):
 
 
 async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fit:
-    """Cut what is long until the exchanges fit `room` tokens, as far as that can be done.
+    """Cut long texts until the exchanges fit `room` tokens, if possible.
 
-    First what earlier messages brought along, then whatever is longest in the last exchange. Done in a thread: a long
-    document takes seconds.
+    First long documents and tool results of earlier exchanges, then the longest texts of the last one. Cuts in a
+    thread: a long document takes seconds.
     """
     if sum(costs) <= room or not exchanges:
         return Fit(list(exchanges), list(costs))
@@ -240,7 +240,7 @@ def _cut_all(
 
 @lru_cache(maxsize=16)
 def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -> str:
-    """Return the best passages of a message between what has to stay of it."""
+    """Return the best passages of a message, between the parts that stay."""
     before, text, after = _frame(message)
     label = f"[cut to fit: the best passages of about {tokens:,} tokens]"
     room = most - estimate_text(f"{before}\n{label}\n{after}")
@@ -250,7 +250,7 @@ def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -
 
 
 def _frame(message: Message) -> tuple[str, str, str]:
-    """Split a message into what stays before, what is cut, and what stays behind."""
+    """Split a message into the beginning that stays, the part to cut, and the end that stays."""
     if message.source:
         mark, name, *body = message.content.split("\n")
         return f"{mark}\n{name}", "\n".join(body[:-1]), body[-1] if body else ""
@@ -324,9 +324,9 @@ async def build_prompt(
 ) -> PromptBundle:
     """Build the prompt for the next reply; `dialogue` ends with the message to be answered.
 
-    What is long is cut to its best passages, then whole exchanges are left out, oldest first, until prompt and reply
-    fit the model's window; the summary and then the memory go where the last exchange needs their room. Raises
-    `ContextTooLong` if the last exchange alone does not fit, cut as it is.
+    Long texts are cut to their best passages, then whole exchanges are left out, oldest first, until prompt and reply
+    fit the model's window. If the last exchange needs the room, the summary and then the memory are left out. Raises
+    `ContextTooLong` if the cut last exchange alone does not fit.
     """
     extras = extras or PromptExtras()
     window = await model.context_window()
@@ -397,7 +397,7 @@ async def _attached_tokens(model: Model, message: Message) -> int:
 
 
 def _with_block(exchange: list[Message], block: str) -> list[Message]:
-    """Put a memory block at the head of the question, so that a model takes it for notes and not for what is asked."""
+    """Put a memory block at the head of the question, so that a model reads it as notes, not as the question."""
     at = next((at for at, message in enumerate(exchange) if message.role == "user" and not message.source), None)
     if at is None or not block:
         return exchange
@@ -432,8 +432,8 @@ def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
 def fitting_tools(specs: Sequence[ToolSpec], sizes: Mapping[str, int], room: int) -> tuple[ToolSpec, ...]:
     """Return the tools that fit into `room` tokens, in their order; `sizes` are the tokens of each, by name.
 
-    The largest tools of others are left out first, for a server may have any number of them; then the tools of memory,
-    the last first, for they are in the order of their use: searching and reading come before all else.
+    The largest tools of others are left out first, as a server may have any number of them; then the tools of memory,
+    from the last: searching and reading come first.
     """
     own = [spec for spec in specs if is_own_memory_tool(spec.name)]
     others = sorted((spec for spec in specs if spec not in own), key=lambda spec: sizes[spec.name])

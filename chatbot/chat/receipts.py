@@ -82,7 +82,7 @@ class Receipt(Struct):
     def note_memory(
         self, prompt: PromptBundle, entries: list[TranscriptEntry], recalled: PromptMemory, before: PromptMemory
     ) -> None:
-        """Record which memories the prompt holds, as it was sent: parts that did not fit hold none.
+        """Record the memories in the prompt as it was sent, without parts that did not fit.
 
         `before` is the block of the message before. Rows that answer and that the conversation shows are `in_window`.
         """
@@ -129,7 +129,7 @@ class Receipt(Struct):
 
 
 def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
-    """Return what became of each memory of a receipt, by id: those in the prompt first, then why others are not."""
+    """Return the outcome of each memory of a receipt, by id: those in the prompt first, then why others are not."""
     sent: dict[str, str] = {}
     for name, outcome in (
         ("profile", LINE),
@@ -189,7 +189,7 @@ def nothing_considered(memory: Mapping[str, Any]) -> str:
 
 
 def _first_shown(prompt: PromptBundle, entries: Sequence[TranscriptEntry]) -> datetime | None:
-    """Return when the first message in the prompt was said; None where nothing of the window was left out."""
+    """Return when the first message in the prompt was said; None if nothing of the window was left out."""
     if not prompt.left_out:
         return None
     asked = [each.at for each in entries if each.role == USER]

@@ -55,7 +55,7 @@ _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
 _SURE = 0.4
-"""Score from which on the head `needs_memory` is sure."""
+"""Least score at which the head `needs_memory` is sure."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
@@ -87,7 +87,7 @@ class PromptMemory:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The ids of everything that stands in the block."""
+        """The ids of everything in the block."""
         block = self.block
         return (*block.profile, *block.standing, *block.injected, *block.listed) if block else ()
 
@@ -95,7 +95,7 @@ class PromptMemory:
 def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     """Withhold a block with a row that the provider may not be sent; the record lists its rows.
 
-    The whole block goes: a plug-in may have made it, and a row that it does not name may not be public.
+    The whole block is withheld: a plug-in may have made it from other rows, which may not be public.
     """
     rows, record = {row.id: row for row in recalled.rows}, dict(recalled.record)
     held = list(record.get("withheld", {}).get("rows", ()))
@@ -140,7 +140,7 @@ class TurnMemory:
         self._clock = clock
         self.earlier = PromptMemory()
         self._judgement: tuple[str, Judgement | None] = ("", None)
-        """Text that was judged last, with what it is."""
+        """The last judged text, with its judgement."""
 
     @classmethod
     def of(
@@ -192,7 +192,7 @@ class TurnMemory:
         limit = max(places, candidates) if rank else places
         recollection = await self._recollected(said, judged, limit, exclude)
         found = [each for each in recollection.hits if _sensitivity(each) in disclosure.sent]
-        kept_back = [each for each in recollection.hits[:most] if each not in found]  # these take their places, too
+        kept_back = [each for each in recollection.hits[:most] if each not in found]  # they count towards the limit
         repeated = [each.id for each in found if _is_in(shown, each.observation)]
         hits = tuple(each for each in found if each.id not in repeated)
         if rank is not None and said:
@@ -220,7 +220,7 @@ class TurnMemory:
             nonce=secrets.token_hex(4),
             view=view,
             budget_tokens=min(self._settings.recall_tokens, most_tokens),
-            most=most + len(tasks),  # so that what is to be done takes no place of what answers
+            most=most + len(tasks),  # so that tasks displace no answer
             count=estimate_text,
             asked=said,
             asks_the_bot=judged is not None and judged.asks_the_bot,
@@ -231,7 +231,7 @@ class TurnMemory:
         )
         by_id = {row.id: row for row in given}
         given_rows = tuple(by_id[each] for each in (*block.profile, *block.standing, *block.injected, *block.listed))
-        # What the conversation shows, and does not answer, was no candidate.
+        # Rows in the conversation that do not answer were no candidates.
         seen = tuple(each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN)
         record = _record(said, judged, replace(recollection, considered=seen), hits, block)
         if block.standing:
@@ -263,7 +263,7 @@ class TurnMemory:
         )
 
     async def _judged(self, text: str) -> Judgement | None:
-        """Return what a message is, judged once; None where nothing can judge."""
+        """Return the judgement of a message, made once; None without a judge."""
         text, meaning = without_blocks(text), self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
             self._judgement = text, (await meaning.judge([text]))[0]
@@ -288,7 +288,7 @@ class TurnMemory:
         return [line for line in lines if line.pinned or line.id not in earlier]
 
     async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
-        """Return the rows that answer pinned questions, each with its question; none that the model reads anyway."""
+        """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
         answers = await self._memory.standing(pinned=True, ask=OWN)
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
         return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
@@ -412,14 +412,14 @@ class TurnMemory:
             await memory.purge(*ids, quotes=False)
 
     async def _take_back_reply(self, since: datetime) -> None:
-        """Take the reply of that turn from words that an earlier turn of the session has left without one."""
+        """Remove the reply of that turn from a row whose message an earlier turn left without one."""
         for receipt in await self._transcript.receipts_since(since) if self._transcript is not None else []:
             life = await self._life(str(receipt.get("remembered") or ""))
             if life and life.observation.created_at < since and _was_completed(life, since):
                 await self._memory.update(life.observation.id, assistant_text="")
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
-        """Return rows that facts derived from these ones replaced or denied, and that did not change since."""
+        """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
         facts = await self._memory.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
         made = [(fact.id, old) for fact in facts for old in await self._made_for(fact.id)]
         return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]

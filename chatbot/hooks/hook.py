@@ -3,7 +3,7 @@
 The turn does the work itself; see `Step` in `chatbot.chat.events`.
 
 A name is that of an entry point in the group `chatbot.hooks`, or `package.module:Class`. Built-in hooks are on by
-default; a plug-in is on where `[hooks.<name>]` names it, so that installing a package alone runs nothing.
+default; a plug-in is on if `[hooks.<name>]` names it, so that installing a package alone runs nothing.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class HookContext(Struct, frozen=True):
     """The identity's memory, with its clearance. In a session use the session's own handle: it may see less."""
     model: Model
     ledger: Ledger
-    """The identity's bill: a hook that calls a model writes the call down here, with a purpose of its own."""
+    """The identity's bill: a hook records its model calls here, with its own purpose."""
     clock: Callable[[], datetime]
     capabilities: Capabilities
     publisher: Publisher
-    """The bus, for events of one's own: anything with a `topic`, a `session` and an `at`."""
+    """The bus, to publish events: any object with a `topic`, a `session` and an `at`."""
     open_model: Callable[[ModelSettings], Model] = open_model
-    """Opens a model of the hook's own, which the hook closes."""
+    """Opens another model for the hook, which the hook closes."""
 
 
 class Hook(ABC):
@@ -109,7 +109,7 @@ class Hook(ABC):
 class PerSession(Generic[State]):
     """A hook's state for each session, made when first asked for.
 
-    Bounded, for a server may see any number of sessions: past a thousand, the one used longest ago is dropped.
+    Bounded, as a server may see any number of sessions: past a thousand, the one used longest ago is dropped.
     """
 
     def __init__(self, begin: Callable[[], State]) -> None:
@@ -133,7 +133,7 @@ class PerSession(Generic[State]):
 
 
 async def uncancelled(work: Coroutine[Any, Any, Result]) -> Result:
-    """Await work that is done to its end once it has begun, even where the hook is cancelled."""
+    """Await work that runs to its end once it has begun, even if the hook is cancelled."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)
@@ -166,7 +166,7 @@ class ExchangeStep(TurnStep):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        context.capabilities.provide(EXCHANGE, True)  # noqa: FBT003 - that words are kept is all that a turn asks
+        context.capabilities.provide(EXCHANGE, True)  # noqa: FBT003 - a turn asks only whether it is there
 
 
 _KEPT = 50
@@ -186,13 +186,13 @@ class Failure:
 
 
 class Failures:
-    """The last failures of an identity's hooks; a folder or an address stands for its place, None for none."""
+    """The last failures of an identity's hooks; `place` may be a folder or an address, None keeps them in memory."""
 
     def __init__(self, place: Place | Home | None) -> None:
         self._lines = open_place(place).lines(LINES)
 
     def acknowledge(self) -> None:
-        """Delete what was written down."""
+        """Delete all failures."""
         self._lines.rewrite(lambda _: None)
 
     async def add(self, failure: Failure) -> None:

@@ -1,7 +1,7 @@
 """The hooks that summarise sessions and episodes.
 
-The request is a sentence of the first message that does not say little, as a greeting does, and the outcome one of the
-last such reply. Decisions and open items are the rows of type `decision` and the open tasks written in the session.
+The request is a sentence of the first message that says more than a greeting, and the outcome one of the last such
+reply. Decisions and open items are the rows of type `decision` and the open tasks written in the session.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Episodes(Hook):
             context.capabilities.provide(SUMMARY, self.summarize)
 
     async def handle(self, event: TurnEnd) -> None:
-        """Ask for a summary, where enough has left the window since the last one."""
+        """Ask for a summary if enough has left the window since the last one."""
         session = event.session
         if not self.context.config.extraction.summaries:
             return
@@ -96,7 +96,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
 class _TurnLines(Struct, frozen=True):
-    """The lines that one turn offers for a summary, empty where it says little; `kept` is the row of its exchange."""
+    """The lines of one turn for a summary, empty if it says little; `kept` is the row of its exchange."""
 
     at: datetime
     kept: str | None
@@ -139,7 +139,7 @@ class Summarize(Hook):
             await self._write(session, left, least=self._least)
 
     async def _write(self, session: SessionHandle, held: Sequence[_TurnLines], *, least: int = 1) -> None:
-        """Update the summary. Where there is none, or none any more, it is made from the transcript too."""
+        """Update the summary; if there is none, or it was deleted, make it from the transcript too."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
         if earlier and len(held) < least:
             return
@@ -157,7 +157,7 @@ class Summarize(Hook):
             await self._ask_model(session, request)
 
     async def _ask_model(self, session: SessionHandle, request: str) -> None:
-        """Replace the summary made by rule by a model's, where one is asked for and can be used."""
+        """Replace the summary made by rule by a model's, if one is configured and can be used."""
         by_model = self.context.capabilities.find(SUMMARY)
         if by_model is None or not session.supports(TranscriptStore):
             return
@@ -174,7 +174,7 @@ class Summarize(Hook):
 async def _still_valid(held: Sequence[_TurnLines], session: SessionHandle, *, alone: bool) -> list[_TurnLines]:
     """Drop turns that were taken back, and turns whose exchanges were forgotten or erased meanwhile.
 
-    Unless they are wanted `alone`, adds the other turns at the end of the transcript.
+    Unless `alone` is set, adds the other turns at the end of the transcript.
     """
     ids = [each.kept for each in held if each.kept is not None]
     there = {row.id for row in await session.memory.get(ids, ask=SENSITIVITIES, count_use=False)} if ids else set()

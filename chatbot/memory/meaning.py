@@ -1,8 +1,7 @@
 """Find rows by meaning: embed the rows that have no vector, and rank rows by cosine.
 
-Meaning is an addition to words: if the embedder or the vectors cannot be used, a notice reports it once, and searches
-use words alone for a while. No lock is held while an embedder is called, and sensitive rows
-are never given to an embedder that sends texts away.
+If the embedder or the vectors cannot be used, a notice reports it once, and searches use only words for a while. No
+lock is held while an embedder is called, and sensitive rows are never given to a remote embedder.
 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
@@ -378,7 +377,7 @@ def only_asks(text: str) -> bool:
 
 
 async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[list[Vector]]:
-    """Return the vectors to search with for the last of each lines, all made in one call."""
+    """Return the vectors to search with for the last text of each list, all made in one call."""
     wholes = ["\n".join(lines[-_LINES:]) for lines in asked]
     parts = [_questions(lines[-1], whole) if lines else [] for lines, whole in zip(asked, wholes, strict=True)]
     texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))

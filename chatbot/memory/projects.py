@@ -72,7 +72,7 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
 async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectContent:
     """Move everything of a project to a new or existing one; an empty name takes it out of projects.
 
-    After a kill midway it can be done again. Raises `UnknownProject` for one that holds nothing.
+    Can be repeated after a kill midway. Raises `UnknownProject` for an empty project.
     """
     new = memory.caller.narrowed(project=new).project or ""
     moved = 0
@@ -88,7 +88,7 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
     """Delete everything of a project permanently: its sessions with their files, its memories and facts.
 
     Only what the caller may see; `dry_run` only counts it. An import does not bring it back.
-    Raises `UnknownProject` for one that holds nothing.
+    Raises `UnknownProject` for an empty project.
     """
     memory.caller.check("erase")
     records = await sessions_of(memory, name)
@@ -116,7 +116,7 @@ async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
 
 
 async def _remembered(memory: MemorySystem, name: str) -> tuple[list[Observation], list[Triple]]:
-    """Return the rows, of any status, and the facts of a project; none where the agent keeps none."""
+    """Return the rows, of any status, and the facts of a project; none if the agent remembers nothing."""
     try:
         scope = memory.memory().scope
     except UnsupportedOperation:

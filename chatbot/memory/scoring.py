@@ -7,8 +7,8 @@ The match is a sum of three parts, none of which depends on what else was found:
     meaning   weight * cosine of the question and the row, together with the rows beside it
 
 `own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
-question is the sum of its terms' inverse frequencies, so a question of one common word is judged by its meaning and one
-of ten rare words by these (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
+question is the sum of its terms' inverse frequencies, so meaning decides for a question of one common word, words for
+one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
 length of rows: a long row needs no context and holds words and dates by chance, so meaning weighs up to a quarter more
 (`LONG`). The match, scaled to between 0 and 1, is then weighed with the rest by a profile; age and mentions break ties:
 

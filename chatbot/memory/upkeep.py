@@ -87,7 +87,7 @@ class UpkeepFile:
             await asyncio.to_thread(lease.release)
 
     async def keep(self, part: Part, upkeep: Upkeep) -> None:
-        """Record the state for the next run; one of all parts counts for each. Needs the claim."""
+        """Record the state for the next run; a run of all parts counts for each part. Needs the claim."""
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._is_claimed:
             written = msgspec.json.encode(

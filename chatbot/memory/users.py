@@ -47,7 +47,7 @@ class UserErasure:
     memories: int
     """Rows and facts."""
     sessions: tuple[str, ...]
-    """Ids."""
+    """Ids of sessions."""
 
 
 async def users_in(memory: MemorySystem) -> list[User]:

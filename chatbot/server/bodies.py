@@ -30,7 +30,7 @@ _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*
 _READ_ON = 4
 """Multiple of the bound up to which a request that is too large is read to its end."""
 _A_WHILE = 1 << 20
-"""Bytes for which the time to send a request is granted once more."""
+"""Bytes after which the time limit to send a request starts again."""
 
 
 class Bodies:
@@ -81,7 +81,7 @@ class Bodies:
         return bytes(body)
 
     async def _read_on(self, receive: Receive) -> None:
-        """Read the rest into nothing: a client that is still sending would not see the answer."""
+        """Read and discard the rest: a client that is still sending would not see the answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 while (message := await receive())["type"] == "http.request" and message.get("more_body"):
@@ -109,7 +109,7 @@ def _media_type(headers: Headers) -> str:
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:
-    """Return a channel that gives the body, and then what comes behind it."""
+    """Return a channel that gives the body, and then later messages."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""Who calls, the accounts of users, and what is allowed to each.
+"""Callers with their permissions, and the accounts of users.
 
 identities/.server/usage.jsonl    one line a call and account, without text or name
 identities/.server/quotas.json    {"version": 1, "users": {digest: {"day_usd", "day_tokens"}}}: quotas of single users
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Users = Literal["apart", "shared"]
 """Memory of a caller's users: one each, or the caller's."""
 Remembers = Literal["on", "off"]
-"""True if calls of clients that name no session are remembered."""
+"""Whether calls of clients that name no session are remembered."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
@@ -51,14 +51,14 @@ class ServerCaller:
     principal: str = ""
     """Principal of their rows, unless they name a user."""
     namespace: str = ""
-    """The part of each identity's memory that they use."""
+    """Namespace that they use in each identity's memory."""
     project: str | None = None
     """Project that the token is bound to or the request names; empty for none, None for all."""
     users: Users = "apart"
     memory: Remembers = "off"
-    """True if their calls as a client of OpenAI are remembered where they name no session."""
+    """True to remember their calls through OpenAI's API that name no session."""
     user: str | None = None
-    """The user that the request names, where users are apart."""
+    """The user that the request names, if users are apart."""
     token: str = ""
     """Id of their token; empty for the owner, who needs none."""
     quota: Quota = NO_QUOTA
@@ -76,7 +76,7 @@ class ServerCaller:
         return self.identities is None or identity in self.identities
 
     def for_user(self, label: str) -> ServerCaller:
-        """The caller as they speak for that user; the same caller where users are shared.
+        """Return the caller acting for that user; unchanged if users are shared.
 
         Raises `InvalidValue` for a name that cannot be used, and for a second one.
         """
@@ -88,12 +88,12 @@ class ServerCaller:
         return replace(self, key=f"{self.key}/{digest_of(namespace)}", namespace=namespace, user=label)
 
     def in_project(self, name: str) -> ServerCaller:
-        """The caller in a project; `-` is none. Raises `AccessDenied` where they are bound to another."""
+        """Return the caller in a project; `-` is none. Raises `AccessDenied` if they are bound to another."""
         return replace(self, project=Caller(project=self.project).narrowed(project=name).project)
 
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
         """The memory of an identity as the caller may use it, with no more than these rights."""
-        is_named = self.user is not None or memory.caller.principal != OWNER_PRINCIPAL  # then it is the user who writes
+        is_named = self.user is not None or memory.caller.principal != OWNER_PRINCIPAL  # then the user is the writer
         return memory.cleared_for(
             self.clearance,
             rights=self.rights & rights,
@@ -131,13 +131,13 @@ class Accounts:
 
     @classmethod
     def of(cls, home: Home) -> Accounts:
-        """The accounts that are kept there."""
+        """Return the accounts stored in that home."""
         return cls(open_place(home))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
-        """Return those on whose account the caller's calls are: their token, and the user whom they name.
+        """Return the payers of the caller's calls: their token, and the user whom they name.
 
-        Raises `DamagedFile` where the quotas cannot be read: then nothing is spent.
+        Raises `DamagedFile` if the quotas cannot be read: then nothing is spent.
         """
         payers = []
         if caller.token:
@@ -147,11 +147,11 @@ class Accounts:
         return tuple(payers)
 
     def of_token(self, token_id: str, quota: Quota) -> Payer:
-        """Return the payer that a token is."""
+        """Return the payer for a token."""
         return Payer(self._ledger, f"token:{token_id}", "this token", quota)
 
     def of_user(self, namespace: str, otherwise: Quota = NO_QUOTA) -> Payer:
-        """Return the payer that the user of a namespace is, who has that quota if none of their own."""
+        """Return the payer for the user of a namespace, with the quota `otherwise` if they have none of their own."""
         digest = digest_of(namespace)
         return Payer(self._ledger, f"user:{digest}", "this user", self._quotas().get(digest, otherwise))
 

@@ -25,7 +25,7 @@ async def _caller(request: Request) -> ServerCaller:
 
 
 async def known_parameters_only(request: Request) -> None:
-    """Refuse a parameter that the document does not know: a misspelt filter must not give everything."""
+    """Refuse a parameter that the document does not know: a misspelt filter must not return everything."""
     if not request.query_params:
         return
     known = await parameters_of(request.app, request.scope["route"].path, request.method)

@@ -44,7 +44,7 @@ class DocumentedApi(FastAPI):
 
 
 async def parameters_of(app: FastAPI, path: str, method: str) -> frozenset[str]:
-    """The names that the document knows in the query of that route."""
+    """Return the names of the documented query parameters of a route."""
     operation = (await asyncio.to_thread(app.openapi))["paths"][path][method.lower()]
     return frozenset(each["name"] for each in operation.get("parameters", ()) if each.get("in") == "query")
 
@@ -55,7 +55,7 @@ async def methods_of(app: FastAPI, path: str) -> list[str]:
 
 
 def _name(paths: dict[str, dict[str, Any]]) -> None:
-    """Name each operation by its function alone: generated clients name theirs by it."""
+    """Name each operation after its function: generated clients use the names."""
     for path, operations in paths.items():
         for method, operation in operations.items():
             place = re.sub(r"\W", "_", f"{path}_{method}")

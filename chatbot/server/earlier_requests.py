@@ -1,4 +1,4 @@
-"""Stored requests with an `Idempotency-Key`: one record a key, of a request that was begun or done.
+"""Stored requests with an `Idempotency-Key`: one record a key, of a request that is running or done.
 
 identities/.server/requests-00 … -ff    {key: {"caller", "request", "at", "status", "made"}}, by the hash of the user
 
@@ -30,15 +30,15 @@ _KNOWN_FOR = timedelta(days=1)
 
 
 class EarlierRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request that came before."""
+    """A stored request."""
 
     caller: str
     request: str
     at: Annotated[datetime, msgspec.Meta(tz=True)]
     status: int | None = None
-    """Status of its answer; None while it is under way, and if it was cut off."""
+    """Status of the answer; None while it is running, or if it was interrupted."""
     made: Mapping[str, str] | None = None
-    """Ids of what it created; None if its answer cannot be given again."""
+    """Ids of created items; None if its answer cannot be repeated."""
 
 
 _Known = dict[str, EarlierRequest]
@@ -54,7 +54,7 @@ class Requests:
 
     @classmethod
     def of(cls, home: Home) -> Requests:
-        """The requests that are kept there."""
+        """Return the requests stored in that home."""
         return cls(open_place(home))
 
     def begin(self, caller: str, key: str, request: str) -> EarlierRequest | None:
@@ -74,8 +74,8 @@ class Requests:
         self._change(self._document(caller), change)
 
     def forget(self, namespace: str) -> int:
-        """Delete the records of requests for the user of that namespace; how many. Durable on return."""
-        parts = namespace.split("/")  # tokens name it whole, or from within the one that the server was started in
+        """Delete the records of requests for the user of that namespace; return how many. Durable on return."""
+        parts = namespace.split("/")  # a token has the full name, or one relative to the server's namespace
         users = tuple(f"/{digest_of('/'.join(parts[begin:]))}" for begin in range(len(parts)))
 
         def change(known: _Known) -> int:
@@ -89,7 +89,7 @@ class Requests:
         return self._place.document(f"requests-{digest_of(caller.rpartition('/')[2])[:2]}")
 
     def _change(self, document: Document, change: Callable[[_Known], _Result]) -> _Result:
-        """Change the requests in a document, and forget what is old or too much."""
+        """Change the requests in a document, and drop old and surplus ones."""
         results: list[_Result] = []
 
         def changed(data: bytes | None) -> bytes:
@@ -103,7 +103,7 @@ class Requests:
 
 
 def is_success(status: int) -> bool:
-    """Return True for the status of the answer to a request that was done."""
+    """Return True for the status of a successful request."""
     return 200 <= status < 300
 
 

@@ -51,7 +51,7 @@ class Problem:
         return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
 
     def told_at(self, path: str) -> Problem:
-        """The problem as clients of that path know it: to those of OpenAI a value that cannot be used is a 400."""
+        """Return the problem for clients of that path: for OpenAI's, an invalid value is a 400."""
         return replace(self, status=400) if self.status == 422 and path.startswith(OPENAI_PATHS) else self
 
     def response(self) -> JSONResponse:
@@ -73,7 +73,7 @@ class TurnLost(app.ChatbotError):
 
 
 class ProblemError(app.ChatbotError):
-    """A request that the server itself turns down."""
+    """A request that the server itself rejects."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -186,7 +186,7 @@ def _retry(error: Exception, status: int) -> dict[str, str]:
         (_RETRY_S[kind] for kind in type(error).__mro__ if kind in _RETRY_S), None
     )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
-    # Clients of OpenAI would try again at once, for they wait no longer than a minute; and what may be stored, again.
+    # OpenAI's clients wait a minute at most, so they would retry too early, and would repeat a write that may be done.
     unasked = isinstance(error, app.QuotaExceeded | kept.UnknownOutcome)
     return later | ({"x-should-retry": "false"} if unasked else {})
 

@@ -31,7 +31,7 @@ _PATIENCE_S = 1.0
 
 
 class StorageProbe(AsyncResource):
-    """Looks whether the storage answers: `look` is blocking, and is called by one at a time, once a second at most."""
+    """Checks whether the storage answers. `look` blocks; one caller at a time calls it, at most once a second."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
@@ -40,7 +40,7 @@ class StorageProbe(AsyncResource):
         self._looking: asyncio.Task[None] | None = None
 
     async def error(self) -> StoreError | None:
-        """Return why the storage cannot be used just now; None where it can. Takes at most a second."""
+        """Return why the storage cannot be used now; None if it can. Takes at most a second."""
         if self._looking is None and time.monotonic() >= self._looked_at + _KNOWN_FOR_S:
             self._looking = asyncio.create_task(self._looked(), name="looking at the storage")
         if self._looking is not None:
@@ -48,7 +48,7 @@ class StorageProbe(AsyncResource):
         return StoreAway("the storage gives no answer") if self._looking is not None else self._error
 
     async def aclose(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for an answer."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -95,7 +95,7 @@ class Identities(AsyncResource):
         self.rates = rates_of(self.setup.server_home)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
-        """Requests that go on though their client may have left."""
+        """Requests that continue after their client has left."""
         self._backend = open_backend(self.setup.home)
         self.storage = StorageProbe(self._backend.is_there)
         self.runtimes = OpenRuntimes(
@@ -105,7 +105,7 @@ class Identities(AsyncResource):
         self._tidying: asyncio.Task[None] | None = None
 
     def names_for(self, caller: ServerCaller) -> list[str]:
-        """The names that the caller may know, the one first that answers when none is asked for."""
+        """Return the names that the caller may know, the default one first."""
         return [name for name in self._served() if caller.may_enter(name)]
 
     def knows(self, caller: ServerCaller, name: str) -> bool:
@@ -125,7 +125,7 @@ class Identities(AsyncResource):
     async def access(self, caller: ServerCaller, identity: str | None = None) -> IdentityAccess:
         """Open an identity for the caller, or the first that they may know.
 
-        Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
+        Raises `IdentityError`, with the same message for an unknown one and one that they may not know.
         """
         name = self.setup.identity.name if identity is None else identity
         if not self.knows(caller, name):
@@ -155,7 +155,7 @@ class Identities(AsyncResource):
         await self.runtimes.reopen(identity)
 
     async def warm(self) -> None:
-        """Get the usual identity ready, so that its first turn is as fast as the second.
+        """Prepare the default identity, so that its first turn is as fast as the second.
 
         One that cannot be opened is reported in the log, and in each request for it.
         """
@@ -196,7 +196,7 @@ class Identities(AsyncResource):
                 logger.warning("a session or an identity could not be left: %s", error)
 
     async def _leave(self, identity: str) -> None:
-        """Forget what refers to a runtime that is closed next."""
+        """Drop references to a runtime before it is closed."""
         self._chats.drop(identity)
         await self.turns.leave(identity)
 
@@ -210,7 +210,7 @@ class Identities(AsyncResource):
         )
 
     async def __aenter__(self) -> Self:
-        """Raise `ConfigError` where the database itself would not keep identities apart."""
+        """Raise `ConfigError` if the database itself would not keep identities apart."""
         await self._check_apart(self._backend)
         return self
 

@@ -46,7 +46,7 @@ class Page(BaseModel, Generic[Item]):
 def page_after(
     items: Sequence[Item], key: Callable[[Item], str], *, cursor: str | None, limit: int
 ) -> tuple[Sequence[Item], str | None]:
-    """The part of a list that is at hand whole, from behind the item whose key is `cursor`, and the next cursor.
+    """Return the part of a complete list after the item with the key `cursor`, and the next cursor.
 
     Refuses a cursor that is not there.
     """
@@ -56,13 +56,13 @@ def page_after(
 
 
 def gone(cursor: str) -> ProblemError:
-    """The error for a cursor that leads nowhere."""
+    """Return the error for an unknown cursor."""
     message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
     return ProblemError(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
 
 
 def place_of(cursor: str) -> tuple[datetime, str]:
-    """Read the cursor of a list of sessions. Refuses what is none."""
+    """Read the cursor of a list of sessions. Refuses an invalid one."""
     try:
         return operations.place_of(cursor)
     except NoSuchPage:

@@ -1,4 +1,4 @@
-"""The runtimes that a server has open: those that nobody uses are closed, and opened again when they are asked for."""
+"""The open runtimes of a server: unused ones are closed, and opened again on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chatbot.stores.lifecycle import AsyncResource
 MOST = 256
 """Most runtimes that stay open without being used; each takes some 80 kB, and 10,000 memories a few MB."""
 SPARED_S = 60.0
-"""One that was used since then stays open, however many there are: what follows a turn may still read from it."""
+"""A runtime that was used within this time stays open: work after a turn may still need it."""
 
 _opened_by_request: ContextVar[set[str] | None] = ContextVar("_opened_by_request", default=None)
 
@@ -36,8 +36,8 @@ class OpenRuntime:
 class OpenRuntimes(AsyncResource):
     """The open runtimes, the longest unused first. `open_one` opens one by the name of its identity.
 
-    `is_busy` says that an identity has to stay open. `leave` is called as soon as a runtime is given up, before it is
-    closed, and lets go of what else refers to it.
+    `is_busy` returns whether an identity must stay open. `leave` is called before a runtime is closed, to drop other
+    references to it.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OpenRuntimes(AsyncResource):
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Keep open what is asked for within, until its end."""
+        """Keep open, until the end of the block, the runtimes that it asks for."""
         used: set[str] = set()
         token = _opened_by_request.set(used)
         try:
@@ -115,7 +115,7 @@ class OpenRuntimes(AsyncResource):
 
     async def _close(self, identity: str, opened: OpenRuntime) -> bool:
         if self._all.get(identity) is not opened or self._opening[identity].locked():
-            return False  # it was opened anew meanwhile, or is just now
+            return False  # it was reopened meanwhile, or is being reopened
         if self._users[identity] or self._is_busy(identity) or not opened.runtime.is_at_rest:
             self._note_time(identity)
             return False

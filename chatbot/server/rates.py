@@ -26,7 +26,7 @@ _KEPT_S = 10.0
 
 
 class Rates:
-    """Buckets of this server; of very many, those not used for longest are forgotten."""
+    """Buckets of this server; if there are too many, the least recently used are dropped."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -58,11 +58,11 @@ class SharedRates(Rates):
         """Override `Rates`."""
         if per_minute <= 0:
             return 0.0
-        name = blake2b(key.encode(), digest_size=12).hexdigest()  # nobody is named in what is kept
+        name = blake2b(key.encode(), digest_size=12).hexdigest()  # stored data contains no names
         if self._spend(name):
             return 0.0
         async with self._drawing.setdefault(name, asyncio.Lock()):
-            if self._spend(name):  # of what another request drew meanwhile
+            if self._spend(name):  # another request may have drawn meanwhile
                 return 0.0
             try:
                 drawn, wait = await asyncio.to_thread(self._draw, name, per_minute)

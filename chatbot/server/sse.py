@@ -1,4 +1,4 @@
-"""Server-sent events: their form, feeds that several follow, and a stream that is read along."""
+"""Server-sent events: their format, feeds with several readers, and buffered streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 PING_S = 15.0
 _MOST_WAITING = 64 * 1024
 _LEAST_PAUSE_S = 1 / 30
-"""Pause between two pieces, too short to see: sending a piece costs a sixth of reading a chunk of a model."""
+"""Pause between two pieces, too short to notice; fewer pieces cost less."""
 _HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # else nginx keeps it all back
@@ -38,7 +38,7 @@ def _encoded(data: Any) -> bytes:
     """Data as JSON, which is one line."""
     try:
         return msgspec.json.encode(data)
-    except UnicodeEncodeError:  # half of a letter, which no UTF-8 holds
+    except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -85,7 +85,7 @@ class EventStream(Response):
 
 
 class _Waiting:
-    """Events that were read and not sent yet; no more of them than `_MOST_WAITING`."""
+    """Events that were read and not sent yet; at most `_MOST_WAITING`."""
 
     def __init__(self) -> None:
         self._events: list[bytes] = []
@@ -150,7 +150,7 @@ class Feed(Generic[Item]):
 
     @property
     def items(self) -> Sequence[Item]:
-        """All that has come so far."""
+        """All items so far."""
         return self._items
 
     def add(self, item: Item) -> None:

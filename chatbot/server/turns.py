@@ -37,7 +37,7 @@ SessionKey = tuple[str, str]
 """An identity and the id of a session."""
 
 Then = Callable[[Sequence[Event]], Awaitable[None]]
-"""Called after a turn has ended well, before those who wait for it are told; given all events."""
+"""Called with all events after a turn has succeeded, before its waiters resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class KeptTurn:
 
     @classmethod
     async def of(cls, session: SessionHandle, turn: str) -> KeptTurn:
-        """The turn of that id. Raises `TurnGone` where it was taken back."""
+        """Return the turn of that id. Raises `TurnGone` if it was taken back."""
         for receipt in reversed(await session.receipts()):
             if receipt["turn"] == turn:
                 reply, calls = await _reply_of(session, receipt)
@@ -163,7 +163,7 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
 
 
 async def entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:
-    """Return the entries from that moment on; reads no further back than that takes, about."""
+    """Return the entries from that moment on; reads little more than these."""
     n = _ENTRIES
     while True:
         entries = await session.transcript_read_last(n)
@@ -208,12 +208,12 @@ class Turns(AsyncResource):
         return self._elsewhere[identity]
 
     async def leave(self, identity: str) -> None:
-        """Let go of the backend of an identity, which is closed next; turns and requests that come open another."""
+        """Drop the backend of an identity before it is closed; later turns and requests open another."""
         if (elsewhere := self._elsewhere.pop(identity, None)) is not None:
             await elsewhere.aclose()
 
     def begin(self, place: SessionKey, chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
-        """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
+        """Begin a turn of the session at `place`: its identity and its id. Turns of one session run in order."""
         turn = RunningTurn(chat, saying, then=then)
         self._running[turn] = place
         self._begun.append((place, turn))
@@ -233,14 +233,14 @@ class Turns(AsyncResource):
         return [turn for turn, where in self._running.items() if where[0] == identity]
 
     async def stop(self, place: SessionKey) -> int:
-        """Stop the turns of that session; how many there were. On return each has put the session in order."""
+        """Stop the turns of that session, wait until each has cleaned up, and return how many there were."""
         stopped = self.under_way(place)
         for each in [each for each in self._begun if each[0] == place]:
             self._begun.remove(each)
         return await cancelled(turn.task for turn in stopped)
 
     async def aclose(self) -> None:
-        """Stop all turns, and return when each has put its session in order."""
+        """Stop all turns, and wait until each has cleaned up."""
         await cancelled(turn.task for turn in self._running)
         while self._elsewhere:
             await self._elsewhere.popitem()[1].aclose()

@@ -200,15 +200,15 @@ class Codec(base.Codec):  # type: ignore[misc]
         self._documents = _Documents(rows)
 
     def new_segment(self, storage: object, indexname: str) -> _New:  # noqa: ARG002
-        """A segment for Whoosh."""
+        """Return a segment for Whoosh."""
         return _New(indexname)
 
     def per_document_writer(self, storage: object, segment: object) -> _Documents:  # noqa: ARG002
-        """For lengths."""
+        """Return the writer of lengths."""
         return self._documents
 
     def field_writer(self, storage: object, segment: object) -> _Fields:  # noqa: ARG002
-        """For postings."""
+        """Return the writer of postings."""
         return _Fields(self._documents)
 
 

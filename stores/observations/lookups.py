@@ -158,7 +158,7 @@ class Visible:
     """One flag a row: 1 if it may be seen. A row without a flag may not.
 
     `version` changes whenever the flag of an existing row does; appending rows does not change it. Results computed
-    from it are cached with it, so keep the object and let it grow.
+    from it are cached with it, so keep and extend the object.
     """
 
     __slots__ = ("__weakref__", "_lines", "_lines_version", "flags", "version")

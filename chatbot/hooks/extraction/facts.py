@@ -1,4 +1,4 @@
-"""Facts from a text by a model, and what they change of what is known.
+"""Facts that a model extracts from a text, and their changes to known facts.
 
 A reply is not trusted. Only short texts, a subject, a category, a type, and a key with its value for the profile are
 read from it; nothing in it decides who may see a fact. Facts that read like instructions, and facts that repeat
@@ -100,7 +100,7 @@ class FactList:
 async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetime) -> FactList:
     """Extract the facts of a text of labelled parts that was written `at` a time; one call, purpose `extract`.
 
-    Secrets are taken out first, and the longest part is cut until the prompt fits the model's window. Raises a
+    Secrets are removed first, and the longest part is cut until the prompt fits the model's window. Raises a
     `ModelError` or `BudgetExceeded`; a reply that cannot be read holds no facts.
     """
     parts = [(label, redact(visible(text))[0]) for label, text in parts if text.strip()]
@@ -137,7 +137,7 @@ def parse_facts(reply: str, at: datetime) -> FactList:
 
 
 def reason_against(fact: ExtractedFact, at: datetime) -> str:
-    """Return why the governor would not show the fact to a model; empty where it would."""
+    """Return why the governor would not show the fact to a model; empty if it would."""
     row = Observation(
         id=str(new_id()),
         created_at=at,
@@ -243,8 +243,8 @@ async def candidates_for(
 ) -> MemoryCandidates:
     """Memories about the same as the facts, the best of each fact first.
 
-    They are facts too, of the same agent, namespace and visibility, not delicate, and seen by the caller. Lines of a
-    profile are none: those are changed by its rules.
+    They are facts too, of the same agent, namespace and visibility, not sensitive, and visible to the caller. Lines of
+    a profile are left out: they change by its own rules.
     """
     found = await memories.search_batch(
         [f"{fact.subject} {fact.content}" for fact in facts],
@@ -268,7 +268,7 @@ async def candidates_for(
 
 
 async def reconcile(calls: Calls, facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Decision]:
-    """A decision for each fact; one call for all, purpose `reconcile`, and none where there is nothing to compare.
+    """A decision for each fact; one call for all, purpose `reconcile`, and none if there is nothing to compare.
 
     Raises a `ModelError` or `BudgetExceeded`.
     """

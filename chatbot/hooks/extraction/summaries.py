@@ -1,6 +1,6 @@
 """Summarise by a model: the part of a conversation that the window left out, and a session as a whole.
 
-The summary made by rule is used until a model's is there, and wherever that fails. A model's summary is bounded,
+The summary made by rule is used until a model's is ready, and if that fails. A model's summary is bounded,
 cleaned and judged like any untrusted text.
 """
 

@@ -1,4 +1,4 @@
-"""Coming in and leaving: a token is typed in once, and kept in a cookie that no script can read."""
+"""Log in and out: a token is typed once, and kept in a cookie that no script can read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def ask_for_token(request: Request) -> Response:
 
 @router.post(LOGIN)
 async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -> Response:
-    """Keep the token, if it is one."""
+    """Set the cookie if the token is valid."""
     wait = await identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
     if wait:
         return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
@@ -60,7 +60,7 @@ def _came_over_tls(request: Request) -> bool:
 
 @router.post("/logout")
 async def log_out() -> Response:
-    """Forget the token."""
+    """Delete the cookie."""
     answer = goto(LOGIN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

@@ -162,15 +162,15 @@ class _Renderer(RendererHTML):
         opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open")
         address = str(opened.attrs.get("href", ""))
         said = "".join(token.content for token in tokens[tokens.index(opened) + 1 : idx])
-        told = "" if said == address else _told(address)
-        return self.renderToken(tokens, idx, options, env) + told
+        shown = "" if said == address else _shown(address)
+        return self.renderToken(tokens, idx, options, env) + shown
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """A link to the image."""
         token = tokens[idx]
         address = str(token.attrs.get("src", ""))
         alt = escapeHtml(self.renderInlineAsText(token.children or [], options, env))
-        return f'<a href="{escapeHtml(address)}">image: {alt or "without a description"}</a>{_told(address)}'
+        return f'<a href="{escapeHtml(address)}">image: {alt or "without a description"}</a>{_shown(address)}'
 
 
 def _code(text: str, language: str) -> str:
@@ -265,7 +265,7 @@ def _below(tag: str) -> str:
     return f"h{min(int(tag[1]) + _HEADINGS_ABOVE, 6)}"
 
 
-def _told(address: str) -> str:
+def _shown(address: str) -> str:
     return f" <small>({escapeHtml(_place(address))})</small>"
 
 

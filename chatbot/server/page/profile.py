@@ -39,7 +39,7 @@ async def history(request: Request, access: AccessHere, key: Key) -> Response:
 
 @router.post("/profile")
 async def set_(access: AccessHere, fields: Fields) -> Response:
-    """Give a key a value."""
+    """Set the value of a key."""
     await access.memories.profile_set(fields.get("key", ""), fields.get("value", ""), also="also" in fields)
     return goto(f"{base(access)}/profile")
 
@@ -90,7 +90,7 @@ def _when(due: str, today: date) -> str:
 
 @router.post("/tasks")
 async def add_task(access: AccessHere, fields: Fields) -> Response:
-    """Write one down."""
+    """Add a task."""
     title = fields.get("title", "").strip()
     if not title:
         raise InvalidValue("the task is empty")
@@ -101,6 +101,6 @@ async def add_task(access: AccessHere, fields: Fields) -> Response:
 
 @router.post("/tasks/{task_id}")
 async def change_task(access: AccessHere, task_id: Annotated[str, Path(max_length=100)], fields: Fields) -> Response:
-    """Tick it off, or open it again."""
+    """Complete or reopen a task."""
     await access.memories.update_task(task_id, status=fields.get("status", ""))
     return goto(f"{base(access)}/tasks{'?done=1' if fields.get('status') == 'pending' else ''}")

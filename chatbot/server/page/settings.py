@@ -66,9 +66,9 @@ async def choices_of(session: SessionHandle) -> Choices:
 
 
 async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> bool:
-    """Keep what a form chose, and move the session to the project that it names; return whether that changed anything.
+    """Store the choices of a form, and move the session to the project that it names; return whether anything changed.
 
-    Only the owner chooses a model. Raises `ModelError` for one that cannot be used.
+    Only the owner may choose a model. Raises `ModelError` for one that cannot be used.
     """
     project = fields.get("project", session.record.project)
     is_moved = project != session.record.project
@@ -99,7 +99,7 @@ def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) 
 
 
 _OTHER = "other"
-"""The last line of a menu: the text box below it says which."""
+"""The last entry of a menu: the value is in the text box below it."""
 
 
 def _picked(fields: Mapping[str, str], name: str) -> str:

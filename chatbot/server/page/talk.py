@@ -1,4 +1,4 @@
-"""Parts of a conversation as exchanges: the end of it, what came before and after a part, and what is being said."""
+"""Parts of a conversation as exchanges: its end, the parts before and after a part, and running turns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Exchange:
     number: int = 1
     """The number of the reply that models are shown."""
     others: dict[int, list[AnswerEntry]] = field(default_factory=dict)
-    """The other replies to the message that say something, by their numbers."""
+    """The other replies to the message, without empty ones, by number."""
     written: str = ""
     """The time of its last entry: another one means another reply."""
 
@@ -93,7 +93,7 @@ _STATES = {"cancelled": "stopped", "length": "cut"}
 
 
 def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
-    """The entries, gathered."""
+    """Group the entries into exchanges."""
     gathered: list[list[TranscriptEntry]] = []
     for entry in entries:
         if entry.role == USER or not gathered:
@@ -213,28 +213,28 @@ async def since(session: SessionHandle, moment: datetime, written: str) -> list[
     if not found or found[0].moment != moment or found[0].written != written:
         return None
     asked = (n for n, each in enumerate(entries) if each.role == USER and each.at > moment)
-    return await _told(session, entries[next(asked, len(entries)) :])
+    return await _exchanges_of(session, entries[next(asked, len(entries)) :])
 
 
 ELSEWHERE = "elsewhere"
 """The name of a turn that another server runs."""
 
 
-async def under_way(access: IdentityAccess, session_id: str, told: list[Exchange]) -> None:
-    """Mark the exchange that is being answered, and add messages that wait, as they are not written down yet."""
+async def under_way(access: IdentityAccess, session_id: str, shown: list[Exchange]) -> None:
+    """Mark the exchange that is being answered, and add waiting messages, which the transcript does not have yet."""
     turns = await access.turns_under_way(session_id)
     for number, turn in enumerate(turns):
-        if number == 0 and told and _is_of(told[-1], turn):
-            told[-1].turn = name_of(turn)
+        if number == 0 and shown and _is_of(shown[-1], turn):
+            shown[-1].turn = name_of(turn)
             continue
-        told.append(waiting(turn))
-    is_open = bool(told) and not turns and (told[-1].receipt is None or not told[-1].answers)
+        shown.append(waiting(turn))
+    is_open = bool(shown) and not turns and (shown[-1].receipt is None or not shown[-1].answers)
     if is_open and await access.is_answered_elsewhere(session_id):
-        told[-1].turn = ELSEWHERE
+        shown[-1].turn = ELSEWHERE
 
 
 def waiting(turn: RunningTurn) -> Exchange:
-    """Return the exchange of a turn whose message is not written down yet."""
+    """Return the exchange of a turn whose message is not in the transcript yet."""
     text, files = split(turn.text)
     return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn))
 
@@ -249,9 +249,9 @@ def name_of(turn: RunningTurn) -> str:
     return format_time(turn.begun_at)
 
 
-def exchange_at(told: list[Exchange], moment: datetime) -> str:
+def exchange_at(shown: list[Exchange], moment: datetime) -> str:
     """Return the time that names the exchange of that moment; empty if there is none."""
-    return next((each.at for each in reversed(told) if each.moment <= moment), "")
+    return next((each.at for each in reversed(shown) if each.moment <= moment), "")
 
 
 async def _part(
@@ -265,10 +265,10 @@ async def _part(
         begin, entries = begin + len(entries) - len(whole), whole
     elif end < total:
         end, entries = _to_a_message(begin, entries)
-    return TalkSpan(await _told(session, entries), begin, end, total)
+    return TalkSpan(await _exchanges_of(session, entries), begin, end, total)
 
 
-async def _told(session: SessionHandle, entries: list[TranscriptEntry]) -> list[Exchange]:
+async def _exchanges_of(session: SessionHandle, entries: list[TranscriptEntry]) -> list[Exchange]:
     found = exchanges(entries)
     if found:
         try:
