@@ -157,11 +157,10 @@ class KeyValueStoreContract(StoreContract):
         if self.kv_cap is None:
             pytest.skip("this store has no cap")
         cap = self.kv_cap
-        for number in range(cap + 3):
-            await store.kv_set(session, key_value(f"k{number}", "v"))
-            await store.kv_set(session, key_value("kept", "fresh"))
-        keys = [found.key for found in await store.kv_entries(session)]
-        assert keys == [f"k{number}" for number in range(4, cap + 3)] + ["kept"]
+        keys = ["kept", *(f"k{number}" for number in range(cap - 1)), "kept", "new", "newer"]
+        for key in keys:
+            await store.kv_set(session, key_value(key, "v"))
+        assert [found.key for found in await store.kv_entries(session)] == keys[-cap:]
 
     async def test_sessions_know_nothing_of_each_other(
         self, store: KeyValueStore, session: SessionRef, home: Path

@@ -144,8 +144,6 @@ def _opened_with(kv_cap: int, transcript_cap: int) -> Callable[[Path], BasicSess
 
 TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3).TestCase
 TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
-TestRoomyHistories = store_machine(_opened_with(30, 20), kv_cap=30).TestCase
-TestRoomyHistories.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 TestStrangersKeyHistories = store_machine(StrangersKeyValues).TestCase
 TestStrangersKeyHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
