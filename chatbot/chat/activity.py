@@ -24,12 +24,12 @@ _SESSIONS_AT_ONCE = 64
 
 @dataclass(slots=True)
 class Day:
-    """One day. A turn is a hit where at least one memory went into its prompt."""
+    """One day. A turn is a hit if its prompt had at least one memory."""
 
     date: date
     turns: int = 0
     recalls: int = 0
-    """Turns that looked into memory."""
+    """Turns that searched memory."""
     hits: int = 0
     considered: int = 0
     injected: int = 0
@@ -94,7 +94,7 @@ class Activity:
                 day.injected += injected
 
     def hit_rate(self) -> float | None:
-        """Return the share of recalling turns whose prompt held a memory; None where no turn recalled."""
+        """Return the share of recalling turns whose prompt had a memory; None if no turn recalled."""
         recalls = sum(day.recalls for day in self.days)
         return sum(day.hits for day in self.days) / recalls if recalls else None
 
@@ -107,7 +107,7 @@ async def count_turns(activity: Activity, memory: MemorySystem) -> None:
 
 
 async def count_remembered(activity: Activity, memories: Memory) -> None:
-    """Count the observations that were made in the range, those that were forgotten left out."""
+    """Count the observations that were made in the range, without forgotten ones."""
     cursor: str | None = None
     while True:
         page = await memories.list_observations(
@@ -121,7 +121,7 @@ async def count_remembered(activity: Activity, memories: Memory) -> None:
 
 
 async def _used_since(memory: MemorySystem, since: datetime) -> list[SessionRecord]:
-    """Asked for in growing pages, for only the newest may be needed."""
+    """Return the sessions used since then, read in growing pages: few may be needed."""
     limit = _SESSIONS_AT_ONCE
     while True:
         records = await memory.list_sessions(limit=limit)

@@ -1,9 +1,9 @@
 """Bill of model calls: each has a purpose and is billed; budgets, and what is left of them.
 
-Days are UTC. Calls of ephemeral sessions stand here too, without a session: they leave no trace but their cost.
+Days are UTC. Calls of ephemeral sessions are included, without a session: they leave no trace but their cost.
 
-A call that a limit holds is reserved before it is made and settled after it: what others have reserved counts as spent,
-so that calls made at the same time, in any number of processes, cannot pass a limit together.
+A call with a limit is reserved before it is made and settled after it. Reservations count as spent, so that calls made
+at the same time, in any number of processes, cannot pass a limit together.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ _SHORTEST_REPLY = 16
 
 
 class Limit(Struct, frozen=True):
-    """A limit, and the amount that is already spent of it."""
+    """A limit, and the amount already spent."""
 
     setting: str
     unit: Literal["tokens", "USD"]
@@ -195,7 +195,7 @@ NO_QUOTA = Quota()
 
 
 class Payer(Struct, frozen=True):
-    """A token or a user on whose account a call is, beside the identity's."""
+    """A token or a user that pays for a call, beside the identity."""
 
     ledger: Ledger
     key: str
@@ -212,7 +212,7 @@ class Payer(Struct, frozen=True):
 
 
 def next_day(now: datetime) -> datetime:
-    """Return the begin of the next day, in UTC."""
+    """Return the start of the next day, in UTC."""
     return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
@@ -230,7 +230,7 @@ def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]
 def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: int, price: Price | None) -> int:
     """Return how many tokens the reply may have so that no limit can be passed; at most `reply_tokens`.
 
-    Raises `BudgetExceeded` where not even a short reply fits, or a limit in dollars meets a model without a price.
+    Raises `BudgetExceeded` if not even a short reply fits, or for a limit in dollars and a model without a price.
     """
     shortest = min(_SHORTEST_REPLY, reply_tokens)
     for limit in limits:
@@ -266,7 +266,7 @@ class Amount:
 
 
 class Reservation(Struct, frozen=True):
-    """The right to make one call, until it is settled; for how much, by whom, and until when it counts at most."""
+    """Permission for one call until it is settled: its amount, its owner, and when it lapses at the latest."""
 
     id: str
     session: str
@@ -288,7 +288,7 @@ Decide = Callable[[Bill, Bill], Amount]
 class Ledger:
     """Appends calls, and sums up a day by reading that day alone.
 
-    A folder or an address stands for the place there. `counts` is false for a second account of the same calls.
+    The place may be given as a folder or an address. `counts` is false for a second account of the same calls.
     """
 
     def __init__(self, place: Place | Home, *, counts: bool = True) -> None:
@@ -302,11 +302,11 @@ class Ledger:
         self._summing = Lock()
 
     async def add(self, call: Call) -> None:
-        """Write a call down. Durable on return. Telemetry counts it even where it cannot be written."""
+        """Write a call. Durable on return. Telemetry counts it even if it cannot be written."""
         await asyncio.to_thread(self.adding(call))
 
     def adding(self, call: Call) -> Callable[[], None]:
-        """Return `add` as a function that blocks."""
+        """Return `add` as a blocking function."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
         return partial(self._lines.append, [call.as_json()])
@@ -316,15 +316,14 @@ class Ledger:
     ) -> Reservation:
         """Reserve the result of `decide` under the lock; raises what it raises.
 
-        `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
-        what is reserved stands on them under its purpose.
-        `spent` is the session's, where the caller knows it better: only what is reserved for it is added to that.
-        Raises a `StoreError`, having reserved nothing, where bill or reservations cannot be read or written.
+        `decide` gets the bills of the day of `at` and of the session (empty without one), with all reservations under
+        their purposes. `spent` is the session's bill if the caller knows it better; reservations are added to it.
+        Raises a `StoreError`, and reserves nothing, if bill or reservations cannot be read or written.
         """
         return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now(), spent)
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
-        """Write down what a reserved call cost, and end its reservation; None for one that was not made."""
+        """Write the cost of a reserved call, and end its reservation; None for a call that was not made."""
         if call is not None:
             await self.add(call)
         if reservation is not None:
@@ -339,7 +338,7 @@ class Ledger:
         return await asyncio.to_thread(self._calls_while, lambda call: call.at >= moment)
 
     async def total(self) -> Bill:
-        """The bill of all calls there ever were."""
+        """Return the bill of all calls."""
         return bill_of(await asyncio.to_thread(self._calls_while, lambda _: True))
 
     async def by_session(self) -> Mapping[str, Bill]:
@@ -355,7 +354,7 @@ class Ledger:
             return {session: merged([bill]) for session, bill in self._summed.items()}
 
     def _take_in(self) -> None:
-        """Sum up what was added since the last time. Needs our lock."""
+        """Add new calls to the sum. Needs our lock."""
         while True:
             reading = self._lines.since(self._mark)
             if reading.starts_over:
@@ -376,7 +375,7 @@ class Ledger:
         def add(before: bytes | None) -> bytes:
             now = utc_now()
             waiting = [each for each in self._parsed(before) if each.until > now]
-            with self._summing:  # after the reservations were read: what is settled meanwhile counts twice, not never
+            with self._summing:  # after reading the reservations: a call settled meanwhile counts twice, not never
                 self._take_in()
                 day = merged([self._by_day.get(_day(at), Bill())])
                 own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])
@@ -387,7 +386,7 @@ class Ledger:
             reserved.append(Reservation(*new))
             return msgspec.json.encode(_Reservations([*waiting, *reserved]))
 
-        self._reservations.change(add, durable=False)  # who reserved anything does not survive a power cut either
+        self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
         return reserved[0]
 
     def _release(self, reservation: Reservation) -> None:
@@ -408,7 +407,7 @@ class Ledger:
 
 
 def examine_reservations(place: Place | Home) -> Flaw | None:
-    """Look at what running calls have reserved; None where nothing was. Without it no call can be made."""
+    """Check the reservations of running calls, without which no call can be made; None if there are none."""
     document = open_place(place).document(_RESERVATIONS)
 
     def set_aside() -> str:

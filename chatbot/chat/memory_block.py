@@ -1,4 +1,4 @@
-"""The memory block: what is remembered, as dated notes between two fences, at the head of the message to be answered.
+"""The memory block: memories as dated notes between two fences, at the head of the message to be answered.
 
     <memory-context nonce="0f9c…">
     - home: Lisbon (since 22 Dec 2025)
@@ -6,14 +6,14 @@
     - 4 Jan 2026: Sencha. (the answer to "Which one?")
     </memory-context nonce="0f9c…">
 
-First come the lines of the profile that concern the moment, in at most 200 tokens, and open tasks. A note is a day and
-what the person said then, oldest first, so that the last of two that differ is the one that holds. The bot's own words
-stand only where the question is about them, and its question where a short answer means nothing without it. Of a
-long text the passages are shown that answer best, and what may be an order to a model is quoted with its source.
+First come the relevant lines of the profile, in at most 200 tokens, and open tasks. A note is a day and what the person
+said then, oldest first, so that the later of two that differ is the valid one. The bot's own words are included only if
+the question is about them, its question only if a short answer means nothing without it. A long text is cut to its best
+passages, and text that may be an order to a model is quoted with its source.
 
 Only the block begins lines: a note is one line, with its angle brackets escaped, so no text can close the block, open
-another or imitate a note. The nonce occurs in no stored text. Days stand nowhere else in a prompt, which keeps
-what precedes the block the same from turn to turn.
+another or imitate a note. The nonce occurs in no stored text. Days occur nowhere else in a prompt, so the part before
+the block stays the same from turn to turn.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 
 
 class MemoryBlock(Struct, frozen=True):
-    """Text for the prompt, empty where there is nothing, and the outcome of each hit."""
+    """Text for the prompt, empty if there is nothing, and the outcome of each hit."""
 
     text: str = ""
     injected: tuple[str, ...] = ()
-    """Ids, in the order in which they stand in the text."""
+    """Ids, in the order of the text."""
     dropped: tuple[tuple[str, str], ...] = ()
     """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
-    """Ids of what stands in the text by its title alone."""
+    """Ids of rows of which the text has only the title."""
     excerpts: tuple[str, ...] = ()
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()
-    """Ids of the lines of the profile, which stand first."""
+    """Ids of the lines of the profile, which come first."""
     standing: tuple[str, ...] = ()
-    """Ids of what answers the pinned standing questions."""
+    """Ids of the answers to pinned standing questions."""
     quoted: tuple[str, ...] = ()
-    """Injected ids of what may be an order to a model, and is shown as a quotation."""
+    """Injected ids of rows that may be an order to a model, and are quoted."""
 
 
 def system_notice() -> str:
@@ -99,17 +99,16 @@ def build_block(
     orders: Mapping[str, int] | None = None,
     note: str = "",
 ) -> MemoryBlock:
-    """The block of the first `most` of `hits`, best first, that the governor passes and that fit `budget_tokens`.
+    """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
 
-    A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
-    left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
-    Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
-    The first of `standing` stand among them in at most 200 tokens, which they have before all others.
+    A row that does not fit is cut to the passages that answer best what is `asked`, above all its last text. It is left
+    out if nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of
+    the `profile`, after them titles of rows of `index`, as far as they fit. Among them are the first rows of
+    `standing`, which get at most 200 tokens before all others.
     `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
     by ids of rows; see `chatbot.chat.governor`. `note` is a last line, of the program's own.
-    `nonce` must be new for each prompt, 8 to 64 letters and digits;
-    another is derived from it where a text holds it. The same arguments give the same block. Raises `ValueError` for
-    another nonce.
+    `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
+    The same arguments give the same block. Raises `ValueError` for an invalid nonce.
     """
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
@@ -146,7 +145,7 @@ def build_block(
 
 @dataclass(slots=True)
 class _Notes:
-    """The notes of a block under way: those that are shown, and the room that is left in tokens."""
+    """The notes of an unfinished block, and the tokens that are left."""
 
     view: View
     count: Callable[[str], int]
@@ -161,11 +160,11 @@ class _Notes:
     quoted: list[str] = field(default_factory=list)
 
     def take(self, row: Observation) -> None:
-        """Show a row as a note, or note why it is dropped."""
+        """Add a row as a note, or record why it is dropped."""
         from chatbot.chat.governor import TOO_LONG, Verdict, judge  # late, for its patterns: no prompt waits for them
 
         level, size = self.levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
-        told = _told(row, asks_the_bot=self.asks_the_bot)
+        told = _texts_of(row, asks_the_bot=self.asks_the_bot)
         verdict = judge(row, self.view, told, orders=level)
         note = _note(row, verdict)
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
@@ -196,10 +195,10 @@ class _Notes:
         return found
 
 
-def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
-    """Return the texts that a note tells: of exchanges what the person said, and of the bot's words what it takes.
+def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
+    """Return the texts of a note: for an exchange the person's words, and those of the bot that are needed.
 
-    Of a digest what its rows say: its own title only counts them and repeats the last.
+    For a digest, the texts of its rows: its own title only counts them and repeats the last.
     """
     from chatbot.chat.governor import said_by
 
@@ -209,7 +208,7 @@ def _told(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
         return [each for each in texts if each[0] not in left_out] or texts
     if row.type != EXCHANGE:
         return texts
-    if row.title or row.narrative:  # set by a correction, which holds in place of what was said
+    if row.title or row.narrative:  # set by a correction, which replaces the person's words
         return [each for each in texts if each[0] not in _ROLES]
     said = dict(texts)
     is_short = len(list(terms(said.get("person said", "")))) <= _SHORT_ANSWER
@@ -250,7 +249,7 @@ def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> 
 
 
 def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
-    """Return the lines of the profile, judged like all else: pinned ones, and others while they fit."""
+    """Return the lines of the profile that the governor passes: pinned ones, and others while they fit."""
     from chatbot.chat.governor import judge
 
     notes: dict[str, str] = {}
@@ -291,7 +290,7 @@ def _excerpt(
 ) -> tuple[Verdict, str] | None:
     """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown.
 
-    None where not even one passage fits.
+    None if not even one passage fits.
     """
     from chatbot.chat.governor import Verdict, judge
 

@@ -1,8 +1,8 @@
 """The operations on memory as tools, for the chat's model and for clients of MCP.
 
-They see what the caller sees and nothing more: identity, agent and clearance come from the context and are never an
-argument, and what is more sensitive than `public` is out of their reach, to read, to change and to forget. Each answer
-is framed as data, and short enough for a prompt.
+They see no more than the caller: identity, agent and clearance come from the context, never from an argument. They
+cannot read, change or forget memories that are more sensitive than `public`. Each answer is framed as data, and short
+enough for a prompt.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LONGEST_OLD = 300
 _MOST_FACTS = 20
 """Facts of one person in an answer."""
 MORE = "more"
-"""The argument in which the model's short schema takes what it does not name."""
+"""The argument of the model's short schema for all parameters that it does not name."""
 
 Answer = dict[str, Any]
 
@@ -67,7 +67,7 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
 
 
 def offered_to_models(context: Context) -> list[Tool]:
-    """Return the tools for a model, in short schemas; those of sessions where sessions are in reach."""
+    """Return the tools for a model, in short schemas; those of sessions only if the context has sessions."""
     has_sessions = context.system is not None
     offered = [each for each in OPERATIONS if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
     tools = [OperationTool(each, context, short=True) for each in offered]
@@ -107,7 +107,7 @@ _EFFECTS = {
 
 
 _NOUNS = {"proposal_id": "proposal"}
-"""Names of what ids stand for, by the parameters that take them; others are of memories."""
+"""What ids refer to, by the parameters that take them; all others are ids of memories."""
 
 
 class OperationTool(Tool):
@@ -140,7 +140,7 @@ class OperationTool(Tool):
 
     @property
     def signature(self) -> str:
-        """Its name with its arguments, those first that it needs: for models, in few words."""
+        """Return its name with its arguments, required ones first, for models."""
         parameters = self._operation.at("tool")
         needed = [name for name, each in parameters.items() if each.default is REQUIRED]
         others = [
@@ -165,7 +165,7 @@ class OperationTool(Tool):
     async def _reachable(self, given: Mapping[str, Any]) -> list[Observation]:
         """The memories that a change is about: current ones, no more sensitive than `public`.
 
-        Raises `ToolError` where there is one that is not, in the words for one that does not exist.
+        Raises `ToolError` for any other, with the message for a missing one.
         """
         named = _named_ids(self._operation, given)
         ids = [each for _, each in named]
@@ -178,7 +178,7 @@ class OperationTool(Tool):
 
 
 class OtherTools(Tool):
-    """One tool for all that prompts do not describe one by one: a schema each would take most of a small window."""
+    """One tool for all those without a schema in prompts: a schema each would take most of a small window."""
 
     effect = Effect(reaches_out=False)
 
@@ -211,7 +211,7 @@ class OtherTools(Tool):
         return await self._tools[name].run(given)
 
     def _named(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The tool that is meant, and its arguments, also where they stand beside its name. Raises `ToolError`."""
+        """Return the named tool and its arguments, also if these are beside its name. Raises `ToolError`."""
         beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
         name, given = asked.get("tool"), meant(asked.get("arguments") or {}, "object")
         if not isinstance(name, str) or name not in self._tools:
@@ -243,14 +243,14 @@ def _arguments_of(operation: Operation) -> Arguments:
 
 @lru_cache
 def _short_spec(operation: Operation) -> ToolSpec:
-    """The schema that every prompt pays for: the arguments that stand by themselves, and the names of the rest."""
+    """Return the schema for prompts: positional and required arguments, and only the names of the rest."""
     parameters = operation.at("tool")
     rest = [name for name, each in parameters.items() if not (each.is_positional or each.is_required)]
     rest = rest if len(rest) > 1 else []
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
     if rest:
-        told = (f"{name} ({brief})" if (brief := parameters[name].about.brief) else name for name in rest)
-        named[MORE] = {"type": "object", "description": ", ".join(told)}
+        about = (f"{name} ({brief})" if (brief := parameters[name].about.brief) else name for name in rest)
+        named[MORE] = {"type": "object", "description": ", ".join(about)}
     needed = [name for name, each in parameters.items() if _default(each) is REQUIRED]
     required = {"required": needed} if needed else {}
     description = operation.brief or operation.summary
@@ -332,7 +332,7 @@ def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[str
 
 
 def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[str, Any]) -> Answer:
-    """The answer of an operation that gives nothing: the memories that it was about, under their words."""
+    """Return the answer for an operation without a result: the memories that it changed."""
     by_id = {row.id: {"id": row.id, "title": row.brief()["title"]} for row in rows}
     words = operation.gives.split()
     if len(words) == 1:
@@ -430,7 +430,7 @@ def listed(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer
 
 
 def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
-    """The text, cut where it is too long, which is then said."""
+    """Return the text; if it is too long, cut with a note."""
     return text if len(text) <= limit else f"{text[:limit]}… [cut: {len(text) - limit:,} characters more]"
 
 
@@ -461,7 +461,7 @@ def in_full(row: Observation) -> Answer:
 
 
 def _version(version: Version, seen: Collection[str]) -> Answer:
-    """A version; what took its place is named only where it may be seen."""
+    """Return a version; its successor is named only if it may be seen."""
     row = version.observation
     events = [
         {

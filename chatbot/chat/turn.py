@@ -1,7 +1,7 @@
 """One turn, top to bottom: remember what was said, recall, ask the model, run its tools, keep the reply.
 
 Whatever happens, the user's entry stays, the receipt is written, and the session can go on. A failure of the memory
-never fails the turn: it goes on without memory, and says so.
+never fails the turn: it continues without memory, with a notice.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Rules(Struct, frozen=True):
 
 
 class TurnContext(Struct):
-    """The parts that all turns of a conversation share. `session` and `memory` are None where nothing is kept."""
+    """The parts that all turns of a conversation share. `session` and `memory` are None if nothing is kept."""
 
     model: Model
     session: SessionHandle | None
@@ -171,11 +171,11 @@ class Turn:
         self._written = 0
         self._unsaved: list[Line] = []
         self._reply: list[Line] = []
-        """The last reply, which is written with the end of the turn."""
+        """The last reply, written at the end of the turn."""
         self._said_before: str | None = None
         """The bot's last reply before this turn; None where it is not known."""
         self._has_gap = False
-        """True once an entry could not be saved: later ones would follow something missing."""
+        """True once an entry could not be saved: later ones would follow a gap."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
         self._unremembered: StoreError | None = None
@@ -332,7 +332,7 @@ class Turn:
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
-        """Keep the text that had arrived when the call was cancelled or failed."""
+        """Keep the partial text of a call that was cancelled or failed."""
         self._receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._write((ASSISTANT, reply.text))
@@ -392,7 +392,7 @@ class Turn:
         return self._window_read, [*((each.role, each.content) for each in self._window_read), *self._unsaved]
 
     def _notice_cuts(self, prompt: PromptBundle) -> None:
-        """Report each text that the model is shown in part, once a turn."""
+        """Report each text that was cut for the model, once a turn."""
         for cut in prompt.cut:
             if cut.what not in self._cut:
                 self._cut.add(cut.what)
@@ -454,7 +454,7 @@ class Turn:
         return disclosed(recalled, self._model.disclosure)
 
     async def _memory_block(self, event: PromptSubmit) -> PromptMemory | None:
-        """Recall rows about the message; None where memory fails, which is reported."""
+        """Recall rows about the message; None if memory fails, which is reported."""
         if self._memory is None:
             return None
         choose = self._publisher.find(CHOOSE)
@@ -504,7 +504,7 @@ class Turn:
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        is_kept = self._receipt.remembered is not None  # the client has run its tools since
+        is_kept = self._receipt.remembered is not None  # remembered before the client ran its tools
         if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
             return
         await self._said()  # finds the bot's last reply
@@ -550,7 +550,7 @@ class Turn:
         self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
     async def _keep_exchange(self, event: TurnEnd, *, is_kept: bool) -> KeptExchange | None:
-        """Remember the exchange unless its words are; None if it is not worth it, or fails, which is reported."""
+        """Remember the exchange unless its words are; None if it is not worth it, or on failure, which is reported."""
         if is_kept:
             return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
         if self._memory is None or not self._client.keeps:
@@ -571,7 +571,7 @@ class Turn:
         return self._publisher.find(MEMORABILITY) or Memorability(gate=0)
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
-        """Report, once a turn for each kind, the secrets that this exchange is remembered without."""
+        """Report, once a turn for each kind, the secrets that were removed from the memory of this exchange."""
         if new := [each for each in kinds if each not in self._removed]:
             self._removed.update(new)
             rest = "; the transcript keeps it" if self._keeps_transcript else ""
@@ -633,7 +633,7 @@ class Turn:
         return ended
 
     async def _fail(self, error: BaseException) -> None:
-        """End a turn that failed or was stopped; one that is kept already lacks no more than a title."""
+        """End a turn that failed or was stopped; if it is kept already, only its title is missing."""
         if isinstance(error, asyncio.CancelledError) and not self._is_kept:
             self._receipt.finish = "cancelled"
         elif not self._is_kept:
@@ -682,7 +682,7 @@ class Turn:
         return self._session is not None and self._receipt.title == self._session.record.title != ""
 
     async def _title_by_model(self) -> None:
-        """Ask the model for a title, where the settings say so; where that fails, the one made by rule stays."""
+        """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
         may_title = self._may_title() or self._may_title_again()
         if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and may_title):
             return

@@ -1,8 +1,7 @@
-"""The hooks of time: where a session turns to another subject, and scales of time for recall.
+"""The hooks of time: changes of subject in a session, and scales of time for recall.
 
 A boundary is found by keyword Jaccard over a sliding window: the last interactions are compared with as many before
-them. Where the two share too few keywords, the boundary is before the later ones; so it is found a little after it was
-passed.
+them. If the two share too few keywords, the boundary is before the later ones; so it is detected a little later.
 
 There are four scales of time, computed at each query:
 
@@ -14,8 +13,8 @@ There are four scales of time, computed at each query:
 A row that is used often is promoted: one scale at 2 uses, two at 4, three at 8. A row from before the last boundary of
 its session belongs to an earlier episode, and is of the scale `session` at least.
 
-Places are a tie-break. A row takes a free place of its scale only from a row that scores hardly more: kept strictly,
-the single place for everything older than two hours would drop four of five good answers.
+Places are a tie-break. A row takes a free place of its scale only from a row with hardly a higher score: strict places
+would drop four of five good answers older than two hours.
 
 On LoCoMo's questions, with sessions moved to 40 minutes apart, R@5 is 63.6 without places, 63.9 with a margin of 0.01
 to 0.05, and 63.6 from 0.1 on. With their own dates all rows are of one scale, and nothing changes.
@@ -90,7 +89,7 @@ class Boundaries(Hook):
             self._latest[session.id] = [boundary.at]
 
     async def latest(self, session: SessionHandle) -> datetime | None:
-        """Return when the present episode of the session began; None where it has had only one.
+        """Return when the present episode of the session began; None if it is the first.
 
         Reads the store once per session.
         """
@@ -111,7 +110,7 @@ class Interaction(Struct, frozen=True):
     def of(cls, at: datetime, *texts: str) -> Interaction:
         """Make the interaction of those texts.
 
-        Secrets are taken out of the whole text first: the detector does not recognise one in a word by itself.
+        Secrets are removed from the whole text first: the detector does not recognise one in a single word.
         """
         words: dict[str, str] = {}
         clean, _ = redact("\n".join(without_blocks(text)[:_READ_CHARACTERS] for text in texts))
@@ -189,7 +188,7 @@ Places = Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
 
 
 class Temporal(Hook):
-    """Gives each scale of time its places among what is injected, as a tie-break: `memory.temporal`."""
+    """Gives each scale of time its places among injected rows, as a tie-break: `memory.temporal`."""
 
     topics = ()
     priority = 110

@@ -1,10 +1,10 @@
-"""The HTTP server, `chatbot serve`: OpenAI-compatible and native routes, and the doors that guard them all.
+"""The HTTP server, `chatbot serve`: OpenAI-compatible and native routes, with access checks.
 
-app        puts the parts together                   identities       each opened when first asked for
-doors      who comes in, and what may be sent         identity_access  one caller at one identity
-openai     /v1/models, /v1/chat/completions           turns            turns that go on when their client has left
-native     /v1/sessions, /v1/memories and the like    errors           the one place that knows HTTP status codes
+app        puts the parts together                   identities       open identities, opened on first use
+doors      access checks and limits of requests       identity_access  one caller's access to one identity
+openai     /v1/models, /v1/chat/completions           turns            turns that continue without their client
+native     /v1/sessions, /v1/memories and the like    errors           errors as HTTP status codes
 
-A request passes the doors, which find its `ServerCaller`; `Identities` then opens the identity as an `IdentityAccess`,
-with the least of the caller's and the identity's clearance. Routes reach sessions and memories through it alone.
+`Doors` checks a request and finds its `ServerCaller`; `Identities` then opens the identity as an `IdentityAccess`, with
+the lower of the caller's and the identity's clearance. Routes reach sessions and memories only through it.
 """

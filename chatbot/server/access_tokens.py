@@ -55,13 +55,13 @@ class Token:
     rights: frozenset[Right] = GUEST_RIGHTS
     """Rights of its holder (`chatbot.stores.access`)."""
     namespace: str = ""
-    """The part of each identity's memory that it opens; no request can leave it."""
+    """Namespace that it opens in each identity's memory; no request can leave it."""
     project: str | None = None
     """The project that it opens; no request can leave it."""
     users: Users = "apart"
     """Memory of users named in its requests: one each, or the token's."""
     memory: Remembers = "off"
-    """True if calls of clients of OpenAI are remembered that name no session."""
+    """True to remember calls through OpenAI's API that name no session."""
     quota: Quota = NO_QUOTA
     """Daily limits of the token."""
     user_quota: Quota = NO_QUOTA
@@ -106,7 +106,7 @@ class Tokens:
 
     @classmethod
     def of(cls, home: Home) -> Tokens:
-        """The tokens that are kept there."""
+        """Return the tokens stored in that home."""
         return cls(open_place(home))
 
     def all(self) -> tuple[Token, ...]:
@@ -141,9 +141,9 @@ class Tokens:
         quota: Quota = NO_QUOTA,
         user_quota: Quota = NO_QUOTA,
     ) -> tuple[str, Token]:
-        """Make a token; its text is known only now. Raises `InvalidValue`, also for a label that is taken.
+        """Make a token; its text is not stored. Raises `InvalidValue`, also for a label that is taken.
 
-        Durable on return. One for `metrics` opens those, and may open no identity.
+        Durable on return. A token for `metrics` need not open an identity.
         """
         names = tuple(dict.fromkeys(identities))
         if not names and not metrics:
@@ -174,7 +174,7 @@ class Tokens:
     def limit(self, text: str, change: Callable[[Token], Token]) -> Token:
         """Change the quotas of the token with that id or label, and return it. Durable on return.
 
-        Raises `UnknownToken` where none is, or several.
+        Raises `UnknownToken` if there is none, or several.
         """
         changed: list[Token] = []
 
@@ -188,7 +188,7 @@ class Tokens:
         return changed[0]
 
     def revoke(self, text: str) -> Token:
-        """Take the token back whose id or label that is. Raises `UnknownToken` where none is, or several."""
+        """Revoke the token with that id or label. Raises `UnknownToken` if there is none, or several."""
         revoked: list[Token] = []
 
         def without(tokens: tuple[Token, ...]) -> tuple[Token, ...]:

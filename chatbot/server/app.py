@@ -63,8 +63,8 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         from chatbot.server.readiness import router_for  # needs the extra
 
         app.include_router(router_for(identities.telemetry))
-    _tell_of_errors(app)
-    # The last one added is the first one asked.
+    _add_error_handlers(app)
+    # The last one added runs first.
     app.add_middleware(IdentityUse, runtimes=identities.runtimes)
     app.add_middleware(
         Idempotency,
@@ -109,7 +109,7 @@ async def _closing(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-def _tell_of_errors(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ChatbotError, _known)
     app.add_exception_handler(StoreError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -149,7 +149,7 @@ async def _http(request: Request, error: Any) -> Response:
         return invalid("the body is not valid JSON").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405 and (methods := await methods_of(request.app, request.scope["route"].path)):
-        headers["allow"] = ", ".join(methods)  # a route of its own knows but its method
+        headers["allow"] = ", ".join(methods)  # each route knows only its own method
     kind, code = {404: (UNKNOWN, "not_found"), 405: (INVALID, "method_not_allowed")}.get(
         error.status_code, (INVALID, "http_error")
     )

@@ -37,7 +37,7 @@ LONGEST_HEAD = 32 * 1024
 """Most bytes of a request's address and headers."""
 _FAILURES_PER_MINUTE = 60
 _LOOK_EVERY_S = 1.0
-"""How often a token is looked for while its answer is streamed."""
+"""How often a token is checked while an answer is streamed."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HARMLESS_SITES = frozenset({None, "same-origin", "none"})
 
@@ -90,7 +90,7 @@ class Doors:
         return await self._app(scope, receive, send)
 
     def _while_valid(self, send: Send, token_id: str) -> Send:
-        """Return `send` for as long as the token is: an answer that goes on and on is ended once it is revoked."""
+        """Return a `send` that ends a long answer once the token is revoked."""
         looked_at, is_over, is_stream = time.monotonic(), False, False
 
         async def checked(message: Message) -> None:
@@ -141,7 +141,7 @@ class Doors:
 
     async def _caller(self, headers: Headers, address: str) -> ServerCaller:
         self._owner_may_enter = self._owner_may_enter and not await asyncio.to_thread(self._tokens.all)
-        if self._owner_may_enter:  # not once there was a token: whom it is taken from would get more than before
+        if self._owner_may_enter:  # not once there was a token: revoking it must not give its holder more rights
             return replace(
                 OWNER, users=self._settings.users, memory=self._settings.memory
             )  # any key is accepted: some clients need one
@@ -184,7 +184,7 @@ def _check_size(scope: Scope) -> None:
 
 
 def token_in(headers: Mapping[str, str]) -> str:
-    """The token that a request carries, as bearer or in the page's cookie; empty where it has neither."""
+    """The token that a request carries, as bearer or in the page's cookie; empty if it has neither."""
     scheme, _, text = headers.get("authorization", "").partition(" ")
     if scheme:
         return text.strip() if scheme.lower() == "bearer" else ""

@@ -1,4 +1,4 @@
-"""Requests about a turn that another server runs, to stop it or to listen: lines of the identity.
+"""Requests to stop a turn that another server runs, or to listen to it: lines of the identity.
 
 Servers with running turns read them twice a second. The lease of the turn says whether anyone runs one.
 """
@@ -49,7 +49,7 @@ class Elsewhere:
         self._beginning = asyncio.Lock()
 
     async def listen(self) -> None:
-        """Look out for requests from now on, for as long as a turn runs here."""
+        """Read requests from now on, while a turn runs here."""
         async with self._beginning:
             self._wanted_until = time.monotonic() + _LINGER_S
             if self._task is None or self._task.done():
@@ -61,14 +61,14 @@ class Elsewhere:
         return not await asyncio.to_thread(is_free, self._turn_lease(session_id))
 
     async def ask_to_listen(self, session_id: str) -> bool:
-        """Have the server that runs a turn of the session write its events down; False if nobody runs one."""
+        """Ask the server that runs a turn of the session to write its events; False if nobody runs one."""
         if not await self.is_running(session_id):
             return False
         await asyncio.to_thread(self._write, "listen", session_id, utc_now())
         return True
 
     async def ask_to_stop(self, session_id: str) -> int:
-        """Stop a turn of the session that another server runs; 1 where there was one and it has ended, else 0."""
+        """Stop a turn of the session that another server runs; return 1 if there was one and it has ended, else 0."""
         lease = self._turn_lease(session_id)
         if await asyncio.to_thread(is_free, lease):
             return 0
@@ -81,7 +81,7 @@ class Elsewhere:
         return 1
 
     async def aclose(self) -> None:
-        """Look out no more."""
+        """Stop reading requests."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

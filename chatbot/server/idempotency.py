@@ -47,9 +47,9 @@ class IdempotentWrite:
     before: Made | None = None
     made: Made | None = None
     is_unknown: bool = False
-    """True if nobody knows whether it was done: then it is never done again."""
+    """True if the outcome is unknown: then it is never repeated."""
     may_be_erased: bool = False
-    """True if the answer tells what a session keeps: then its text is never kept beside it, even of a failed stream."""
+    """True if a session stores the content of the answer: then its text is never cached, even of a failed stream."""
 
     def note(self, **made: str) -> None:
         """Record the created ids, possibly none. Without a record only this process can repeat the answer."""
@@ -89,7 +89,7 @@ class Idempotency:
         self._requests = requests
         self._running: dict[tuple[str, str], _Answer] = {}
         self._kept: OrderedDict[tuple[str, str], Sequence[Message]] = OrderedDict()
-        """Answers that cannot be made again from what is stored."""
+        """Answers that cannot be recreated from stored data."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -129,7 +129,7 @@ class Idempotency:
             known = await asyncio.to_thread(self._requests.begin, *name, answer.request)
             answer.is_replayed = known is not None
             await (self._do(scope, name, answer) if known is None else self._again(scope, name, answer, known))
-        except Exception as error:  # noqa: BLE001 - it is raised again where someone waits for the answer
+        except Exception as error:  # noqa: BLE001 - it is raised in the waiting request
             if isinstance(error, StoreError) and not answer.messages.items:
                 await problem_of(error, scope["state"]["caller"]).response()(scope, _never, answer.add)
             else:

@@ -1,7 +1,7 @@
-"""A turn that another server runs, listened to from here: its server writes the events down while somebody asks.
+"""Listening to a turn that another server runs: that server writes its events while somebody asks for them.
 
-They are lines of the session, for as long as the turn runs and a few seconds more. Who listens at the turn's own server
-costs nothing. A listener notices when that server dies: the lease of the turn lapses.
+They are lines of the session until a few seconds after the turn. Listeners at the turn's own server need none of this.
+A listener notices if that server dies, because the lease of the turn lapses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _LINES = "relay"
 _EVERY_S = 0.1
-"""Between two looks: of the writer for events, of the reader for lines."""
+"""Seconds between two checks, of the writer for events and of the reader for lines."""
 _LINGER_S = 5.0
 """How long the lines stay after the end, for readers that are slow."""
 _OLD = timedelta(minutes=1)
@@ -43,7 +43,7 @@ _GRACE_S = 2.0
 
 
 async def write_down(place: Place, turn: RunningTurn, closing: asyncio.Event) -> None:
-    """Write down the events of a turn, from the first on, and its end; erase them a few seconds later.
+    """Write the events of a turn, from the first on, and its end; erase them a few seconds later.
 
     `place` is that of its session. `closing` ends the wait for slow readers.
     """
@@ -75,7 +75,7 @@ async def _write_all(place: Place, name: str, turn: RunningTurn) -> None:
 
 
 class RemoteTurn:
-    """A turn of a session that another server runs: the events that it writes down."""
+    """A turn of a session that another server runs, read from the events that it writes."""
 
     def __init__(self, session: SessionHandle, backend: Backend, others: set[str], receipts: int) -> None:
         place = _place_of(session, backend)
@@ -94,7 +94,7 @@ class RemoteTurn:
 
     @classmethod
     async def of(cls, session: SessionHandle, backend: Backend) -> RemoteTurn:
-        """Note what had ended by now; to be called before its server is asked to write."""
+        """Note which turns have ended; call this before asking the server to write."""
         receipts = len(await session.receipts())
         records = await asyncio.to_thread(_place_of(session, backend).lines(_LINES).all)
         return cls(session, backend, {record["turn"] for record in records if "end" in record}, receipts)
@@ -111,7 +111,7 @@ class RemoteTurn:
                     give_up = time.monotonic() + (_GRACE_S if self._turn else 0)
             await asyncio.sleep(_EVERY_S)
         receipts = await self._session.receipts()
-        if self._end is None and len(receipts) > self._receipts:  # it ended before its server saw that we listen
+        if self._end is None and len(receipts) > self._receipts:  # it ended before its server read our request
             kept = await KeptTurn.of(self._session, str(receipts[-1]["turn"]))
             self._end = {"turn": str(receipts[-1]["turn"])}
             if not self._turn:
@@ -128,7 +128,7 @@ class RemoteTurn:
         raise TurnLost("the server that wrote this reply has stopped before its end: your message is kept, ask again")
 
     def _new(self) -> list[Event]:
-        """Return the events that were written since; of turns that had ended before we came, none."""
+        """Return newly written events, without those of turns that had ended before we started."""
         records = []
         while (reading := self._lines.since(self._mark)).records:
             self._mark = reading.mark
@@ -155,13 +155,13 @@ async def _end(turn: RunningTurn) -> dict[str, Any]:
         return {"turn": (await turn.ended()).turn}
     except (ChatbotError, StoreError) as error:
         problem = problem_of(error)
-    except Exception as error:  # noqa: BLE001 - a model may be a stranger's
+    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's
         problem = unexpected(error)
     return {"problem": {**asdict(problem), "headers": dict(problem.headers)}}
 
 
 def _erase(lines: Lines, name: str, now: datetime) -> None:
-    """Erase what was written of that turn, and what a killed server left."""
+    """Erase the lines of that turn, and those that a killed server left."""
     since = format_time(now - _OLD)
     try:
         lines.rewrite(lambda record: None if record["turn"] == name or record["at"] < since else record)

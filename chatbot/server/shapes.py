@@ -22,7 +22,7 @@ Made = Mapping[str, str]
 
 
 class Shape(BaseModel):
-    """Something to be read, made from the object that an operation returned."""
+    """Part of an answer, made from the object that an operation returned."""
 
     model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
 
@@ -32,17 +32,17 @@ class Shape(BaseModel):
         return cls.model_validate(item)
 
     def made(self) -> dict[str, str] | None:
-        """Return the id by which a repeated request finds again what it made; None where there is none."""
+        """Return the id by which a repeated request finds its result; None if there is none."""
         return {"id": found} if "again" in vars(type(self)) and (found := getattr(self, "id", "")) else None
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
-        """Find again what a request made before, without doing it again."""
+        """Return the result of an earlier request without repeating it."""
         raise NotImplementedError
 
 
 class RequestBody(BaseModel):
-    """Something to be written: a field that is not known is an error."""
+    """Body of a write: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -63,15 +63,15 @@ class Session(Shape):
     parent: str | None
     """The session that it was forked from."""
     expires_at: datetime | None
-    """When it goes by itself; null for never."""
+    """When it expires; null for never."""
     clearance: Clearance
-    """The clearance that is needed to open it, and the most that it sees."""
+    """The clearance that is needed to open it, and the highest clearance of memories seen through it."""
     store_types: list[str]
     """The stores that keep it."""
     pinned_at: datetime | None
-    """When it was pinned; null for one that is not."""
+    """When it was pinned; null if it is not."""
     sensitivity: Sensitivity
-    """How sensitive at least is what is remembered of it."""
+    """Least sensitivity of its memories."""
     project: str
     """The project that it belongs to; empty for none."""
 
@@ -93,7 +93,7 @@ class Entry(Shape):
 
 
 class Comparison(Shape):
-    """Two sessions beside one another."""
+    """Comparison of two sessions."""
 
     common: int
     """Number of entries that both have in common at the beginning."""
@@ -110,18 +110,18 @@ class Comparison(Shape):
 
 
 class MemoryRecord(Shape):
-    """One remembered thing."""
+    """A memory."""
 
     id: str
     """UUIDv7."""
     type: Type
-    """Type of the thing."""
+    """Type of the memory."""
     title: str
     """Title, on one line."""
     subtitle: str
     """More about it, on one line."""
     narrative: str
-    """The whole of it."""
+    """The full text."""
     facts: list[str]
     """Complete statements."""
     user_text: str
@@ -129,7 +129,7 @@ class MemoryRecord(Shape):
     assistant_text: str
     """Of an exchange: what the bot replied."""
     tags: list[str]
-    """Words to find it by."""
+    """Search terms."""
     concepts: list[str]
     """Kinds of knowledge, such as `gotcha` or `trade-off`."""
     people: list[str]
@@ -137,13 +137,13 @@ class MemoryRecord(Shape):
     subject: str
     """Topics, matched exactly."""
     category: str
-    """Free; to be asked for exactly."""
+    """Any text, matched exactly."""
     project: str
     """The project that it belongs to."""
     metadata: dict[str, Any]
     """Anything else, as JSON; it is not searched."""
     files_read: list[str]
-    """Files that it came from."""
+    """Files that were read."""
     files_modified: list[str]
     """Files that were changed."""
     source: str
@@ -151,31 +151,31 @@ class MemoryRecord(Shape):
     agent_id: str
     """The agent that wrote it."""
     session_id: str | None
-    """The session that it was noted in."""
+    """The session in which it was created."""
     visibility: Visibility
     """Who it is for."""
     sensitivity: Sensitivity
-    """How delicate it is: what is more than `public` is returned only to who asks for it."""
+    """How sensitive it is: memories above `public` are returned only on request."""
     min_clearance: Clearance
-    """The least clearance that sees it."""
+    """The least clearance that may see it."""
     importance: float
     """From 0 to 1."""
     status: Status
     """Only what is `active` is recalled."""
     superseded_by: str | None
-    """The memory that has taken its place."""
+    """The memory that replaced it."""
     created_at: datetime
-    """When it was noted."""
+    """When it was created."""
     updated_at: datetime
     """When it was last changed or mentioned again."""
     expires_at: datetime | None
     """When it stops being true; null for never."""
     mention_count: int
-    """How often it was said again."""
+    """How often it was repeated."""
     use_count: int
     """How often it was recalled."""
     confirmed_count: int
-    """How often someone vouched for it."""
+    """How often it was confirmed."""
     token_count: int
     """About how many tokens it takes in a prompt."""
 
@@ -190,7 +190,7 @@ class Fact(Shape):
     predicate: str
     """Predicate, such as `lives in`."""
     object: str
-    """The other end, such as a place, a name or a value."""
+    """Object, such as a place, a name or a value."""
     confidence: float
     """How sure it is, from 0 to 1."""
     source: str | None
@@ -230,7 +230,7 @@ class StoredAlias(Shape):
     """The stored fact."""
 
     id: str
-    """By which it can be taken back, see `/v1/facts`."""
+    """Id to retract it, see `/v1/facts`."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
@@ -246,9 +246,9 @@ class Task(Shape):
     title: str
     """Title of the task."""
     status: TaskStatus
-    """How far it is."""
+    """Status of the task."""
     priority: Priority
-    """How urgent it is."""
+    """Priority of the task."""
     scope: TaskScope
     """Who does it."""
     surface: str
@@ -295,7 +295,7 @@ class AddResult(Shape):
 
 
 class Project(Shape):
-    """A project that holds something."""
+    """A project with memories, facts or sessions."""
 
     name: str
     """Its name; compared without case."""
@@ -339,11 +339,11 @@ class Line(Shape):
     value: str
     """Its value."""
     title: str
-    """The line as it stands in a prompt."""
+    """The line as it is in a prompt."""
     valid_from: datetime
-    """When it began to hold."""
+    """When it became valid."""
     valid_to: datetime | None
-    """When it ceased to hold; null while it holds."""
+    """When it ceased to be valid; null while it is."""
     said_at: datetime
     """When it was said last."""
     pinned: bool
@@ -357,7 +357,7 @@ class Line(Shape):
 
 
 class StandingAnswer(Shape):
-    """A standing question, with what memory answers today."""
+    """A standing question, with the current answer from memory."""
 
     question: str
     """As the configuration has it."""
@@ -379,10 +379,10 @@ class Profile(Shape):
 
 
 class Hit(Shape):
-    """Something found, best first."""
+    """A search result."""
 
     score: float
-    """From 0 to 1; 0 where nothing was ranked."""
+    """From 0 to 1; 0 if nothing was ranked."""
     memory: MemoryRecord = Field(validation_alias="observation")
     """Memory that was found."""
 
@@ -397,7 +397,7 @@ class FieldChange(Shape):
 
 
 class Happening(Shape):
-    """One thing that happened to it."""
+    """An event of a memory."""
 
     kind: str
     """add, update, mention, use, confirm, supersede, expire, archive, compress, consolidate, restore or delete"""
@@ -408,18 +408,18 @@ class Happening(Shape):
     who: str
     """The agent that did it."""
     why: str
-    """The reason, where one is told."""
+    """The reason, if one was given."""
     fields: dict[str, Any]
     """The fields that were set."""
     changes: dict[str, FieldChange] = Field(default_factory=dict)
-    """The fields that have another value since, with both."""
+    """The changed fields, with the values before and after."""
 
 
 class Version(Shape):
-    """One in the line of succession."""
+    """One memory in a line of replacements."""
 
     memory: MemoryRecord
-    """As it is now."""
+    """The memory as it is now."""
     events: list[Happening]
     """Events of the memory, oldest first."""
 
@@ -453,24 +453,24 @@ class Deletion(Shape):
 
 
 class SessionHit(Shape):
-    """A session that speaks of something, and where it does so best."""
+    """A session that matches a search, with its best line."""
 
     session: Session = Field(validation_alias="record")
     """The session."""
     score: float
-    """By which they are sorted; it has no upper bound."""
+    """Score for sorting, without an upper bound."""
     role: str
-    """Of the entry; `memory` for something remembered of the session, or `title`."""
+    """Role of the entry; `memory` for a memory of the session, or `title`."""
     line: str
-    """The line that says so."""
+    """The matching line."""
     ranges: list[tuple[int, int]]
-    """Where in the line the words stand."""
+    """Where the words are in the line."""
     at: datetime
     """When it was said."""
     number: int | None
-    """Which entry, counted from 1; null where it is none."""
+    """Number of the entry, counted from 1; null if the match is not in an entry."""
     observation: str | None
-    """The id of the memory, where it is one."""
+    """The id of the memory, if it is one."""
     matches: int
     """Number of entries that contain any of the words."""
 
@@ -493,4 +493,4 @@ SHAPES: dict[Any, type[Shape]] = {
     Erasure: Deletion,
     operations.SessionComparison: Comparison,
 }
-"""The shape of each type; what is not here is shown as pydantic shows it."""
+"""The shape of each type; pydantic serializes all others."""

@@ -137,7 +137,7 @@ async def say(
             session_id, said.text, attachments=files, max_output_tokens=said.max_output_tokens
         )
     if not said.stream:
-        return JSONResponse(await _told(turn, session_id, writing))
+        return JSONResponse(await _result(turn, session_id, writing))
     return sse.EventStream(_events(turn, session_id, access.caller, writing))
 
 
@@ -187,14 +187,16 @@ async def _events(
         async for event in turn.events():
             kind, data = event_as_json(event)
             yield sse.event(data, kind)
-        yield sse.event(await _told(turn, session_id, writing), "done")
+        yield sse.event(await _result(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")
     except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
+async def _result(
+    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite
+) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}

@@ -67,12 +67,12 @@ async def embed(
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")
-    vectors = [_told(vector, asked.encoding_format) for vector in found.vectors]
+    vectors = [_encoded(vector, asked.encoding_format) for vector in found.vectors]
     data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
     read = found.usage.input_tokens
     return Embeddings(data=data, model=name, usage={"prompt_tokens": read, "total_tokens": read})
 
 
-def _told(vector: Vector, form: str) -> Any:
+def _encoded(vector: Vector, form: str) -> Any:
     numbers = array("f", vector)
     return base64.b64encode(numbers.tobytes()).decode() if form == "base64" else list(numbers)
