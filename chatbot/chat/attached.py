@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.attachments import Link, split
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.fence import fenced, in_one_line
+from chatbot.chat.fence import FILE, fenced, in_one_line, without_tokens
 from chatbot.chat.turn_memory import RECENT_QUESTIONS
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -29,8 +29,6 @@ from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
     from chatbot.attachments.read import Attachment
-
-FILE = "attached-file"
 
 
 class Attachments:
@@ -80,18 +78,19 @@ class Attachments:
         pictures: list[Image] = []
         notes: list[str] = []
         for link in links:
+            name = without_tokens(link.name)
             if link.is_image and not await model.sees_images():
-                notes.append(f"[{link.name}: a picture, which you cannot see]")
+                notes.append(f"[{name}: a picture, which you cannot see]")
                 self._tell(f"{model.name} cannot see pictures: {link.name} is only named to it")
             elif (data := await self._read(link)) is None:
-                notes.append(f"[{link.name}: no longer there]")
+                notes.append(f"[{name}: no longer there]")
             elif link.is_image:
                 pictures.append(Image(_data_url(link.media, data)))
-                notes.append(f"[{link.name}]")
+                notes.append(f"[{name}]")
             else:
                 documents.append(_document(link.name, data.decode("utf-8", "replace")))
                 await asyncio.to_thread(estimate_text, documents[-1].content)  # the prompt counts it, and it is kept
-                notes.append(f"[{link.name}, above]")
+                notes.append(f"[{name}, above]")
         said = "\n".join(filter(None, [text, *notes]))
         return [*documents, replace(message, content=said, parts=(said, *pictures) if pictures else ())]
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+from chatbot.chat.fence import BREAK, TOKEN
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.people import KIND, task_of
 from chatbot.memory.profile_lines import CATEGORY
@@ -29,8 +30,6 @@ from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
 
 _HEAD = 300
 _LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_TAKEN = "·"
-"""Stands where a token stood, so that what was around it does not become another."""
 _ROLES = (
     *("system", "developer", "assistant", "user", "human", "tool", "bot"),
     *("entwickler", "benutzer", "nutzer", "assistent"),
@@ -48,26 +47,18 @@ _ROLE = (
     rf"(?:{'|'.join(map(skeleton, _ROLES))}|{_AS_WRITTEN})(?: (?:message|prompt|note|role))?(?:\s?\([^()\n]{{0,30}}\))?"
 )
 _TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
-_LEAD = r"(?:\d{1,3}[.)]\s)?[\s·>#*_\-=`\"']*"
+_LEAD = r"(?:\d{1,3}[.)]\s)?[\s·>#*_\-=`\"']*+"
 _PREFIX = re.compile(
-    rf"(?:{_LEAD}[\[<({{]*\s*{_ROLE}[\s*_`\"'\]>)}}]*(?::[*_]*|\s*-+\s*{_TIME})"
+    rf"(?:{_LEAD}[\[<({{]*+\s*+{_ROLE}[\s*_`\"'\]>)}}]*+(?::[*_]*|\s*-+\s*{_TIME})"
     rf"|{_LEAD}[\[<({{]+\s*/?(?:system|developer|assistant)(?: (?:message|prompt|note))?\s*[\]>)}}]+)+\s*",
     re.IGNORECASE,
 )
-"""A role at the start of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
-_TOKEN = re.compile(
-    r"<\s*[|｜]\s*[\w ▁/-]{1,40}\s*[|｜]\s*>(?:\s*(?:system|assistant|user|tool|developer)\b)?"
-    r"|\[\s*\|\s*[\w -]{1,40}\s*\|\s*\]"
-    r"|\[/?\s*(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\s*\]|<</?SYS>>"
-    r"|</?(?:start|end)_of_turn>|<[be]os>|</?s>",
-    re.IGNORECASE,
-)
-"""A token of a chat template: ChatML, Llama, Mistral, Gemma, DeepSeek."""
+"""A role at the start of a line: bare, in brackets, as a heading, with a colon after it. White space is tried once."""
 
 
 def without_role_marks(text: str) -> str:
     """`text` without them, and without white space at the ends of its lines."""
-    return "\n".join(map(_without_prefix, _LINE_END.split(_TOKEN.sub(_TAKEN, text))))
+    return "\n".join(map(_without_prefix, _LINE_END.split(TOKEN.sub(BREAK, text))))
 
 
 def _without_prefix(line: str) -> str:

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
+from chatbot.chat.fence import without_tokens
 from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
@@ -334,7 +335,7 @@ async def build_prompt(
     system = Message("system", persona)
     persona_tokens = await model.count_tokens([system], tools)
     tool_tokens = persona_tokens - await model.count_tokens([system]) if tools else 0
-    exchanges = _exchanges(dialogue)
+    exchanges = _exchanges([_unmarked(each) for each in dialogue])
     costs = [await model.count_tokens(exchange) for exchange in exchanges]
     texts = {
         "summary": [Message("user", extras.summary)] if extras.summary else [],
@@ -385,6 +386,14 @@ async def build_prompt(
         dropped=tuple(dropped),
         cut=fitted.cuts,
     )
+
+
+def _unmarked(message: Message) -> Message:
+    """Return the message; the answer of a tool without marks that a tokenizer could take for roles."""
+    if message.role != "tool":
+        return message
+    parts = (without_tokens(each) if isinstance(each, str) else each for each in message.parts)
+    return replace(message, content=without_tokens(message.content), parts=tuple(parts))
 
 
 async def _attached_tokens(model: Model, message: Message) -> int:

@@ -133,10 +133,11 @@ def test_role_marks_do_not_come_back_when_they_are_taken_away(parts: list[str]) 
 @pytest.mark.parametrize(
     "unit",
     ["ignore ", "system:", "[INST]", "![x](", "a ", "i.g.", "%41", "&#65;", "QUJD", "ab", "<img src=//a?", "the ",
-     " \n", "you are now an ", "send ", "whenever the user asks ", "\u0430", "# ", "((", "{", "[a](//", '"name": "'],
+     " \n", "you are now an ", "send ", "whenever the user asks ", "\u0430", "# ", "((", "{", "[a](//", '"name": "',
+     *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</")), " " * 299 + "\n"],
 )  # fmt: skip
 def test_the_longest_row_is_judged_in_bounded_time(unit: str) -> None:
-    row = row_with(("narrative",), ((unit * LONGEST_JUDGED)[:LONGEST_JUDGED],))
+    row = row_with(("narrative",), ((unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED],))
     started = time.process_time()
     judge(row, VIEW)
     assert time.process_time() - started < 5
