@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
@@ -62,6 +62,17 @@ async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
     threading.Thread(target=run, name="unawaited", daemon=True).start()
     await done
     return results[0]
+
+
+async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of work that goes on if we are cancelled: that is raised when it is done, or its own error."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        task.result()
+        raise
 
 
 class LoopsLock:

@@ -49,6 +49,7 @@ from chatbot.messages import (
 from chatbot.models.model import Model, estimate_text
 from chatbot.models.rerank import Reranker
 from chatbot.stores.errors import StoreError
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Span, observed, present_observer, span
@@ -163,12 +164,12 @@ class Calls:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
             work.end()
             if reply.has_begun or isinstance(error, asyncio.CancelledError):
-                await asyncio.shield(self._bill(purpose, prompt_tokens, reply, began, held))
+                await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))
             else:
-                await asyncio.shield(self._settle(held))
+                await to_its_end(self._settle(held))
             raise
         work.end()
-        await self._bill(purpose, prompt_tokens, reply, began, held)
+        await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))
 
     async def ask(
         self,
@@ -234,9 +235,9 @@ class Calls:
             with observed(self._observer), span("call", operation="rerank", model=reranker.name, purpose="rerank"):
                 found = await reranker.rank(question, texts)
         except BaseException:
-            await asyncio.shield(self._settle(held))
+            await to_its_end(self._settle(held))
             raise
-        await self._billed("rerank", reranker.name, found.usage, began, held)
+        await to_its_end(self._billed("rerank", reranker.name, found.usage, began, held))
         return found.scores
 
     async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
@@ -283,10 +284,10 @@ class Calls:
                 held.append(await self._held_by(payer, purpose, decide, now))
             held.append(await self._held_here(purpose, decide, now))
         except StoreError as error:
-            await asyncio.shield(self._settle(held))
+            await to_its_end(self._settle(held))
             raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
         except BaseException:
-            await asyncio.shield(self._settle(held))
+            await to_its_end(self._settle(held))
             raise
         return held
 

@@ -79,6 +79,7 @@ from chatbot.models.rerank import Reranker
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
 from chatbot.tools import Toolbox, ToolResult
@@ -186,7 +187,7 @@ class Turn:
         self._earlier = PromptMemory()
         """The block of the message before, which stays in the prompt for one more turn."""
         self._steps = 0
-        self._is_kept = False
+        self._is_asked = self._is_kept = False
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
@@ -207,9 +208,12 @@ class Turn:
         return split(self._entry)[0] or self._text
 
     async def run(self) -> Receipt:
-        """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
-        await self._write_question()
+        """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry.
+
+        What is written is written whole, with all that belongs to it, also where the turn is stopped meanwhile.
+        """
         try:
+            await to_its_end(self._write_question())
             await self._remember_words()
             await self._recall()
             while calls := await self._ask():
@@ -217,24 +221,25 @@ class Turn:
             await self._keep()
             await self._title_by_model()
         except (Exception, asyncio.CancelledError) as error:
-            await asyncio.shield(self._fail(error))
+            if self._is_asked:
+                await to_its_end(self._fail(error))
             raise
-        await asyncio.shield(self._close())
+        await to_its_end(self._close())
         return self._receipt
 
     async def _write_question(self) -> None:
         """Write the message with links to attachments, or the answers of a client's tools, into the transcript."""
         if self._client.answers:
             await self._resume()
-            return
-        if self._client.again:
+        elif self._client.again:
             await self._begin_again()
-            return
-        kept = await self._attached.keep(self._files)
-        self._entry = with_links(self._entry, [link for link, _ in kept])
-        self._receipt.attachments = [told for _, told in kept]
-        await self._write((USER, self._entry))
-        await self._title_by_rule()
+        else:
+            kept = await self._attached.keep(self._files)
+            self._entry = with_links(self._entry, [link for link, _ in kept])
+            self._receipt.attachments = [told for _, told in kept]
+            await self._write((USER, self._entry))
+            await self._title_by_rule()
+        self._is_asked = True
 
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
@@ -290,7 +295,7 @@ class Turn:
                 async for delta in deltas:
                     self._take(delta, reply)
         except (asyncio.CancelledError, ModelError) as error:
-            await asyncio.shield(self._keep_partial(reply, error))
+            await to_its_end(self._keep_partial(reply, error))
             raise
         self._steps += 1
         return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
@@ -332,10 +337,12 @@ class Turn:
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
-        """Keep the partial text of a call that was cancelled or failed."""
+        """Keep the partial text of a call that was cancelled or failed; a whole reply was neither."""
         self._receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._write((ASSISTANT, reply.text))
+            if reply.finished is not None and not reply.calls():
+                self._is_kept, self._receipt.finish = True, reply.finished.reason
 
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
@@ -527,7 +534,7 @@ class Turn:
         events, removed = list[Event](), tuple[str, ...]()
         if self._memory is not None:
             events, removed = self._memory.end_events(self._recalled, row, self._receipt.reply)
-        ended = await self._write(*self._reply, events=events)
+        ended = await to_its_end(self._write(*self._reply, events=events))
         self._notice_secrets(removed)
         if self._memory is not None and row is not None and ended.outcomes:
             self._receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])

@@ -23,7 +23,7 @@ from chatbot.stores.access import NO_PROJECT
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.lifecycle import Closable
-from chatbot.stores.loops import LoopsLock
+from chatbot.stores.loops import LoopsLock, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
@@ -379,7 +379,7 @@ class TurnOrder:
     ) -> None:
         self.answering = ""
         try:
-            await _to_its_end(self.let_go)
+            await to_its_end(asyncio.to_thread(self.let_go))
         finally:
             self.here.release()
 
@@ -400,7 +400,7 @@ class TurnOrder:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:  # the thread may still take the lease
             await asyncio.wait([attempt])
-            await _to_its_end(self.let_go)
+            await to_its_end(asyncio.to_thread(self.let_go))
             raise
 
     def _try(self, reads: Sequence[object]) -> bool:
@@ -416,13 +416,3 @@ class TurnOrder:
             self._lease.release()
         except StoreError as error:  # it is not renewed any more
             logger.warning("the lease of a finished turn was not released and will expire: %s", error)
-
-
-async def _to_its_end(work: Callable[[], None]) -> None:
-    """Run `work` in a thread, and wait for it even if we are cancelled."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Generator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chatbot.chat import Chat, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
+from chatbot.chat.dialogue import STOPPED
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
@@ -240,6 +242,63 @@ async def test_cancelling_keeps_what_was_said_and_bills_it(session: SessionHandl
     assert receipt["finish"] == "cancelled"
     assert receipt["calls"][0]["cost_usd"] > 0
     assert (await chat.turn("go on")).reply == "and on"
+
+
+class StopAt:
+    """Runs a turn, and stops it where it waits for that many times."""
+
+    def __init__(self, turn: Coroutine[Any, Any, object], number: int) -> None:
+        self._turn = turn.__await__()
+        self._number = number
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        error: BaseException | None = None
+        for number in count():
+            try:
+                waited = next(self._turn) if error is None else self._turn.throw(error)
+            except StopIteration:
+                return
+            if number == self._number:
+                asyncio.current_task().cancel()  # type: ignore[union-attr]
+            error = None
+            try:
+                yield waited
+            except BaseException as raised:  # noqa: BLE001 - it is the turn's
+                error = raised
+
+
+async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its_words(
+    memory: MemorySystem, memory_home: Path
+) -> None:
+    whole, stopped = "so far so good", [("error", STOPPED)]
+    seen = set()
+    for number in count():
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        chat = _chat(ScriptedModel([whole]), session, memory_home)
+
+        async def turn(chat: Chat = chat, number: int = number) -> None:
+            await StopAt(chat.turn("I keep bees in the garden"), number)
+
+        task = asyncio.create_task(turn())
+        await asyncio.wait([task], timeout=PATIENCE_S)
+        said = await _transcript(session)
+        receipts = await session.receipts()
+        seen.add(len(said))
+        if said:
+            reply = "".join(content for role, content in said if role == "assistant")
+            [finish] = [each["finish"] for each in receipts]
+            marks = {"stop": [], "cancelled": stopped}[finish]
+            assert marks or reply == whole
+            assert said == [("user", "I keep bees in the garden"), *([("assistant", reply)] if reply else []), *marks]
+            assert session.record.title == "I keep bees in the garden"
+        bill = memory_home / "usage.jsonl"
+        assert (bill.read_text().count(session.id) if bill.exists() else 0) == sum(
+            len(each["calls"]) for each in receipts
+        )
+        assert (await chat.turn("go on")).reply == whole
+        if not task.cancelled():
+            break
+    assert seen == {0, 2, 3}
 
 
 async def test_two_turns_at_once_take_their_order(session: SessionHandle, memory_home: Path) -> None:
