@@ -245,11 +245,15 @@ class Place(ABC):
         return iter(())
 
 
+def _no_record(session_id: str, _: datetime, __: datetime) -> SessionRecord:
+    raise DamagedFile(f"session {session_id} has no record")
+
+
 class Examination(Struct, frozen=True):
     """Depth of an examination, and checks of content that a backend does not know."""
 
-    new_record: Callable[[str, datetime, datetime], SessionRecord]
-    """Makes the record of an unknown session from its id and its times of creation and last use."""
+    new_record: Callable[[str, datetime, datetime], SessionRecord] = _no_record
+    """Makes the record of an unknown session from its id and its times of creation and last use, to mend it."""
     subjects: Mapping[str, tuple[str, Callable[[bytes], object]]] = field(default_factory=dict)
     """By name of lines: their noun, and a check that raises `ValueError` for a wrong one."""
     verify: bool = False

@@ -25,7 +25,16 @@ from operator import attrgetter, is_not
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.records import check_text, check_time, format_time, micros, moment, parse_time
+from chatbot.stores.records import (
+    CONTROLS,
+    check_text,
+    check_time,
+    format_time,
+    in_line,
+    micros,
+    moment,
+    parse_time,
+)
 
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
@@ -35,9 +44,6 @@ MOST_COUNTED = 2**31
 DEEPEST = 100
 """Deepest nesting of tables and lists in the metadata."""
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-_INVISIBLE = _CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
-_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
 _ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Record = TypeVar("Record")
@@ -227,9 +233,7 @@ def check_id(text: object, _: str = "") -> Any:
 
 def one_line(text: object, name: str) -> str:
     """Return `text` on one line without control characters. Raises `InvalidValue` above 1,000 characters."""
-    text = _checked(text, name)
-    if _ODD.search(text):
-        text = " ".join(" ".join(text.split()).translate(_INVISIBLE).split())
+    text = in_line(_checked(text, name))
     if len(text) > LONGEST_LINE:
         raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_LINE:,} can be kept there")
     return text
@@ -239,7 +243,7 @@ def clean_text(text: object, name: str) -> str:
     """Return `text` without control characters except newline and tab. Raises `InvalidValue` above 1,000,000."""
     text = _checked(text, name)
     if _ODD_TEXT.search(text):
-        text = text.replace("\r\n", "\n").translate(_CONTROLS)
+        text = text.replace("\r\n", "\n").translate(CONTROLS)
     if len(text) > LONGEST_TEXT:
         raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_TEXT:,} can be kept")
     return text

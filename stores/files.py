@@ -419,7 +419,9 @@ def make_folder(path: Path) -> None:
         try:
             path.mkdir(FOLDER_MODE)
         except FileExistsError:
-            return
+            if path.is_dir():
+                return
+            raise _no_folder(path) from None
         sync_folder(path.parent)
 
 
@@ -448,7 +450,7 @@ def translated(path: Path) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         if isinstance(error, StoreError) or _is_folder(path):
             raise
-        raise _missing_or_linked(path) from error
+        raise _no_folder(path) from error
     except OSError as error:
         if isinstance(error, StoreError):
             raise
@@ -473,10 +475,14 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _missing_or_linked(path: Path) -> UnsafePath | MissingFolder:
+def _no_folder(path: Path) -> UnsafePath | MissingFolder:
+    """Return the error for a folder that is missing, or in whose place something else is."""
     if path.is_symlink():
         return UnsafePath(f"{path} is a link, not a folder")
-    return MissingFolder(f"folder not found: {path}")
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if there.is_dir():
+        return MissingFolder(f"folder not found: {path}")
+    return UnsafePath(f"{there} is not a folder: move it away")
 
 
 def _acquire(lock: int, path: Path, timeout_s: float) -> None:

@@ -123,12 +123,23 @@ class TranscriptEntry:
 
 VERSION = 1
 LONGEST_TITLE = 200
+CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_INVISIBLE = CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def in_line(text: str) -> str:
+    """Return the text on one line, without control characters and marks of direction."""
+    return " ".join(" ".join(text.split()).translate(_INVISIBLE).split()) if _ODD.search(text) else text
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC."""
+    """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC.
+
+    Texts are lines, also where a file or another machine says otherwise: a title is made one, others are refused.
+    """
 
     id: str
     agent_id: str
@@ -167,7 +178,8 @@ class SessionRecord:
         if self.parent is not None:
             _check_id(self.parent)
         for name, value in zip(_TEXTS, _texts_of(self), strict=True):
-            check_text(value, name)
+            if value != "" and in_line(check_text(value, name)) != value:
+                raise InvalidValue(f"the {name} is {value!r:.80}: it must be one line without control characters")
         if self.clearance not in CLEARANCES:
             raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
         if self.sensitivity not in SENSITIVITIES[:-1]:
@@ -181,8 +193,7 @@ class SessionRecord:
 
     def renamed(self, title: str) -> SessionRecord:
         """The record with another title, on one line and at most 200 characters long."""
-        title = " ".join(check_text(title, "the title").split())
-        return replace(self, title=title[:LONGEST_TITLE])
+        return replace(self, title=_title(title))
 
     def used(self, now: datetime) -> SessionRecord:
         """The record of the session after something was added to it."""
@@ -217,6 +228,10 @@ _LEFT_OUT = {"project": "", "sensitivity": "public", "pinned_at": None, "opening
 """The fields that are not written where they have this value."""
 
 
+def _title(text: str) -> str:
+    return in_line(check_text(text, "the title"))[:LONGEST_TITLE].rstrip()
+
+
 def is_session_id(text: str) -> bool:
     """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
     return _ID.fullmatch(text) is not None
@@ -241,6 +256,7 @@ def parse_record(written: Mapping[str, Any]) -> SessionRecord:
             if name in given:
                 given[name] = parse_time(given[name])
         given["store_types"] = _names(given["store_types"])
+        given["title"] = _title(given.get("title", ""))
         return SessionRecord(**{"used_at": given["created_at"]} | given)
     except KeyError as error:
         raise InvalidValue(f"it has no {error}") from error

@@ -459,7 +459,7 @@ def _lines(finding: Finding) -> str:
     if sys.stdout.isatty():
         indent = " " * 4  # leaves more room for a path
         line = _wrapped(line, shutil.get_terminal_size().columns, indent)
-    return f"{line}\n{indent}→ {finding.command}" if finding.command else line
+    return f"{line}\n{indent}→ {printable(finding.command)}" if finding.command else line
 
 
 def _wrapped(line: str, columns: int, indent: str) -> str:

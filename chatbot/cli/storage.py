@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from getpass import getpass
 from pathlib import Path
@@ -29,27 +30,36 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.transfer.backups import RestoreReport, backup, copy_storage, restore, verified
-from chatbot.transfer.sync import SyncReport, sync
+from chatbot.transfer.sync import SyncReport, counted, sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed
 
 
-async def run(args: argparse.Namespace) -> None:
+async def run(args: argparse.Namespace) -> Exit:
     """Create the tables, or copy an identity."""
     if args.action == "copy":
-        await _copy(args)
-    else:
-        is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
-        told = ["created the tables" if is_new else "the tables already exist"]
-        told += [f"{args.role} may use them"] if args.role else []
-        tell(args, {"created": is_new, "role": args.role or None}, "\n".join(told))
+        return await _copy(args)
+    is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
+    told = ["created the tables" if is_new else "the tables already exist"]
+    told += [f"{args.role} may use them"] if args.role else []
+    tell(args, {"created": is_new, "role": args.role or None}, "\n".join(told))
+    return Exit.OK
 
 
-async def _copy(args: argparse.Namespace) -> None:
+async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
     with progress("copying") as told:
         done = await copy_storage(source, target, told)
     value = {"from": str(source), "to": str(target), **asdict(done)}
-    tell(args, value, f"copied {_counted(done)}. Both are identical: {done.digest}")
+    end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
+    tell(args, value, f"copied {_counted(done)}{end}")
+    return _warned(done.left_out)
+
+
+def _warned(left_out: Sequence[str]) -> Exit:
+    """Warn of what could not be read, and return the exit code."""
+    for each in left_out:
+        warn(f"left out, because it cannot be read: {printable(each)}; see `chatbot doctor`")
+    return Exit.FAILED if left_out else Exit.OK
 
 
 def _home(text: str, identity: str | None) -> Home:
@@ -105,17 +115,19 @@ def _show(report: MaintenanceReport) -> None:
     say(looked if rows else f"nothing to do: {looked}")
 
 
-async def run_backup(args: argparse.Namespace) -> None:
+async def run_backup(args: argparse.Namespace) -> Exit:
     """Write everything of an identity to a file."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
     with progress("backing up") as told, new_file(path.expanduser(), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=told)
-    value = {"file": str(path), "identity": done.name, "digest": done.digest}
-    tell(args, value, f"wrote {path}: everything of {done.name}, digest {done.digest}. It is not encrypted")
+    value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
+    what = f"what can be read of {done.name}" if done.left_out else f"everything of {done.name}"
+    tell(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
+    return _warned(done.left_out)
 
 
-async def run_restore(args: argparse.Namespace) -> None:
+async def run_restore(args: argparse.Namespace) -> Exit:
     """Restore an identity from a file."""
     path = args.file.expanduser()
     if not path.is_file():
@@ -126,12 +138,12 @@ async def run_restore(args: argparse.Namespace) -> None:
         with Setup.with_identity(Options(config=args.config), name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, told)
     value = {"identity": name, "made_at": found.made_at, **asdict(done)}
-    tell(args, value, f"restored {name} as of {found.made_at}: {_counted(done)}, digest {done.digest}")
+    tell(args, value, f"restored {name} as of {printable(found.made_at)}: {_counted(done)}, digest {done.digest}")
+    return _warned(done.left_out)
 
 
 def _counted(done: RestoreReport) -> str:
-    counted = ((done.sessions, "sessions"), (done.memories, "memories"), (done.calls, "calls"))
-    return ", ".join(how_many(count, *_WORDS[what]) for count, what in counted)
+    return counted({"sessions": done.sessions, "memories": done.memories, "calls": done.calls})
 
 
 async def run_sync(args: argparse.Namespace) -> Exit:
@@ -175,20 +187,11 @@ def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
     if report.is_new and not is_sealed:
         warn(f"{report.place} can read everything that is synced there: encrypt a new place with --passphrase")
     for counts, said, would in ((report.taken, "took", "would take"), (report.given, "gave", "would give")):
-        parts = [how_many(count, *_WORDS[what]) for what, count in counts.items() if count]
-        if parts:
-            say(f"{would if report.dry_run else said} {', '.join(parts)}")
+        if told := {what: count for what, count in counts.items() if count}:
+            say(f"{would if report.dry_run else said} {counted(told)}")
     for session in report.forks:
         say(f"a session was continued on both sides: its other part is {session}")
     for name, why in report.aside:
         warn(f"set aside {printable(name)}: {printable(why)}")
     if not any([*report.taken.values(), *report.given.values()]):
         say(f"{report.place}: nothing new")
-
-
-_WORDS = {
-    "memories": ("change of memory", "changes of memory"),
-    "sessions": ("session",),
-    "calls": ("billed call",),
-    "erased": ("erasure",),
-}

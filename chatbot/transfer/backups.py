@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -22,12 +22,12 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
-from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
-from chatbot.transfer.sync import VERSION, Progress, Sync
+from chatbot.transfer.sync import VERSION, Progress, Sync, counted
 from chatbot.transfer.sync_place import NAME, ArchivePlace
-from chatbot.transfer.sync_storage import Storage, digest_of_storage
+from chatbot.transfer.sync_storage import Storage, digest_of_storage, unreadable
 
 _HEAD = "backup.json"
 _ATTEMPTS = 5
@@ -35,25 +35,33 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest."""
+    """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest.
+
+    `left_out` tells what could not be read where it was made.
+    """
 
     name: str
     made_at: str
     settings: str
     files: list[str]
     digest: str
+    left_out: list[str] = field(default_factory=list)
     format: str = "chatbot-backup"
     version: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Number of sessions, changes of memory and billed calls that were written, and the digest of everything."""
+    """Number of sessions, changes of memory and billed calls that were written, and the digest of everything.
+
+    `left_out` tells what could not be read, and is not here.
+    """
 
     sessions: int
     memories: int
     calls: int
     digest: str
+    left_out: list[str]
 
 
 async def backup(
@@ -88,7 +96,8 @@ async def backup(
                     continue  # a session was deleted
                 raise
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
-                made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value())
+                damage = await unreadable(storage)
+                made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value(), damage)
                 place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
                 place.close()
                 return made
@@ -132,18 +141,23 @@ async def restore(
 ) -> RestoreReport:
     """Take a verified backup in, into a storage that is empty, or that holds nothing which the backup does not hold.
 
-    Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid.
+    Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid: nothing is
+    written then. An error that comes later says how much was written.
     """
     head = await asyncio.to_thread(verified, file, key)
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
         sync = Sync(memory, storage, ArchivePlace(file, key), now=now, gives=False, is_own=True, progress=progress)
-        report = await sync.run()
-        for name, why in report.aside:
-            raise DamagedFile(f"{key}: {name} is invalid: {why}")
-        digest = await digest_of_storage(storage)
-    if digest != head.digest:
-        raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
-    return RestoreReport(report.taken["sessions"], report.taken["memories"], report.taken["calls"], digest)
+        taken = sync.report.taken
+        try:
+            await sync.run()
+            digest = await digest_of_storage(storage)
+            if digest != head.digest:
+                raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
+        except (ConfigError, StoreError) as error:
+            if any(taken.values()):
+                error.args = (f"{error}. {counted(taken)} had been written: repeat the command to go on",)
+            raise
+    return RestoreReport(taken["sessions"], taken["memories"], taken["calls"], digest, head.left_out)
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> RestoreReport:

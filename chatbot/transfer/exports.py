@@ -11,10 +11,10 @@ which is JSON lines, can be imported again:
     {"kind": "attachment", "name", "data"}    in base64; its name has the digest of its content
     {"kind": "observation", …}                a row in its current state, oldest first
     {"kind": "fact", …}
-    {"kind": "end", "sha256"}                 of the lines of the session; whoever changes one leaves it out
-    {"kind": "memories", "format": 1}         the rows and facts after it are of no session, or of any
+    {"kind": "end", "sha256", "left"}         of the lines of the session, and how many parts follow
+    {"kind": "memories", "format": 1, "lines"}    the rows and facts after it are of no session, or of any
 
-A bundle is untrusted: nothing says who made it.
+Whoever changes a part leaves `sha256`, `left` or `lines` out. A bundle is untrusted: nothing says who made it.
 """
 
 from __future__ import annotations
@@ -150,18 +150,19 @@ def _json_lines(values: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 
 
-def render_session(exported: SessionExport, form: str) -> str:
-    """Render the session in a format of `SUFFIXES`."""
+def render_session(exported: SessionExport, form: str, *, left: int = 0) -> str:
+    """Render the session in a format of `SUFFIXES`; in a bundle so many parts are `left` after it."""
     if form == "jsonl":
         lines = _json_lines(_session_lines(exported))
-        return lines + _json_lines([{"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest()}])
+        return lines + _json_lines([{"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest(), "left": left}])
     return _session_markdown(exported)
 
 
 def render_memories(remembered: MemoryExport, form: str) -> str:
     """Render the memories as `jsonl` or `markdown`."""
     if form == "jsonl":
-        return _json_lines([{"kind": MEMORIES, "format": VERSION}, *_memory_lines(remembered)])
+        lines = [*_memory_lines(remembered)]
+        return _json_lines([{"kind": MEMORIES, "format": VERSION, "lines": len(lines)}, *lines])
     return _memories_markdown(remembered)
 
 
@@ -172,6 +173,8 @@ class _Part:
     record: SessionRecord | None = None
     lines: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     broken: int = 0
+    wanted: int = 0
+    """Least number of lines."""
 
     @classmethod
     def begun(cls, kind: str, fields: Mapping[str, Any]) -> _Part:
@@ -179,7 +182,7 @@ class _Part:
         try:
             if kind != END and fields["format"] > VERSION:
                 raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
-            return cls(parse_record(fields) if kind == SESSION else None)
+            return cls(parse_record(fields) if kind == SESSION else None, wanted=int(fields.get("lines", 0)))
         except (ValueError, TypeError, KeyError) as error:
             if isinstance(error, LaterFormat):
                 raise
@@ -197,7 +200,12 @@ class _Part:
             self.broken += 1
 
     def whole(self) -> Iterator[SessionExport | MemoryExport]:
-        """Yield it, if there is anything in it."""
+        """Yield it, if there is anything in it. Raises `DamagedFile` where lines are missing."""
+        found = self.broken + sum(map(len, self.lines.values()))
+        if found < self.wanted:
+            raise DamagedFile(
+                f"{found} of {self.wanted:,} memories and facts are there: check that the file is complete"
+            )
         entries, values, receipts, rows, facts, files = (tuple(self.lines[kind]) for kind in _PARSERS)
         remembered = MemoryExport(rows, facts, self.broken)
         if self.record is not None:
@@ -208,7 +216,7 @@ class _Part:
 
 def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
     """Yield the sessions of a bundle, and memories. Raises `DamagedFile` or `LaterFormat`."""
-    part, digest = _Part(), hashlib.sha256()
+    part, digest, left = _Part(), hashlib.sha256(), 0
     for line in filter(str.strip, text.split("\n")):
         try:
             fields = msgspec.json.decode(line)
@@ -224,9 +232,12 @@ def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
                 raise DamagedFile(f"{name}: the SHA-256 of a session is another: the file was damaged or changed")
             yield from part.whole()
             part, digest = _Part.begun(kind, fields), hashlib.sha256()
+            left = fields.get("left", 0) if kind == END else 0 if kind == MEMORIES else left
         digest.update(f"{line}\n".encode())
     if part.record is not None:
         raise DamagedFile(f"{name}: session {part.record.id} ends early: check that the file is complete")
+    if left != 0:
+        raise DamagedFile(f"{name} ends early: {left!r:.20} parts are missing: check that it is complete")
     yield from part.whole()
 
 

@@ -122,11 +122,16 @@ class Importer:
         records = await self.memory.list_sessions()
         self._here = {record.id: record for record in records}
         self._origins = {record.origin: record for record in records if record.origin}
-        for done, item in enumerate(source.items(), 1):
-            await self._take(item)
-            if self.progress:
-                self.progress(done, total)
-        await self._flush()
+        try:
+            for done, item in enumerate(source.items(), 1):
+                await self._take(item)
+                if self.progress:
+                    self.progress(done, total)
+            await self._flush()
+        except StoreError as error:
+            if not self.dry_run and (told := self._report.told()):
+                error.args = (f"{error}. {told} had been imported: import it again to go on",)
+            raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()
         return self._report

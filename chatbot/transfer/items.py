@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.memory.writing import Draft
+from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry
 
 
@@ -79,6 +80,11 @@ class ImportReport:
     left_out: Counter[str] = field(default_factory=Counter)
     """Parts of conversations that are not imported, such as tool calls."""
     redacted: Counter[str] = field(default_factory=Counter)
+
+    def told(self) -> str:
+        """Return what was added in words; empty for nothing."""
+        added = {"session": len(self.sessions), "memory": self.memories, "exchange": self.exchanges, "fact": self.facts}
+        return ", ".join(how_many(count, what) for what, count in added.items() if count)
 
     def skip(self, what: str, why: str) -> None:
         """Report an item that is not imported."""

@@ -32,7 +32,7 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -50,6 +50,7 @@ from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
+from chatbot.stores.fields import how_many
 from chatbot.stores.loops import unawaited
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
@@ -110,6 +111,19 @@ class SyncReport:
         """The report for programs."""
         values = asdict(self) | {"aside": [{"file": name, "why": why} for name, why in self.aside]}
         return {name: value for name, value in values.items() if name != "is_new"}
+
+
+_WORDS = {
+    "memories": ("change of memory", "changes of memory"),
+    "sessions": ("session",),
+    "calls": ("billed call",),
+    "erased": ("erasure",),
+}
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return what was taken or given in words."""
+    return ", ".join(how_many(count, *_WORDS[what]) for what, count in counts.items())
 
 
 @dataclass(slots=True)
@@ -249,6 +263,7 @@ class Sync:
         await asyncio.to_thread(self._sessions.note_deleted)
         if self._is_own and self._takes:
             await asyncio.to_thread(self._check_nothing_else, batch)
+            await self._save()
         if self._dry_run:
             self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
         else:
@@ -297,7 +312,7 @@ class Sync:
             )
         if not state.identity:
             state.identity = found or secrets.token_hex(16)
-        if self._dry_run:
+        if self._dry_run or (self._is_own and self._takes):  # a backup may turn out to be wrong
             return
         state.save(self._storage.document)
         self.report.is_new = not found
@@ -310,7 +325,9 @@ class Sync:
         return any(True for _ in self._storage.log.read_new())
 
     def _check_nothing_else(self, batch: Delivery) -> None:
-        """Raise `ConfigError` where a backup lacks something that is here."""
+        """Raise `DamagedFile` where a backup is invalid, and `ConfigError` where it lacks something that is here."""
+        for name, why in self.report.aside:
+            raise DamagedFile(f"{self._place.key}: {name} is invalid: {why}. Nothing was written")
         rows, sessions = self._storage.journal().touched(), self._storage.backend.sessions.ids()
         if {*rows} - batch.rows.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
             raise ConfigError(
@@ -420,7 +437,6 @@ class Sync:
                 del batch.rows.parts[each]
             made = bringing_in(journal, batch.rows, state.machine, also=rows if writes else ())
             self._is_waiting |= made.is_waiting
-            self.report.taken["memories"] = made.taken
             if writing:
                 for alone in (True, False):
                     who = MAINTENANCE if alone else "sync"
@@ -431,6 +447,7 @@ class Sync:
                 writing.sync()
                 if made.events or made.rearranged:
                     after = self._storage.written() or journal
+        self.report.taken["memories"] = made.taken
         self._known.digests |= after.digests() - (set() if self._gives else journal.digests())
         facts = [each for each in state.facts if after.has_fact(each)]
         state.erased += [each for each in state.facts if each not in {*facts, *state.erased}]

@@ -17,7 +17,7 @@ from typing import Any
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Blobs, checked_blob, checked_blob_name
-from chatbot.stores.errors import MissingFolder
+from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.records import (
     KeyValue,
     SessionRecord,
@@ -28,6 +28,7 @@ from chatbot.stores.records import (
     parse_time,
 )
 from chatbot.transfer.sync_storage import (
+    SESSIONS,
     PlaceState,
     Record,
     Replacement,
@@ -59,6 +60,8 @@ def checked_session(given: Mapping[str, Any], until: datetime, *, is_own: bool) 
     past(given["at"], until)
     session = parse_record(given["session"])
     past(session.created_at, until)
+    if given["ids"] and SESSIONS not in session.store_types:
+        raise InvalidValue("a session has entries and no store for them")
     entries = {id_: TranscriptEntry(role, said, past(at, until)) for id_, (role, said, at) in given["entries"].items()}
     own = given.get("own") if is_own else None
     if own:

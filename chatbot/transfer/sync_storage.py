@@ -12,13 +12,15 @@ from typing import Any, cast
 
 import msgspec
 
+from chatbot.errors import without_folders
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS
-from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Lines
+from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Examination, Lines
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import DamagedFile
 from chatbot.stores.home import Home
+from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_store
@@ -203,6 +205,15 @@ async def digest_of_storage(storage: Storage) -> str:
         return digest.value()
 
     return await asyncio.to_thread(rest)
+
+
+async def unreadable(storage: Storage) -> list[str]:
+    """Return what of the sessions, the memory and the bill cannot be read, so that no copy has it; without folders."""
+    lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
+    found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
+    found += await storage.observations.examine()
+    wrong = [each for each in found if each.state == "bad" and each.subject in {"sessions", "memory", "bill"}]
+    return [without_folders(each.message) for each in wrong]
 
 
 def _receipt_key(receipt: Mapping[str, Any]) -> str:

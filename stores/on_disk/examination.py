@@ -243,12 +243,13 @@ def _index(home: Path, sessions: FolderSessions) -> Iterator[Flaw]:
 
     if problem:
         what = f"{home / INDEX_NAME} {problem}; it is rebuilt when it is used next"
-        yield Flaw("sessions", "bad" if "damaged" in problem else "note", what, mend=rebuild)
+        yield Flaw("index", "bad" if "damaged" in problem else "note", what, mend=rebuild)
 
 
 def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
     if not path.is_dir() or not is_session_id(path.name):
-        what = f"{path} is not a session: its name is not a session id"
+        why = "its name is not a session id" if path.is_dir() else "it is not a folder"
+        what = f"{path} is not a session: {why}"
         yield Flaw("sessions", "bad", what, mend=partial(_move_aside, home, path))
         return
     try:

@@ -216,6 +216,8 @@ class FolderSessions(Sessions):
         for folder in (self._home, self._sessions, self._drafts, self._trash):
             if folder.is_symlink():
                 raise UnsafePath(f"{folder} is a link, and sessions are only kept in a real folder: replace the link")
+            if folder.exists() and not folder.is_dir():
+                raise UnsafePath(f"{folder} is not a folder: move it away")
 
     def _make_ready(self) -> None:
         if self._is_ready:

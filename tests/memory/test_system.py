@@ -92,7 +92,7 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
 
 async def test_a_title_is_kept_on_one_line(memory: MemorySystem, memory_home: Path) -> None:
     session = await memory.create_session(STORES, "chat")
-    assert (await memory.rename_session(session.id, " A\nlong   title " + "x" * 300)).title[:14] == "A long title x"
+    assert (await memory.rename_session(session.id, " A\nlong   title\x1b " + "x" * 300)).title[:14] == "A long title x"
     async with MemorySystem(memory_home) as again:
         assert len((await again.list_sessions())[0].title) == 200
 

@@ -106,6 +106,9 @@ def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, damage: D
     (found,) = [finding for finding in findings(code=1) if finding["state"] == "bad"]
     assert named in found["message"]
     assert found["command"]
+    copied = run("storage", "copy", str(MEMORY), "copy")
+    is_copied = found["subject"] not in {"sessions", "memory", "bill"} or "reservations" in named
+    assert (copied.returncode == 0, "Both are identical" in copied.stdout) == (is_copied, is_copied)
     mended = [finding["message"] for finding in findings("--fix") if finding["state"] == "fixed"]
     assert any(named in message for message in mended)
     assert "bad" not in {finding["state"] for finding in findings()}
@@ -115,6 +118,20 @@ def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, damage: D
     assert [path for path in lost if path.name not in rebuilt and ".trash" not in path.parts] == []
     shown = ok("sessions", "show", project.name)
     assert "blue stamps" in shown
+
+
+@pytest.mark.parametrize("place", ["sessions/ID", "sessions", ".drafts", ".trash", ""])
+def test_a_file_in_the_place_of_a_folder_is_named_and_is_neither_missing_nor_empty(project: Path, place: str) -> None:
+    path = MEMORY / place.replace("ID", project.name)
+    shutil.rmtree(path)
+    path.write_text("not a folder", encoding="utf-8")
+    delete = ("sessions", "delete", project.name, "--yes", "--keep-memory")
+    for command in (("sessions", "show", project.name), ("backup", "ada.chatbot"), delete):
+        done = run(*command)
+        assert f"{path} is not a folder" in done.stderr
+        assert done.returncode == 7
+    assert any("not a folder" in each["message"] for each in findings(code=1) if each["state"] == "bad")
+    assert path.read_text(encoding="utf-8") == "not a folder"
 
 
 def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> None:

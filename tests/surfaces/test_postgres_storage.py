@@ -1,16 +1,24 @@
 """A configuration that names a database: everything works as with files, and other lines stay as they are."""
 
+import gzip
+import json
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
+from zipfile import ZipFile
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.runtime import Options, Runtime
 from chatbot.server.identities import Identities
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import DamagedFile, StoreFailed
 from chatbot.stores.home import Home, parse_address
+from chatbot.stores.postgres.schema import TABLES
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace
@@ -130,6 +138,48 @@ async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path,
     with pytest.raises(KeyboardInterrupt):
         await copy_storage(tmp_path / "one", target, breaking)
     assert (await copy_storage(tmp_path / "one", target)).sessions == 1
+
+
+def _with_an_invalid_line(backup: Path, wrong: Path) -> None:
+    with ZipFile(backup) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    head = json.loads(members.pop("backup.json"))
+    [part] = [each for each in members if each.endswith(".gz")]
+    line = b'\n{"k": "lines", "name": "usage", "v": [{"cost_usd": -1}]}'
+    data = gzip.compress(gzip.decompress(members.pop(part)) + line)
+    members[f"{part.rpartition('-')[0]}-{sha256(data).hexdigest()[:32]}.gz"] = data
+    members["backup.json"] = json.dumps(head | {"files": [*members]}).encode()
+    with ZipFile(wrong, "w") as archive:
+        for each, content in members.items():
+            archive.writestr(each, content)
+
+
+async def test_a_restore_that_fails_leaves_no_row_or_says_how_much_and_can_be_repeated(
+    name: str, tmp_path: Path, postgres: str
+) -> None:
+    target = parse_address(f"{postgres}#{name}")
+    async with MemorySystem(tmp_path / "one") as memory:
+        for number in range(3):
+            await memory.create_session(["basic_session"], "chat", title=str(number))
+        await memory.memory("chat").remember("Ada keeps bees")
+    with (tmp_path / "whole").open("w+b") as file:
+        made = await backup(tmp_path / "one", file, name="one")
+    _with_an_invalid_line(tmp_path / "whole", tmp_path / "wrong")
+    with (tmp_path / "wrong").open("rb") as wrong, pytest.raises(DamagedFile, match="Nothing was written"):
+        await restore(wrong, "wrong", target)
+    with psycopg.connect(owner_url()) as owner:
+        for table in TABLES:
+            count = SQL("SELECT count(*) FROM chatbot.{} WHERE identity = %s").format(Identifier(table))
+            assert owner.execute(count, [name]).fetchone() == (0,), table
+
+    def breaking(done: int, total: int) -> None:
+        if (done, total) == (2, 3):
+            raise StoreFailed("the disk is full")
+
+    with (tmp_path / "whole").open("rb") as whole:
+        with pytest.raises(StoreFailed, match=r"is full\. 1 change of memory, 2 sessions, .* had been written"):
+            await restore(whole, "whole", target, breaking)
+        assert (await restore(whole, "whole", target)).digest == made.digest
 
 
 async def test_files_and_a_database_sync_and_a_backup_of_one_is_restored_in_the_other(

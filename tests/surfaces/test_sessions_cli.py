@@ -217,6 +217,22 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     assert not list(Path().glob(".*.tmp"))
 
 
+def test_a_bundle_that_was_cut_behind_any_of_its_lines_is_refused_whole() -> None:
+    make("one", "two")
+    command.ok("memory", "add", "The shed is green")
+    command.ok("memory", "add", "The gate is red")
+    ok("export", "--all", "-o", "all.jsonl")
+    ok("delete", "--all", "--keep-memory", "--yes")
+    lines = Path("all.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for end in range(1, len(lines)):
+        Path("cut.jsonl").write_text("".join(lines[:end]), encoding="utf-8")
+        fails(7, "complete", "import", "cut.jsonl")
+    assert titles("list") == []
+    lines[-1] = lines[-1].replace("red", "blue")  # whoever changes a text need not count anew
+    Path("all.jsonl").write_text("".join([*lines, *lines]), encoding="utf-8")
+    assert len(from_json("import", "all.jsonl")[0]["sessions"]) == 2
+
+
 def test_a_bundle_brings_sessions_back() -> None:
     [session, *_] = make("one", "two", days_ago=3)
     ok("export", "--all", "-o", "all.jsonl")

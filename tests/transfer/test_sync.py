@@ -362,7 +362,7 @@ def _with(line: Any, path: tuple[Any, ...]) -> str:
     return json.dumps(changed)
 
 
-@pytest.mark.parametrize("name", by_day(HOSTILE, "negative", "a path", "depth"))
+@pytest.mark.parametrize("name", by_day(HOSTILE, "negative", "a header", "depth"))
 async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no_sync(
     tmp_path: Path, name: str
 ) -> None:
@@ -400,6 +400,9 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
     assert row_id in await there.rows()
     assert len(await there.rows()) <= before + 3
     assert len(await there.said()) <= 5
+    async with there.opened() as memory:
+        for record in await memory.list_sessions():
+            assert all(each.isprintable() for each in record.as_json().values() if isinstance(each, str)), record
     await world.talk(there)
     await there.sync(place)
     assert await there.digest()

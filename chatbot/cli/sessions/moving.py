@@ -109,16 +109,20 @@ async def _write(
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
     """All sessions to one file; with those of a project, or of all, memories of no session too."""
     path: Path = args.output.expanduser()
+    loose = None
+    if args.memories and (args.with_archived or args.project):
+        with suppress(UnsupportedOperation):
+            loose = await export_loose(memory, args.project)
+    parts = len(records) + (loose is not None)
     with progress("exporting") as told, new_file(path, force=args.force) as file:
         for done, record in enumerate(records, 1):
             exported = await export_session(memory, record.id, memories=args.memories)
             _warn_redacted(exported.redacted)
-            file.write(render_session(exported, "jsonl").encode())
+            file.write(render_session(exported, "jsonl", left=parts - done).encode())
             if told:
                 told(done, len(records))
-        if args.memories and (args.with_archived or args.project):
-            with suppress(UnsupportedOperation):
-                file.write(render_memories(await export_loose(memory, args.project), "jsonl").encode())
+        if loose is not None:
+            file.write(render_memories(loose, "jsonl").encode())
     return path
 
 
