@@ -27,6 +27,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVa
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import (
     CONTROLS,
+    ODD,
     check_text,
     check_time,
     format_time,
@@ -233,7 +234,9 @@ def check_id(text: object, _: str = "") -> Any:
 
 def one_line(text: object, name: str) -> str:
     """Return `text` on one line without control characters. Raises `InvalidValue` above 1,000 characters."""
-    text = in_line(_checked(text, name))
+    text = _checked(text, name)
+    if ODD.search(text):
+        text = in_line(text)
     if len(text) > LONGEST_LINE:
         raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_LINE:,} can be kept there")
     return text

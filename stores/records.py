@@ -125,13 +125,13 @@ VERSION = 1
 LONGEST_TITLE = 200
 CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _INVISIBLE = CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
-_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
+ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def in_line(text: str) -> str:
     """Return the text on one line, without control characters and marks of direction."""
-    return " ".join(" ".join(text.split()).translate(_INVISIBLE).split()) if _ODD.search(text) else text
+    return " ".join(" ".join(text.split()).translate(_INVISIBLE).split()) if ODD.search(text) else text
 
 
 @dataclass(frozen=True, slots=True)
