@@ -1,7 +1,7 @@
 """Request of a client of the server for one turn, beside the user's words: its own history, tools and options.
 
-What stands in the transcript comes from the user and the model alone: history that a client sends is shown to the model
-for one turn, and kept nowhere.
+Only the user and the model write to the transcript: history that a client sends is shown to the model for one turn, and
+not stored.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """Options of a client for one turn. The default has no effect."""
+    """Options of a client for one turn. Defaults have no effect."""
 
     turn: str = ""
-    """The turn's id, a UUIDv7, where the client is told of it before it begins."""
+    """The turn's id, a UUIDv7, if the client must know it before the turn begins."""
     persona: str = ""
     """Instructions in place of the persona; empty: the persona."""
     history: tuple[Message, ...] | None = None
@@ -39,11 +39,11 @@ class ClientRequest:
     again: bool = False
     """True if the last message is answered again; its replies so far stay in the transcript, unseen by models."""
     payers: tuple[Payer, ...] = ()
-    """Those on whose account the calls of the turn are, beside the identity's."""
+    """Payers of the calls of the turn, beside the identity."""
 
     @property
     def is_forced(self) -> bool:
-        """Return whether the reply must have a form in which nothing of ours may appear."""
+        """Return whether the reply has a required form, to which nothing may be added."""
         return self.options is not None and self.options.is_forced
 
     def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:

@@ -1,8 +1,8 @@
-"""Events of a turn, for those who wait for its reply, and events of a conversation, for its publisher.
+"""Events of a turn, for its caller, and events of a conversation, for its publisher.
 
-A turn emits each `Event` as it happens. `event_as_json` is the one form in which events leave the process.
+A turn emits each `Event` as it happens. Outside of the process, events have the form of `event_as_json`.
 
-A turn recalls and keeps by itself; listeners observe and add. Each has one `Publisher`: the hooks of a runtime, or
+A turn itself recalls and keeps; listeners observe and add. Each turn has one `Publisher`: the hooks of a runtime, or
 `Alone`, which has no listeners. Events are about sessions: a chat without stores publishes none.
 """
 
@@ -40,7 +40,7 @@ MEMORABILITY = "memory.memorability"
 
 
 class Phase(Struct, frozen=True):
-    """The work that the turn is waiting for from now on, in a few words."""
+    """The work that the turn now waits for, in a few words."""
 
     text: str
 
@@ -84,7 +84,7 @@ _KINDS: Mapping[type[Event], str] = {
 
 
 def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return the kind of an event and its data. What the model thinks is left out: it is for the client that asked."""
+    """Return the kind of an event and its data. What the model thinks is left out: only the asking client gets it."""
     kind = _KINDS[type(event)]
     match event:
         case ReasoningDelta():
@@ -98,7 +98,7 @@ def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:
 
 
 def event_from_json(kind: str, data: Mapping[str, Any]) -> Event:
-    """Return the event that `event_as_json` gave as that kind and data."""
+    """Undo `event_as_json`."""
     if kind == _THINKING:
         return ReasoningDelta("")
     if kind in _OF_TEXT:
@@ -131,9 +131,9 @@ class PromptSubmit(Struct, frozen=True, kw_only=True):
     most_tokens: int
     """Tokens that the model's window leaves for memory."""
     dry_run: bool
-    """True where only the prompt is looked at: nothing may be written."""
+    """True if only the prompt is wanted: nothing may be written."""
     remembrance: TurnMemory | None
-    """The memory of the conversation; None where nothing is remembered."""
+    """The memory of the conversation; None if nothing is remembered."""
     notice: Callable[[str], None]
     """Reports something to the user and in the receipt."""
 
@@ -184,7 +184,7 @@ class TurnEnd:
 
 
 class SessionEnd(Struct, frozen=True, kw_only=True):
-    """A session that was used in this process is left; another process may still use it."""
+    """This process stops using a session; another process may still use it."""
 
     topic: ClassVar[str] = SESSION_END
     session: SessionHandle
@@ -213,7 +213,7 @@ class Publisher(ABC):
 
     @abstractmethod
     def find(self, capability: str) -> Any | None:
-        """Return the capability of that name, or None where it is switched off."""
+        """Return the capability of that name, or None if it is off."""
 
     @abstractmethod
     async def settle(self, session: SessionHandle) -> None:
@@ -221,7 +221,7 @@ class Publisher(ABC):
 
     @abstractmethod
     def is_settled(self, session: SessionHandle) -> bool:
-        """Return whether nothing of that is under way."""
+        """Return whether no such work is running."""
 
 
 class Alone(Publisher):
@@ -236,7 +236,7 @@ class Alone(Publisher):
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:
-        """Return the default gate; no other capabilities beside keeping what is said."""
+        """Return the default gate or the keeping of exchanges; there are no other capabilities."""
         from chatbot.memory.memorability import Memorability
 
         return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)

@@ -1,13 +1,12 @@
-"""The judge of recalled text: role marks and orders are quoted or left out, and never obeyed.
+"""The judge of recalled text: role marks are removed, orders quoted or left out.
 
-Role marks are taken away, not judged: "User: likes tea" is a note like another once it does not look like an entry.
+Role marks are not judged: "User: likes tea" is an ordinary note once it does not look like a transcript entry.
 
 Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
-takes away what is invisible and what speaks in another's name. A row that is not the reader's own is dropped where it
-holds a form of `chatbot.orders`. One that the head `orders_a_model` doubts is shown as a quotation with its source, and
-one of which it is sure is dropped; the head judges lines, and what is longer is a quotation anyhow. The reader's own
-words are never dropped. This is a net: what slips through is still only data, for the wall is the fence of the memory
-block, and the role in which it is sent.
+removes invisible characters and role marks. A row that is not the reader's own is dropped if it contains a form of
+`chatbot.orders`, or if the head `orders_a_model` is sure of it; if the head is unsure, it is quoted with its source.
+The head judges lines; longer texts are always quoted. The reader's own words are never dropped. This is only a second
+defence: text that it misses is still data, by the fence of the memory block and the role in which it is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _ROLES = (
     *("النظام", "المستخدم", "المساعد", "المطور"),
 )
 _AS_WRITTEN = r"(?-i:model|function|AI|ai|Ai)"
-"""Roles that count in this case alone: "Model: Golf VII" is about a car."""
+"""Roles that are recognized only in this case: "Model: Golf VII" is about a car."""
 _ROLE = (
     rf"(?:{'|'.join(map(skeleton, _ROLES))}|{_AS_WRITTEN})(?: (?:message|prompt|note|role))?(?:\s?\([^()\n]{{0,30}}\))?"
 )
@@ -57,7 +56,7 @@ _PREFIX = re.compile(
 
 
 def without_role_marks(text: str) -> str:
-    """`text` without them, and without white space at the ends of its lines."""
+    """Return the text without role marks, and without white space at the ends of its lines."""
     return "\n".join(map(_without_prefix, _LINE_END.split(TOKEN.sub(BREAK, text))))
 
 
@@ -93,7 +92,7 @@ ORDERS = "orders-a-model"
 _SURE = 2
 """The higher level of the head `orders_a_model`."""
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
-"""Sources of rows that the principal said, typed or stated; not what tools, models, imports and files brought."""
+"""Sources of rows that the principal said, typed or stated, unlike rows of tools, models, imports and files."""
 _LONGEST_SOURCE = 40
 _LINE = 400
 """Characters up to which the head judges a row."""
@@ -110,14 +109,14 @@ class Verdict:
     """Empty, or one of the words above, or the name of the form that the row holds."""
     texts: tuple[tuple[Label, str], ...] = ()
     quoted: str = ""
-    """The source of which the row is a quotation, where it may be an order or is long."""
+    """The source to quote the row from, if it may be an order or is long."""
 
 
 def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, orders: int = 0) -> Verdict:
-    """Judge `row` as seen through `view`, or a `part` of it alone, whatever the rest of it says.
+    """Judge `row` as seen through `view`, or only a `part` of it, regardless of the rest.
 
-    `orders` is the level that the head gave it. Never raises, and takes time in proportion to the length of what is to
-    be shown.
+    `orders` is the level that the head gave it. Never raises, and takes time in proportion to the length of the shown
+    text.
     """
     shown = tuple(said_by(row) if part is None else part)
     if reason := _unfit(row, view, [text for _, text in shown]):
@@ -135,7 +134,7 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
 
 
 def _unfit(row: Observation, view: View, shown: Sequence[str]) -> str:
-    """Return why the row may not be shown, whatever it says; empty where it may."""
+    """Return why the row may not be shown, regardless of its text; empty if it may."""
     if not may_see(row, view):
         return HIDDEN
     if not row.is_current(view.now):
@@ -163,7 +162,7 @@ def line_of(row: Observation) -> str:
 
 
 def judge_tool(spec: ToolSpec) -> str | None:
-    """Return the name of the form that a tool's description holds; None where the tool may be offered.
+    """Return the name of the form that a tool's description contains; None if the tool may be offered.
 
     The head is not asked: every description of a tool tells a model what to do.
     """
@@ -171,7 +170,7 @@ def judge_tool(spec: ToolSpec) -> str | None:
 
 
 def _origin(row: Observation, view: View) -> str:
-    """Return where a row comes from, in letters that may stand in a head line."""
+    """Return where a row comes from, in letters that are safe in a head line."""
     if row.principal != view.principal:
         return "another user"
     return "".join(char for char in row.source[:_LONGEST_SOURCE] if char.isalnum() or char in ":-_. ") or "elsewhere"

@@ -1,4 +1,4 @@
-"""The hooks that keep: what is said, whether it is worth it, and upkeep of the memory."""
+"""The hooks that keep memories: of tool runs, whether they are worth it, and maintenance."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Capture(Hook):
 async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
     """Remember a run if it is worth it; return its id. Without a gate every run is.
 
-    `before` holds the substance of the runs kept last, by their ids; this one joins them.
+    `before` has the text of the last kept runs by id; this one is added to it.
     """
     if gate is not None:
         if run.only_lists:
@@ -132,7 +132,7 @@ class Memorable(Hook):
 
 
 def exchange_gate(tables: Mapping[str, Table], *, beside: Path | None = None) -> Memorability | None:
-    """Return the gate for exchanges as the hooks are configured; None where none are kept.
+    """Return the gate for exchanges as the hooks are configured; None if none are kept.
 
     Raises `ConfigError`.
     """

@@ -1,14 +1,13 @@
 """Hooks of a chat: the bus calls them by topic and order.
 
-A hook never hears what arises from its own run, however many others are between: so hooks that write to the store
-they were called from, or publish what they listen to, come to an end, after at most as many steps as there are hooks.
+A hook never receives events caused by its own run, directly or through others. So a chain of hooks that write to the
+store they were called from, or publish what they listen to, ends after at most as many steps as there are hooks.
 
-Agents in the same process publish a request to memory, and are answered:
+Agents in the same process can publish a request to memory and get an answer:
 
     [answer] = await context.publisher.publish(Retrieve(session=session, at=now, query="Where does Anna live?"))
 
-A request acts as the holder of its session, with the rights of a tool: it sees and changes no more, and no more than
-`MOST` things at once.
+A request acts as the holder of its session with the rights of a tool, on at most `MOST` memories.
 
 Nothing is loaded before the first turn. A session begins with its first turn in this process and ends once, when its
 owner leaves it or everything is closed.
@@ -57,7 +56,7 @@ TIMEOUT_S = 10.0
 
 
 class Retrieve(Struct, frozen=True, kw_only=True):
-    """Ask what is remembered."""
+    """Request to search memory."""
 
     session: SessionHandle
     at: datetime
@@ -72,7 +71,7 @@ class Retrieve(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """Ask to remember something."""
+    """Request to remember something."""
 
     session: SessionHandle
     at: datetime
@@ -85,7 +84,7 @@ class Update:
 
 
 class Answer(Struct, frozen=True):
-    """The answer to a request: what was found or kept, or why not."""
+    """The answer to a request: memories that were found or kept, or the reason for a refusal."""
 
     hits: tuple[Hit, ...] = ()
     kept: tuple[AddResult, ...] = ()
@@ -117,7 +116,7 @@ async def _respond(request: Retrieve | Update) -> Answer:
 logger = logging.getLogger(__name__)
 
 _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
-"""The hooks that the present code was called by, outermost first."""
+"""The hooks that called the present code, outermost first."""
 
 
 class Subscription(Struct, frozen=True):
@@ -144,24 +143,24 @@ class Bus:
         self._subscriptions: list[Subscription] = []
         self._last: dict[str, asyncio.Task[None]] = {}
         self._reported: set[tuple[str, str]] = set()
-        """Sessions with the hooks whose failure their user knows of."""
+        """Sessions, with the hooks whose failure was reported to their user."""
         self._unreported: dict[str, list[str]] = {}
         """Notices that no event could carry yet, by session."""
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Call a hook for what it listens to, from now on."""
+        """Call a hook for its topics from now on."""
         self._subscriptions = sorted([*self._subscriptions, subscription], key=lambda each: (each.priority, each.name))
 
     def listeners(self, topic: str) -> list[Subscription]:
-        """Return the hooks that hear that topic now, in order, without those that the present code was called by."""
+        """Return the hooks that listen to the topic, in order, without those that called the present code."""
         running = _running.get()
         return [each for each in self._subscriptions if each.name not in running and each.hears(topic)]
 
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
-        """Call the listeners, wait for those that are waited for, and return their answers. Raises nothing.
+        """Call the listeners, wait for those in the foreground, and return their answers. Raises nothing.
 
         `step` is the publisher's own work at this event: it runs in the place of the hook of its name, by that hook's
-        priority and time-out, and not at all where the hook is switched off.
+        priority and time-out, and not at all if the hook is off.
         """
         listeners = self.listeners(event.topic)
         answers = [await self._call(each, event, step) for each in listeners if not each.background]
@@ -196,7 +195,7 @@ class Bus:
         self._unreported.pop(session_id, None)
 
     def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
-        """Call them in the background, after what is under way in that session."""
+        """Call them in the background, after the running work of that session."""
         key = _session_of(event)
         task = asyncio.create_task(self._run(event, listeners, self._last.get(key)))
         self._last[key] = task
@@ -234,7 +233,7 @@ class Bus:
             _running.reset(token)
         if failure:
             await self.note_failure(subscription.name, event, failure)
-        elif (took := time.monotonic() - began) > subscription.timeout_s:  # no time-out ends what never awaits
+        elif (took := time.monotonic() - began) > subscription.timeout_s:  # a time-out cannot end what never awaits
             had = f"slow: it let nothing else run for {took:.1f} s, and has {subscription.timeout_s:g} s"
             await self.note_failure(subscription.name, event, had, was="is")
         return answer
@@ -333,7 +332,7 @@ class Hooks(Publisher, AsyncResource):
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
         """Call the hooks and the turn's own step, and return their answers. Raises nothing.
 
-        A request to memory is answered by memory alone; hooks hear of what it did as of any other operation.
+        Only memory answers a request to memory; hooks get an event of the operation, as of any other.
         """
         with observed(self._observer):
             if self._hooks is None:
@@ -374,7 +373,7 @@ class Hooks(Publisher, AsyncResource):
             await self.publish(SessionStart(session=session, at=at))
 
     async def end(self, session_id: str) -> None:
-        """Publish that a session is left, once its background work is done; nothing where it never began."""
+        """Publish the end of a session, once its background work is done; nothing if it never began."""
         session, began = self._sessions.pop(session_id, (None, None))
         if session is None or began is None:
             return
@@ -415,6 +414,6 @@ class Hooks(Publisher, AsyncResource):
 
 
 class _Making:
-    """The event at which a hook failed that could not be made."""
+    """The event in reports of a hook that could not be made."""
 
     topic = "start"

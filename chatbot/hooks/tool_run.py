@@ -1,7 +1,7 @@
 """Describe a tool run by rule: its type, title, subtitle, concepts, importance, files and milestones.
 
-Secrets are taken out before anything is cut, so that no half of one stays. Memory blocks are taken out too: recalled
-rows are never remembered as new.
+Secrets are removed before anything is cut, so that no part of one remains. Memory blocks are removed too: recalled rows
+are never remembered as new.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TYPES: tuple[tuple[Type, re.Pattern[str]], ...] = tuple(
 )
 """The type of a run by its words; the first that fits the call, else the first that fits the output.
 
-Never a decision: what a tool prints decides nothing, and decisions are protected.
+Never a decision: decisions are protected, and the output of a tool must not be.
 """
 _LISTS = re.compile(
     r"\s*(?:\w+=\S*\s+)*(?:ls|dir|pwd|tree|find|fd|grep|egrep|rg|ag|ps|du|df|wc|which|whoami|date|env|history"
@@ -105,7 +105,7 @@ class Milestone(Struct, frozen=True):
 
 
 class ToolRun(Struct, frozen=True):
-    """One run of a tool, cleaned: arguments as they were, the output cut to what is kept."""
+    """One cleaned run of a tool: its arguments, and its shortened output."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -158,7 +158,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def type(self) -> Type:
-        """The type of the row; `technical` where no rule fits."""
+        """The type of the row; `technical` if no rule fits."""
         call = f"{_spaced(self.tool)} {' '.join(_texts(self.arguments))}"
         for text in (call, self.output):
             for type_, pattern in _TYPES:
@@ -176,7 +176,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def writes(self) -> bool:
-        """True where the tool's name says that it changes files."""
+        """True if the tool's name says that it changes files."""
         return _WRITES.search(_spaced(self.tool).replace(" ", "_").lower()) is not None
 
     @property
@@ -199,7 +199,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def substance(self) -> str:
-        """The text that memorability is judged by, without listings of names."""
+        """The text for judging memorability, without listings of names."""
         lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
         return "\n".join([*_texts(self.arguments), *lines])
 
@@ -216,9 +216,9 @@ class ToolRun(Struct, frozen=True):
 
 
 def _cleaned(text: str) -> str:
-    """Take out memory blocks and secrets. Of a text that is read in part, the last half is left out again.
+    """Remove memory blocks and secrets. Of a text that is read in part, also drop the last half.
 
-    A secret may have been cut in two there, and the text before it may have become shorter.
+    Its cut end may contain part of a secret, and the removals may have moved that forward.
     """
     text = without_blocks(text)
     clean, _ = redact(text[:_READ])

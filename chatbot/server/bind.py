@@ -33,7 +33,7 @@ _TAG = re.compile(r'(W/)?"([^"*]*)"')
 
 @dataclass(frozen=True, slots=True)
 class IfMatch:
-    """The versions of which a memory must have one to be changed; None expects nothing, not even a memory."""
+    """The accepted versions of a memory to change; None accepts any, also a missing memory."""
 
     versions: frozenset[str] | None
     response: Response
@@ -58,7 +58,7 @@ class IfNoneMatch:
     response: Response
 
     def answer(self, row: Observation, shown: Any) -> Any:
-        """The answer with its version; an empty 304 where the client has it."""
+        """Return the answer with its version; an empty 304 if the client has it."""
         version = version_of(row)
         headers = {"etag": f'"{version}"'}
         if self.versions & {version, _ANY}:
@@ -94,7 +94,7 @@ def _tags(header: str) -> list[tuple[str, str]]:
 
 IfMatchHere = Annotated[IfMatch, Depends(_expected)]
 NewVersionHere = Annotated[IfMatch, Depends(_new_version)]
-"""Of writes that make a memory, where there is no version to expect."""
+"""For writes that create a memory, for which no version can be expected."""
 IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]
 
 
@@ -257,7 +257,7 @@ class _Answer:
 
 
 def _takes_one(operation: Operation) -> bool:
-    """Return whether the address names one thing, where other doors take several."""
+    """Return whether the address names one item of an operation that elsewhere takes several."""
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 
@@ -343,13 +343,13 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
 
 
 class _MadeBody(RequestBody):
-    """A body that is made of the table: it has no source in which pydantic could look for docstrings."""
+    """A body made from an operation: it has no source in which pydantic could look for docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[RequestBody]:
-    """The model of a body; operations that name the same share it."""
+    """Return the model of a body; operations with the same name and fields share it."""
     name, _, words = operation.body.partition(": ")
     name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
     place = name, frozenset(parameters)
@@ -383,7 +383,7 @@ def _without_default(schema: dict[str, Any]) -> None:
 
 
 def _said(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]:
-    """The fields that were given. Null leaves a field as it is, but takes a time away."""
+    """Return the given fields. Null leaves a field unchanged, but removes a time."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     return {name: value for name, value in given.items() if value is not None or parameters[name].item == kinds.Future}
 

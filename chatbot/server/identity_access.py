@@ -27,7 +27,7 @@ from chatbot.stores.access import Right, check_may
 from chatbot.stores.errors import UnsupportedOperation
 
 IDLE_S = 1_800.0
-"""After that long without a turn, a conversation counts as left."""
+"""A conversation without a turn for this long counts as ended."""
 _MOST = 512
 
 Key = tuple[str, str, str, str, frozenset[Right]]
@@ -65,7 +65,7 @@ class Chats:
         await runtime.hooks.end(session_id)
 
     def drop(self, identity: str) -> None:
-        """Forget the conversations of an identity, whose runtime is closed next."""
+        """Drop the conversations of an identity before its runtime is closed."""
         for key in [each for each in self._chats if each[0] == identity]:
             del self._chats[key]
 
@@ -87,7 +87,7 @@ class Chats:
         return len(leaving)
 
     def clear(self) -> None:
-        """Forget all conversations; closing the runtimes ends their sessions."""
+        """Drop all conversations; closing the runtimes ends their sessions."""
         self._chats.clear()
 
 
@@ -96,7 +96,7 @@ _ALL = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class IdentityAccess:
-    """View of a caller on an identity. A session that is hidden from the caller does not exist for it."""
+    """View of a caller on an identity. A session that is hidden from the caller is treated as missing."""
 
     caller: ServerCaller
     runtime: Runtime
@@ -106,7 +106,7 @@ class IdentityAccess:
 
     @property
     def payers(self) -> tuple[Payer, ...]:
-        """Those on whose account the caller's calls of models are. Raises like `Accounts.payers`."""
+        """Return the payers of the caller's model calls. Raises like `Accounts.payers`."""
         return self.accounts.payers(self.caller)
 
     @property
@@ -184,7 +184,7 @@ class IdentityAccess:
         return await self.session(copy.id)
 
     async def erase_user(self) -> UserErasure:
-        """Delete all that is kept of the user whom the caller speaks for, their turns under way stopped first."""
+        """Delete all data of the caller's user; first stop their running turns."""
         memory = self.memory
         check_erases(memory.caller)
         for record in await memory.sessions_anywhere():
@@ -200,7 +200,7 @@ class IdentityAccess:
         return self.chats.of(self.runtime, session)
 
     def check_chat(self) -> None:
-        """Raise `MissingRight` where the caller may not ask for replies."""
+        """Raise `MissingRight` if the caller may not ask for replies."""
         check_may(self.caller, "chat")
 
     async def begin_turn(
@@ -220,7 +220,7 @@ class IdentityAccess:
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
-        """A turn that has ended, by its id. Raises like `session`, and `TurnGone` where it was taken back."""
+        """Return an ended turn by its id. Raises like `session`, and `TurnGone` if it was taken back."""
         return await KeptTurn.of(await self.session(session_id), turn)
 
     async def forget_new(self, session: SessionHandle) -> None:

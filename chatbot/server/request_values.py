@@ -25,7 +25,7 @@ from chatbot.stores.records import read_time
 _MOST_TOKENS = 1_000_000_000
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 VISIBLE = r"[^\s\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-"""Something in a line that is kept: controls and marks of direction are not."""
+"""A visible character: control and direction marks are removed."""
 ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
@@ -107,7 +107,7 @@ _PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 
 
 def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
-    """The caller as they speak for the user, and in the project, that headers name.
+    """Return the caller acting for the user, and in the project, that headers name.
 
     Raises `ProblemError` for an invalid name and for several users, `AccessDenied` for another project than theirs.
     """
@@ -126,7 +126,7 @@ def _texts(headers: Headers, name: str) -> list[str]:
 
 
 def named_in(caller: ServerCaller, **fields: str | None) -> ServerCaller:
-    """The caller as they speak for the user that one of these fields names. Raises `ProblemError` for more than one."""
+    """Return the caller acting for the user that one of these fields names. Raises `ProblemError` for more than one."""
     for name, label in fields.items():
         if label is not None:
             caller = _named(caller, label, name)

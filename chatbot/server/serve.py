@@ -1,4 +1,4 @@
-"""Serve the app: sockets, uvicorn, an orderly end."""
+"""Serve the app: sockets, uvicorn, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def listening(host: str, port: int) -> socket.socket:
         raise ConfigError(
             f"{host} port {port} is not available: {error.strerror or error}: choose another with --port"
         ) from error
-    # An answer is its head and its body, and would else wait 40 ms between them for the client to acknowledge the head.
+    # Head and body of an answer are sent apart: else the body would wait 40 ms for the client's acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setblocking(False)  # noqa: FBT003 - that is its name
     return sock
@@ -71,9 +71,9 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
 
 
 class _ImpatientProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with its limit for idle connections also for slow ones: no complete head yet, or nothing read.
+    """uvicorn's HTTP/1.1 with its idle limit also for clients that send no complete head, or do not read.
 
-    uvicorn waits for both for ever: it stops its timer at the first byte, and has none before the first request.
+    uvicorn waits for both forever: it stops its timer at the first byte, and has none before the first request.
     """
 
     _abort: asyncio.TimerHandle
@@ -124,7 +124,7 @@ def server_of(identities: Identities) -> uvicorn.Server:
 
 
 class _Server(uvicorn.Server):
-    """Lets go of those who follow changes when it stops: they would never end by themselves."""
+    """Disconnects listeners to changes when it stops: they would never end by themselves."""
 
     def __init__(self, identities: Identities) -> None:
         super().__init__(uvicorn_config(create_app(identities), identities.settings, farewell_s=_FAREWELL_S))

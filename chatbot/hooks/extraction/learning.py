@@ -1,4 +1,4 @@
-"""Remember the facts of an exchange: extract, compare with what is known, add, and replace what is outdated.
+"""Remember the facts of an exchange: extract them, compare them with known facts, add new and replace outdated ones.
 
 `plan` asks models and changes nothing; `apply` makes all changes at once without a model. A target that changed in
 between is left alone, and its fact is added. A model decides neither who sees a row nor how sensitive it is. Facts of
@@ -37,7 +37,7 @@ from chatbot.stores.text.analysis import terms
 
 SOURCE = "extraction"
 FROM_REPLY = "extraction:reply"
-"""Source of a fact in words of the bot that the person did not use: it takes no other's place."""
+"""Source of a fact in words of the bot that the person did not use: it replaces no other."""
 _SAME_SUBJECT = 50
 """Facts on a subject that are searched for one that says the same."""
 _SAID_AT_ONCE = 5
@@ -70,7 +70,7 @@ class Origin:
     """The words of the bot, which repeat what a tool or a page said."""
 
     def is_of_bot(self, fact: ExtractedFact) -> bool:
-        """Return whether a fact uses words of the bot's that are not the person's own."""
+        """Return whether a fact uses words of the bot that the person did not use."""
         words = set(terms(f"{fact.content} {fact.subject}"))
         return not words.isdisjoint(set(terms(self.reply)) - set(terms(self.own)))
 
@@ -103,9 +103,9 @@ class FactOutcome:
 async def learn_from(
     turn: TurnText, session: SessionHandle, calls: Calls, settings: ExtractionSettings
 ) -> tuple[FactList, Sequence[FactOutcome]]:
-    """Extract the facts of an exchange and remember them; return both, the latter with their outcomes.
+    """Extract the facts of an exchange and remember them; return the facts, and the outcomes of those remembered.
 
-    They are as strict as the observation that keeps the exchange. Where none does, it was small talk, and no model is
+    They are as strict as the observation that keeps the exchange. If there is none, it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
     """
     ask = calls.model.disclosure.sent
@@ -155,7 +155,7 @@ async def plan(
 
 
 async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> list[FactOutcome]:
-    """Do what is planned; return the outcome for each fact, in their order. Asks no model."""
+    """Make the planned changes; return the outcome for each fact, in order. Asks no model."""
     targets = [step.target.id for step in steps if step.target]
     now = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
     steps = [
@@ -203,7 +203,7 @@ def _draft(step: FactStep, origin: Origin) -> Draft:
 
 
 async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bool:
-    """Return whether a fact on the same subject says just that: then no model is asked about it."""
+    """Return whether a fact on the same subject says the same: then no model is asked about it."""
     if not fact.subject:
         return False
     page = await memories.list_observations(

@@ -1,6 +1,6 @@
 """Calls of the model for extraction, and its structured answers.
 
-Whatever stands around them, the whole objects of an answer are read: of a list that breaks off, those before its end.
+All complete objects of an answer are read, whatever text is around them; of a truncated list, those before its end.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ Table = dict[str, Any]
 
 
 def objects_in(text: str, key: str = "") -> list[Table]:
-    """Return the objects that a reply holds, one after another; those of its list under `key` where it has one."""
+    """Return the objects in a reply, in order; those of its list under `key` if it has one."""
     text = _TRAILING.sub("", _THOUGHT.sub("", text[:_LONGEST]))
     found, at, tries = list[Table](), 0, 0
     while tries < _MOST_TRIES and (begun := _BEGIN.search(text, at)):
         try:
             value, at = _DECODER.raw_decode(text, begun.start())
         except (ValueError, RecursionError):
-            tries, at = tries + 1, begun.end()  # what broke off may hold whole ones
+            tries, at = tries + 1, begun.end()  # a truncated object may contain complete ones
             continue
         listed = value if isinstance(value, list) else value.get(key)
         if isinstance(listed, list) and not found and (listed == [] or any(isinstance(each, dict) for each in listed)):
@@ -78,7 +78,7 @@ PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing"
 
 
 def settings_of_model(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
-    """Return the model that `[extraction]` names; None where it is the one that chats. Its temperature is 0."""
+    """Return the model that `[extraction]` names, with temperature 0; None if it is the chat's."""
     if not settings.model:
         return None
     return ModelSettings(
@@ -143,7 +143,7 @@ class ExtractionModel(AsyncResource):
 
 @asynccontextmanager
 async def noted(calls: Calls, kind: str, *, after: str, failed: str, **record: Any) -> AsyncIterator[dict[str, Any]]:
-    """Note a piece of work in the session's receipts, with its notices; a failure is one, and is raised again."""
+    """Record a piece of work in the session's receipts, with its notices; a failure is also recorded, and raised."""
     record["notices"] = []
     try:
         yield record

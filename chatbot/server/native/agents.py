@@ -38,11 +38,11 @@ class HeldMessage(RequestBody):
     """A message of a conversation that was held elsewhere."""
 
     role: Literal["user", "assistant", "tool", "system"]
-    """Who said it. What a tool or a system said is kept, and not remembered."""
+    """Role of its author. Messages of a tool or the system are stored, but not remembered."""
     content: Text
     """Text."""
     at: Moment | None = None
-    """When it was said, which is not still to come; default: now."""
+    """When it was said, not in the future; default: now."""
 
     def entry(self) -> TranscriptEntry:
         """The message as an entry of a transcript."""
@@ -123,7 +123,7 @@ class ImportResult(Shape):
     already: int
     """Number that already existed."""
     skipped: int
-    """Number left out."""
+    """Number skipped."""
 
     @classmethod
     def of(cls, item: ImportReport) -> Self:
@@ -162,7 +162,7 @@ async def get_context(asked: Annotated[ContextRequest, Body()], access: AccessHe
 
 @router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
 async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, writing: WritingHere) -> Page[AddResult]:
-    """In one write, in order. One that is refused is `skipped`, says why, and stops no other."""
+    """In one write, in order. A refused one is `skipped` with the reason; the others are added."""
     if writing.before is not None:
         done = [each.split(" ") for each in writing.before["done"].split(",")]
         return Page(data=[AddResult(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
@@ -222,5 +222,5 @@ async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHe
 
 
 def _memory(access: IdentityAccess) -> AgentMemory:
-    _ = access.memories  # raises where the agent keeps none
+    _ = access.memories  # raises if the agent keeps none
     return AgentMemory(access.memory, access.runtime.setup, owns=False)

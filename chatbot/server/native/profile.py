@@ -27,7 +27,7 @@ Key = Annotated[
 
 
 class OpenProposal(Shape):
-    """A value that holds once a person accepts it."""
+    """A value that becomes valid once a person accepts it."""
 
     proposed: str
     """The id of the proposal, for `/v1/profile/proposals/{memory_id}`."""
@@ -39,9 +39,9 @@ class NewValue(RequestBody):
     value: Named
     """Its value."""
     since: Moment | None = None
-    """When it began to hold; default: now."""
+    """When it became valid; default: now."""
     also: Flag = False
-    """True puts it beside the values that the key has; otherwise it takes their place."""
+    """True to add it to the values of the key; otherwise it replaces them."""
     sensitivity: Sensitivity | None = None
     """How sensitive it is; default: as the other values of the key."""
 
@@ -87,7 +87,7 @@ async def forget_key(key: Key, access: AccessHere) -> None:
 
 
 async def _kept(access: IdentityAccess, key: str, memory_id: str) -> Line | JSONResponse:
-    """Return what a value has become: a line, or a proposal."""
+    """Return the stored value: a line, or a proposal."""
     if any(row.id == memory_id for row in await access.memories.profile_proposals()):
         return JSONResponse(OpenProposal(proposed=memory_id).model_dump(), 202)
     return await _line(access, key, memory_id)

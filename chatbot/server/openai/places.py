@@ -3,9 +3,8 @@
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
 by the history that it sends: a session keeps the digest of the conversation as its client holds it after each reply,
 and a digest of each message of the user. A client that sends a part of the history, or changes the words of replies, is
-known by the run of the user's own messages, where that is in one session and only one. Nothing that a client sends as
-an assistant's words is ever written down. Who may open a session is decided by `IdentityAccess`: one of another user
-does not exist, whatever is named.
+recognized by the run of the user's own messages if exactly one session has it. Assistant messages that a client sends
+are never stored. `IdentityAccess` decides who may open a session: that of another user is treated as missing.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MEMORY_HEADER = "x-chatbot-memory"
 _RESPONSE = "resp_"
 _ID_LENGTH = 32
 _LONGEST_RUN = 64
-"""Messages of the user by which a session is known: the last ones."""
+"""Number of the user's last messages by which a session is recognized."""
 _MOST_COMPARED = 8
 
 
@@ -84,7 +83,7 @@ def named_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers 
 
 
 def one_of(**named: str | None) -> str | None:
-    """The one session that several fields name. Raises `ProblemError` where they name different ones."""
+    """Return the one session that several fields name. Raises `ProblemError` if they name different ones."""
     sessions = {name: session for name, session in named.items() if session is not None}
     if len(set(sessions.values())) > 1:
         raise ProblemError(invalid(f"{' and '.join(sessions)} name different sessions: name one", list(sessions)[-1]))
@@ -98,7 +97,7 @@ def response_id(session: SessionHandle | None, turn: str) -> str:
 
 
 def place_in(response: str) -> tuple[str, str]:
-    """The session and the turn of a response. Raises `ProblemError` for what is no id of one that is kept."""
+    """Return the session and the turn of a response. Raises `ProblemError` for an invalid id."""
     ids = response.removeprefix(_RESPONSE)
     try:
         session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH:])
@@ -110,7 +109,7 @@ def place_in(response: str) -> tuple[str, str]:
 
 
 def unknown_response(response: str) -> ProblemError:
-    """The refusal of a response that is not kept, or that the caller may not know."""
+    """Return the error for a response that is not stored, or that the caller may not know."""
     why = f"no response {response!r:.100} is kept: send store: true, or use a token that remembers"
     return ProblemError(Problem(404, UNKNOWN, "previous_response_not_found", why, "previous_response_id"))
 
@@ -154,7 +153,7 @@ async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) ->
 
 
 async def _at(named: _Continuation, ask: Ask, access: IdentityAccess) -> ReplyPlace:
-    """The session that was named, or a fork of it where it has gone on since."""
+    """Return the named session, or a fork of it if it has continued since."""
     named.session.check("chat")
     session = await _continued(named, access)
     return ReplyPlace(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
@@ -167,7 +166,7 @@ async def _continued(place: _Continuation, access: IdentityAccess) -> SessionHan
 
 
 async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
-    """Return whether the client sent the whole conversation; it cannot be told to a caller who may not read it."""
+    """Return whether the client sent the whole conversation; False for a caller who may not read it."""
     if not session.record.history or not session.supports(TranscriptStore):
         return False
     try:
@@ -188,18 +187,18 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
 
 
 async def _shown(named: _Continuation, most: int) -> list[TranscriptEntry]:
-    """Return the last entries up to the place that was named."""
+    """Return the last entries up to the named place."""
     if named.entries is None:
         return await named.session.transcript_read_last(most)
     return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
 async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
-    """Keep in the session the conversation by which it will be found."""
+    """Store digests of the conversation in the session, to find it by them."""
     messages = (*ask.said, reply)
     entries, run, known = await session.transcript_count(), _run(messages), _noted(session.record)[1]
     shown = len(_run(ask.history))
-    before = [_Exchange(each.user) for each in run[:shown]]  # whose replies are what the client makes of them
+    before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
     run = [*before, *run[shown:]]
@@ -208,23 +207,23 @@ async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None
 
 
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
-    """The one session of this caller that this is the history of, or a fork of one that it began as.
+    """Return the one session of this caller with this history, or a fork of one with the same beginning.
 
-    None where there is none. Where several fit as well, it is a fork of one that holds the same so far, or None. A
-    caller who may not read is not recognized by their history.
+    If several fit equally, it is a fork of one of them, or None. None also if there is none, and for a caller who may
+    not read.
     """
     try:
         runs = await _with_run(access, history)
         found = await (_by_run(access, runs, history) if runs else _by_beginning(access, history))
         return await _continued(found, access) if found is not None else None
     except MissingRight:
-        return None  # a session of its own is as good
+        return None  # a new session will do
 
 
 async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
-    """The sessions in which the user said all that the history shows of them, in one run; last used first.
+    """Return the sessions that contain the user's messages of the history as one run; last used first.
 
-    Where one of them gave just these replies, those that are known to have given others are left out.
+    If one of them also has these replies, those with known other replies are left out.
     """
     run, own = _run(history), access.memory.caller.principal
     if not run:
@@ -232,7 +231,7 @@ async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[
     found = await access.memory.list_sessions(
         access.runtime.agent,
         wanted=lambda record: (
-            run[-1].user in record.history  # which spares most of many sessions the closer look
+            run[-1].user in record.history  # a quick check that excludes most sessions
             and record.principal == own
             and _end_of(run, _noted(record)[1]) > 0
         ),
@@ -244,9 +243,9 @@ async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[
 async def _by_run(
     access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
 ) -> _Continuation | None:
-    """The one session that holds the run, at its end or within it.
+    """Return the one session that holds the run, at its end or within it.
 
-    Of several nobody knows which it is: then a copy of one that holds the last reply, as far as the run goes.
+    If several do, return one with the last reply up to the end of the run, to be forked.
     """
     run, [*_, (_, answered)] = _run(history), _sent(history)
     for record in records[:_MOST_COMPARED]:
@@ -268,7 +267,7 @@ async def _by_run(
 
 
 async def _by_beginning(access: IdentityAccess, history: Sequence[Message]) -> _Continuation | None:
-    """Of the sessions that began as the history does, one that goes on like it for longest, up to where it does not."""
+    """Return the session with the longest common beginning with the history, up to the difference."""
     first, own = _opening(history), access.memory.caller.principal
     records = await access.memory.list_sessions(
         access.runtime.agent,
@@ -276,7 +275,7 @@ async def _by_beginning(access: IdentityAccess, history: Sequence[Message]) -> _
     )
     sessions = [await access.session(record.id) for record in records]
     fits = [(_shared(await each.transcript_read_all(), history), each.id, each) for each in sessions]
-    entries, _, session = max(fits, default=(0, "", None))  # of several, all hold the same so far
+    entries, _, session = max(fits, default=(0, "", None))  # several are equal up to there
     return _Continuation(session, entries) if session and entries else None
 
 
@@ -301,7 +300,7 @@ def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
 
 
 def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """The exchanges of a client's history, told in the same way."""
+    """Yield the exchanges of a client's history in the same form."""
     asked: list[str] = []
     answered: list[str] = []
     for message in history:
@@ -336,7 +335,7 @@ def _digest(messages: Sequence[Message]) -> str:
 
 
 def _opening(messages: Sequence[Message]) -> str:
-    """The digest of its first exchange; empty where that is not whole."""
+    """Return the digest of the first exchange; empty if that is incomplete."""
     first = next((at for at, each in enumerate(messages) if each.role == "assistant"), None)
     return "" if first is None else _digest(messages[: first + 1])
 
@@ -366,7 +365,7 @@ def _end_of(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> int:
 
 
 def _replies_fit(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> bool | None:
-    """Return whether the replies there are those of the run; None where some are not known, and none is another."""
+    """Return whether the replies are those of the run; None if none differs but some are unknown."""
     end = _end_of(run, known)
     pairs = [(one.reply, other.reply) for one, other in zip(run, known[end - len(run) : end], strict=True)]
     if any(other not in {"", one} for one, other in pairs):
@@ -401,11 +400,11 @@ _SIDE_CALLS = tuple(
 
 
 def _is_side_call(messages: Sequence[Message]) -> bool:
-    """Return whether a front end asks this for itself: a title for a chat, tags, questions to go on with, a query.
+    """Return whether this is a front end's own call, for a chat's title, tags, follow-up questions or a search query.
 
-    Such calls quote a conversation that is remembered already, so they are answered and not remembered. A call is one
-    only if it begins as the front end's published prompt does and has its other marks, in its one message of a user:
-    someone who merely asks for a title is remembered like anybody.
+    Such calls quote a conversation that is remembered already, so they are answered and not remembered. The only user
+    message of such a call must begin as the front end's published prompt and have its other marks: a user's own request
+    for a title is remembered.
     """
     said = [each for each in messages if each.content]
     return len(said) == 1 and any(shape.match(said[0].content) for shape in _SIDE_CALLS)

@@ -1,4 +1,4 @@
-"""One request on its way to its reply, from a session or without one, as the deltas in which models reply."""
+"""The reply to one request, in a session or without one, as a stream of deltas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PendingReply:
 
     access: IdentityAccess
     turn: str
-    """The turn's id; of a reply without a session an id that nothing is kept under."""
+    """The turn's id; without a session a new id."""
     created: int
     """In seconds since 1970."""
     session: SessionHandle | None
@@ -56,7 +56,7 @@ class PendingReply:
         return {} if self.session is None else {places.SESSION_HEADER: self.session.id}
 
     async def whole(self) -> tuple[Reply, Finished]:
-        """All of it, once it has come, and its end."""
+        """Return the whole reply, and how it ended."""
         reply = Reply()
         async for delta in self.deltas:
             reply.take(delta)
@@ -69,9 +69,9 @@ class PendingReply:
         told: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
         failed: Callable[[Problem], bytes],
     ) -> sse.EventStream:
-        """The reply as events: `told` makes them of its deltas, `failed` of what goes wrong on the way.
+        """Yield the reply as events: `told` makes them from its deltas, `failed` from an error midway.
 
-        Raises what goes wrong before anything came: that is an error with a status of its own.
+        An error before the first delta is raised, as it has an HTTP status.
         """
         first = await anext(self.deltas, None)
 
@@ -104,9 +104,9 @@ async def answer_to(
     *,
     keeps: bool = False,
 ) -> PendingReply:
-    """Begin to answer, or answer again what was answered before. Raises where that cannot be done.
+    """Begin to answer, or repeat an earlier answer. Raises if that cannot be done.
 
-    With `keeps` it is remembered where nothing else is said of that.
+    `keeps` is the default for whether it is remembered.
     """
     session, memory = places.named_in_headers(headers)
     access = await access_of(identities, caller, asked)
@@ -130,7 +130,7 @@ async def answer_to(
 
 
 async def answered_before(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
-    """The reply that is kept of the turn in `made`. Raises `SessionError` or `TurnGone` where there is none."""
+    """Return the stored reply of the turn in `made`. Raises `SessionError` or `TurnGone` if there is none."""
     session = await access.session(made["session"])
     turn = await access.kept_turn(session.id, made["turn"])
     created = int(made.get("created") or turn.begun_at.timestamp())
@@ -140,7 +140,7 @@ async def answered_before(access: IdentityAccess, made: Mapping[str, str], writi
 async def _tidied(
     access: IdentityAccess, place: ReplyPlace, deltas: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
-    """The deltas; a session that was begun for a request that fails goes again, for the client sends it again."""
+    """Yield the deltas; delete the session that was created for a failed request, as the client sends it again."""
     try:
         async for delta in deltas:
             yield delta
@@ -151,7 +151,7 @@ async def _tidied(
 
 
 async def _check_options(access: IdentityAccess, ask: Ask) -> None:
-    """Refuse what the identity's model cannot do, and what would change the meaning of its reply."""
+    """Refuse options that the identity's model does not support, or that would change the meaning of its reply."""
     model = access.runtime.model
     if ask.tools and not model.supports_tools:
         raise unsupported("tools", f"the model of {access.identity} takes none")
@@ -160,7 +160,7 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
 
 
 async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
-    """The reply to just these messages; `before`, where given, replaces all but what the user says last.
+    """Yield the reply to just these messages; `before`, if given, replaces all but the user's last message.
 
     Leaving the iterator stops the model.
     """
@@ -207,7 +207,7 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
 
 
 async def _note(session: SessionHandle, ask: Ask, events: Sequence[Event]) -> None:
-    """Keep in the session the conversation as the client holds it after these events."""
+    """Store digests of the conversation as the client has it after these events."""
     shown, whole = _ClientDeltas(), Reply()
     for event in events:
         if (delta := shown.take(event)) is not None:
@@ -224,7 +224,7 @@ class _ClientDeltas:
         self._calls = 0
 
     def take(self, event: Event) -> Delta | None:
-        """The delta that an event is to the client; texts before and after our own tools are paragraphs apart."""
+        """Return the client's delta for an event; texts before and after our own tools become paragraphs."""
         if isinstance(event, ToolFinished):
             self._has_run_tools = self._has_said
         elif isinstance(event, TextDelta):
@@ -241,7 +241,7 @@ class _ClientDeltas:
 
 
 async def _said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Delta, None]:
-    """The reply of a turn, whose id is noted. Leaving the iterator does not stop it."""
+    """Yield the reply of a turn, and note its id. Leaving the iterator does not stop it."""
     shown = _ClientDeltas()
     async for event in turn.events():
         if (delta := shown.take(event)) is not None:

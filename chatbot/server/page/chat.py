@@ -97,7 +97,7 @@ async def show(
 
 
 def _titled(record: SessionRecord, told: list[Exchange]) -> SessionRecord:
-    """Return the record with the title that the first message gives it, if that is just being written down."""
+    """Return the record with the title from the first message, if that is not stored yet."""
     if record.title or not (told and told[0].turn):
         return record
     return replace(record, title=title_from(told[0].question or ""))
@@ -123,7 +123,7 @@ async def later(access: AccessHere, session_id: SessionId, after: Number) -> Res
 async def since(access: AccessHere, session_id: SessionId, after: Time = "", written: Time = "") -> Response:
     """Render the exchanges after the one of that time, made in another tab or on another device.
 
-    Answers 205 where that one is gone or got another reply: the whole page is to be loaded.
+    Answers 205 if that one is gone or got another reply: then the page has to be reloaded.
     """
     session = await access.session(session_id)
     told = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
@@ -139,7 +139,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
 
 @router.get("/c/{session_id}/stream")
 async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> Response:
-    """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
+    """Stream the running reply from its beginning in pieces of HTML; the last is the stored exchange."""
     turns = await access.turns_lately(session_id)
     running: RunningTurn | RemoteTurn | None = next((each for each in turns if talk.name_of(each) == turn), None)
     if turn == talk.ELSEWHERE:
@@ -192,7 +192,7 @@ def _exchange_of(told: list[Exchange], turn: RunningTurn | RemoteTurn | None, at
 
 
 async def _growing(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:
-    """Collect chunks for a moment, so that a fast model causes no more updates than a slow one."""
+    """Collect chunks briefly, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
         if not isinstance(event, TextDelta):

@@ -43,7 +43,7 @@ WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
 _ORDERS: dict[str, Order] = {"created": "created", "updated": "updated"}
 _CHOSEN = "id:"
-"""Beginning of the names of the boxes that choose memories."""
+"""Prefix of the names of the boxes that choose memories."""
 _TOLD = {
     "added": "Added.",
     "known": "This is remembered already, so nothing was added.",
@@ -81,7 +81,7 @@ class MemoryQuery:
         return {**given, **more}
 
     def wanted(self) -> dict[str, Any]:
-        """Return the filter. Raises `InvalidValue` for a day that is none."""
+        """Return the filter. Raises `InvalidValue` for an invalid day."""
         return {
             "types": (self.type,) if self.type else (),
             "people": (self.person,) if self.person else (),
@@ -341,7 +341,7 @@ def _what_is_said(fields: Fields) -> dict[str, Any]:
 
 
 async def _shown(request: Request, access: IdentityAccess, memory_id: str, told: str) -> Response:
-    """Show the memory on its page, or as a row where only that is exchanged."""
+    """Show the memory on its page, or as a row if only that is replaced."""
     if not is_part(request):
         return _to(access, memory_id, told)
     return fragment("row.html", access, row=_of(await _line(access, memory_id), memory_id))

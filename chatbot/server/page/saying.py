@@ -58,7 +58,7 @@ async def say(request: Request, access: AccessHere, session_id: SessionId, field
 
 @router.post("/c/{session_id}/stop")
 async def stop(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Stop the reply under way, whose text so far is kept, or the `turn` that waits, whose message is dropped."""
+    """Stop the running reply and keep its text so far, or stop the waiting `turn` and drop its message."""
     turns = await access.turns_under_way(session_id)
     (await access.session(session_id)).check("chat")
     name = fields.get("turn", "")
@@ -71,7 +71,7 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
 
 @router.post("/c/{session_id}/retry")
 async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Have the last message answered again, or the one sent `at` that time; an earlier one in a fork."""
+    """Answer the last message again, or the one sent `at` that time; an earlier one in a fork."""
     entries = await (await access.session(session_id)).transcript_read_all() if "at" in fields else []
     at = _position(entries, fields) if entries else 0
     if any(entry.role == "user" for entry in entries[at + 1 :]):
@@ -87,7 +87,7 @@ async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Re
 
 @router.post("/c/{session_id}/choose")
 async def choose_reply(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Have the model be shown another reply to the last message from now on."""
+    """Show the model another reply to the last message from now on."""
     if await access.turns_under_way(session_id):
         raise ConflictingChange("a reply is being written: stop it first")
     number = fields.get("reply", "")
@@ -133,7 +133,7 @@ async def pin(access: AccessHere, session_id: SessionId, fields: Fields) -> Resp
 
 @router.post("/c/{session_id}/mark")
 async def mark(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Mark the session as private or public, with what is remembered of it."""
+    """Mark the session and its memories as private or public."""
     sensitivity: Any = fields.get("sensitivity", "")  # checked there
     await operations.mark_session(access.context, session_id, sensitivity)
     return _to(access, session_id)
@@ -142,7 +142,7 @@ async def mark(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
 @router.post("/c/{session_id}/archive")
 async def archive(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Take the session out of the list, or put it back; a search finds it either way."""
-    await access.session(session_id)  # raises where it is hidden from the caller
+    await access.session(session_id)  # raises if it is hidden from the caller
     await access.memory.archive_session(session_id, undo=fields.get("archived") == "no")
     return _back(access, session_id, fields)
 
@@ -194,7 +194,7 @@ async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep
 
 
 def _back(access: IdentityAccess, session_id: str, fields: Fields) -> Response:
-    """Go back to the list where the form was in it, else to the session."""
+    """Go back to the list if the form was in it, else to the session."""
     return goto(f"{base(access)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(access, session_id)
 
 
