@@ -149,7 +149,7 @@ class Lease(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give it back. No error where it is not held."""
+        """Release it. No error if it is not held."""
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

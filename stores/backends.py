@@ -28,7 +28,7 @@ def open_backend(home: Home | None) -> Backend:
 
 
 def open_place(place: Place | Home | None) -> Place:
-    """Return the place itself, that of files in a folder, of an address, or one in memory for None."""
+    """Return the place itself, the place of a folder or an address, or one in memory for None."""
     if place is None:
         from chatbot.stores.in_memory_backend import MemoryPlace
 

@@ -6,7 +6,7 @@ keyword-only arguments of its constructor are its settings: `[memory.<name>]` in
 against their annotations.
 
 Every operation is safe to call from many tasks at once, in any number of threads with an event loop each. A store that
-keeps files is safe between processes too. Reading needs no right to write, and writes nothing in `home`.
+keeps files is safe between processes too. Reading needs no write permission, and writes nothing in `home`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Store(Closable):
     def turn_reads(self, session: SessionRef, looked: float) -> Sequence[object]:
         """Return the reads of every turn, which the engine makes with the turn's lease; none if reads are cheap.
 
-        Only the engine understands them. Operations with that `looked` may be answered from their results.
+        Their type is known only to the engine. Operations with the same `looked` may use their results.
         """
         return ()
 
@@ -166,7 +166,7 @@ class TranscriptStore(SessionStore):
 
 
 class ObservationStore(Store):
-    """Keeps what is remembered: observations, and triples about them, of all sessions of an identity.
+    """Keeps memories: the observations and triples of all sessions of an identity.
 
     Every read and write goes through a `View`: what it does not let through is treated as if it did not exist, before
     any limit, count or use. Rows come back as they are at `view.now`. Equal scores and times are ordered by when the

@@ -13,7 +13,7 @@ StoreError
 ├── UnknownObservation     no such row, or one hidden from the caller  (LookupError)
 ├── UnknownProject         nothing that the caller may see is in it    (LookupError)
 ├── ConflictingChange      a change that contradicts stored data       (ValueError)
-│   └── ChangedMeanwhile   the row is not as the caller had read it
+│   └── ChangedMeanwhile   the row has changed since the caller read it
 ├── OtherEmbedder          vectors were made by another model          (ValueError)
 ├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
 │   └── MissingRight       an operation that needs a right which the caller lacks

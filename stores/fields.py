@@ -109,7 +109,7 @@ class Field(NamedTuple):
     name: str
     form: Form | None
     default: Any
-    """`dataclasses.MISSING` where there is none."""
+    """`dataclasses.MISSING` if there is none."""
     marks: tuple[object, ...]
 
     def mark(self, wanted: type[Record]) -> Record | None:

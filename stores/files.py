@@ -42,7 +42,7 @@ _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a 
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024  # most bytes of one read
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
-_PAUSE_S = 0.0005  # the same for all: whoever waited longer and looked less often would wait forever
+_PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lock
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 

@@ -68,7 +68,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_home(text: str | Path) -> Home:
-    """Return the address that the text is, or the folder."""
+    """Return the address or the folder that the text names."""
     return parse_address(text) if isinstance(text, str) and is_address(text) else Path(text)
 
 

@@ -150,7 +150,7 @@ class Piece(Protocol):
     """In bytes."""
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes from `begin` to `end`; fewer where it is shorter. Raises `OSError`."""
+        """Return the bytes from `begin` to `end`; fewer if it is shorter. Raises `OSError`."""
 
 
 class HeldPiece:
@@ -291,7 +291,7 @@ def erasing(
 
 
 def uncounted(change: Change) -> Change:
-    """Extend a change to drop lines that only count: uses and strength are written anew, in few lines."""
+    """Extend a change to drop lines that only count: uses and strength are rewritten in few lines."""
 
     def without(line: bytes, begin: int) -> bytes | None:
         return None if _is_count(line) else change(line, begin)

@@ -65,7 +65,7 @@ async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
 
 
 async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of work that goes on if we are cancelled: that is raised when it is done, or its own error."""
+    """Return the result of work that continues if we are cancelled; the cancellation is raised once it is done."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

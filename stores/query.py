@@ -83,10 +83,10 @@ _Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class RowFilter:
-    """Filter of rows by everything but their time: those that fit every field that is set.
+    """Filter of rows by anything but their time: every field that is set must match.
 
     Several values in one field are alternatives. Names, tags, subjects and files are compared without case. A row past
-    its time counts as expired, whatever its status says. Raises `InvalidValue` for an invalid filter.
+    its expiry counts as expired, whatever its status. Raises `InvalidValue` for an invalid filter.
     """
 
     types: Annotated[Sequence[Type], _several(*TYPES)] = ()

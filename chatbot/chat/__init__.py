@@ -1,6 +1,6 @@
 """Conversations: `Chat` takes turns, each a prompt, a model call, its tools, and a receipt.
 
-Each name is imported when it is first used: a prompt is drawn before any of them is needed.
+Each name is imported on first use, so that the terminal shows its prompt sooner.
 """
 
 from importlib import import_module
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name's module when the name is asked for."""
+    """Import the module of a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'chatbot.chat' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

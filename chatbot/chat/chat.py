@@ -188,7 +188,7 @@ class Chat:
         return turn, receipt
 
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
-        """Remove the last exchange, from the user's entry on, and return it; empty where there is none.
+        """Remove the last exchange, from the user's entry on, and return it; empty if there is none.
 
         Everything derived from it goes too: rows, captures and summaries, and the attachments that it alone names,
         unless it is asked again. Its cost stays on the bill.
@@ -227,7 +227,7 @@ class Chat:
             await take_back_episode(session, entries[0].at)
 
     async def _set_aside(self) -> None:
-        """Set the reply to the last message aside for another one. Raises `InvalidValue` if there is no message."""
+        """Set aside the reply to the last message, for another one. Raises `InvalidValue` if there is no message."""
         session = self.session
         supported = session is not None and session.supports(TranscriptStore)
         entries = await last_exchange(session) if session is not None and supported else []
@@ -249,7 +249,7 @@ class Chat:
     async def choose_reply(self, at: datetime, number: int) -> None:
         """Show models another reply to the last message, which was sent `at` that time.
 
-        The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` where there is no
+        The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` if there is no
         such reply to the last message.
         """
         session = self.session
@@ -285,17 +285,17 @@ class Chat:
             await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 
     async def asked_last(self) -> str | None:
-        """Return the user's last message; None where the transcript holds none."""
+        """Return the user's last message; None if the transcript has none."""
         if self.session is None or not self.session.supports(TranscriptStore):
             return None
         entries = await last_exchange(self.session)
         return entries[0].content if entries else None
 
     async def compact(self) -> Compaction | None:
-        """Begin the window with the last exchange and summarise all before it; None where there is nothing before.
+        """Begin the window with the last exchange and summarise all before it; None if there is nothing before.
 
         Nothing is lost: the transcript stays as it is, and the window grows again. It holds for later conversations in
-        the session too. Raises `UnsupportedOperation` where the session's stores can keep no summary.
+        the session too. Raises `UnsupportedOperation` if the session's stores can keep no summary.
         """
         if self.session is None or not self.session.supports(TranscriptStore):
             raise UnsupportedOperation("nothing to summarize: no transcript is kept")

@@ -28,7 +28,7 @@ class ClientRequest:
     answers: tuple[Message, ...] = ()
     """Answers of the client's tools: the turn goes on from where the model called them."""
     sent: tuple[Message, ...] = ()
-    """Whole turn as the client has it, with answers, for a session that does not hold its beginning."""
+    """The client's copy of the whole turn, with answers, for a session without the beginning of the turn."""
     tools: tuple[ToolSpec, ...] = ()
     """Tools that the client runs; of two with the same name the client's is offered."""
     options: CallOptions | None = None

@@ -251,7 +251,7 @@ def title_request(text: str, reply: str) -> list[Message]:
 
 
 def title_in(answer: str) -> str:
-    """Return the title in a model's answer; empty where there is none."""
+    """Return the title in a model's answer; empty if there is none."""
     line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
     return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
 

@@ -6,8 +6,8 @@ The window is cut at user entries, so a reply is never shown without its questio
 The last turn's memory block stays for one more turn, so that a follow-up question finds its subject.
 
 Long texts of the window and of memory are not dropped, but cut, with marks, to the passages that answer the question
-best. A passage is a few sentences of one text. Its score is that of the question's words in it, rare ones more, and a
-little of those in the passages next to it.
+best. A passage is a few sentences of one text. Its score counts the question's words in it, rare ones more, and those
+in the passages next to it a little.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def excerpt(
 ) -> list[tuple[LabelType, str]]:
     """Return the best passages of labelled texts within `most_tokens`; the beginning if none holds a word.
 
-    A short title comes first. Empty where not even one passage fits.
+    A short title comes first. Empty if not even one passage fits.
     """
     kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
     rest = texts[len(kept) :]
@@ -223,7 +223,7 @@ def _is_long(message: Message, *, typed: bool) -> bool:
 def _cut_all(
     exchange: list[Message], most: int, asked: Sequence[str], *, typed: bool
 ) -> tuple[list[Message], list[Cut]]:
-    """Cut each long message of an exchange to `most` tokens; the exchange itself where none is longer."""
+    """Cut each long message of an exchange to `most` tokens; the exchange itself if none is longer."""
     names = {call.id: call.name for message in exchange for call in message.tool_calls}
     cuts: list[Cut] = []
     fitted: list[Message] = []

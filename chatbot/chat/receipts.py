@@ -148,7 +148,7 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
 
 
 def ending(receipt: Mapping[str, Any]) -> str:
-    """Return how a turn ended; empty where its reply is complete."""
+    """Return how a turn ended; empty if its reply is complete."""
     finish = str(receipt.get("finish", "stop"))
     return {"stop": "", "cancelled": "stopped"}.get(finish, finish.replace("_", " "))
 

@@ -174,7 +174,7 @@ class Turn:
         self._reply: list[Line] = []
         """The last reply, written at the end of the turn."""
         self._said_before: str | None = None
-        """The bot's last reply before this turn; None where it is not known."""
+        """The bot's last reply before this turn; None if it is not known."""
         self._has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
         self._results: list[ToolResult] = []

@@ -146,7 +146,7 @@ class TurnMemory:
     def of(
         cls, session: SessionHandle | None, settings: AgentSettings, clock: Callable[[], datetime]
     ) -> TurnMemory | None:
-        """Return the memory of that conversation, or None where nothing is remembered."""
+        """Return the memory of that conversation, or None if nothing is remembered."""
         if session is None or not session.supports(ObservationStore):
             return None
         return cls(session.memory, settings, clock, session)
@@ -327,7 +327,7 @@ class TurnMemory:
         memorability: Memorability | None = None,
         before: str | None = None,
     ) -> AddResult | None:
-        """Remember an exchange word for word; None where it is not worth keeping.
+        """Remember an exchange word for word; None if it is not worth keeping.
 
         `before` is the bot's reply just before it; None reads it from the transcript.
         """
@@ -430,7 +430,7 @@ class TurnMemory:
         return [old for old in (life.events[0].supersedes, life.events[0].forgets) if old] if life else []
 
     async def _life(self, observation_id: str) -> Version | None:
-        """Return the row with its events; None where it is gone or hidden."""
+        """Return the row with its events; None if it is gone or hidden."""
         try:
             line = await self._memory.history(observation_id, ask=SENSITIVITIES) if observation_id else []
         except UnknownObservation:

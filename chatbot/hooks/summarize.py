@@ -71,7 +71,7 @@ class Episodes(Hook):
             record["notices"] += await summarize_left(session, calls, left)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
-        """Return a model's summary of the session; None where it cannot be used, which the receipts say."""
+        """Return a model's summary of the session; None if it cannot be used, which the receipts say."""
         from chatbot.hooks.extraction.summaries import SessionSummary, summarize_by_model
 
         calls = self._model.calls(session)
@@ -214,7 +214,7 @@ async def _open(session: SessionHandle) -> list[str]:
 
 
 def _most_informative(text: str) -> str:
-    """Return the sentence with most content words, without secrets; empty where it says little."""
+    """Return the sentence with most content words, without secrets; empty if it says little."""
     text, _ = redact(without_blocks(text)[:_READ_CHARACTERS])
     best = max(sentences(text, _SENTENCE), key=lambda each: len(content(each)), default="")
     return "" if says_little(best) else _line(best)

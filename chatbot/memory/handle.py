@@ -237,7 +237,7 @@ class SessionHandle:
         return await self._keeper(KeyValueStore).kv_entries(self._ref)
 
     async def working_memory_read(self) -> str:
-        """The value of the key `working_memory`; empty where it was never set."""
+        """The value of the key `working_memory`; empty if it was never set."""
         return await self.kv_get(WORKING_MEMORY) or ""
 
     async def transcript_append(self, role: str, content: str) -> TranscriptEntry:
@@ -410,7 +410,7 @@ class SessionHandle:
         return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
 
     async def attachment(self, name: str) -> bytes | None:
-        """Return the bytes of an attachment; None where there is none. Raises `UnsafePath` or `DamagedFile`."""
+        """Return the bytes of an attachment; None if there is none. Raises `UnsafePath` or `DamagedFile`."""
         self.check("read")
         return await asyncio.to_thread(self._catalog.blobs(self._ref).read, name)
 

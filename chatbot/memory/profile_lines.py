@@ -1,7 +1,7 @@
 """Lines of a profile: the values of each key at a time, as known at another, and the lines for a prompt.
 
 A line is an observation of the category `profile`. It is valid from the time that it names, or else from when it was
-said, until its successor is. A line dated in the future is not valid yet.
+said, until its successor becomes valid. A line dated in the future is not valid yet.
 """
 
 from __future__ import annotations

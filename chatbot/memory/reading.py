@@ -297,7 +297,7 @@ class MemoryReads(ScopedOperations):
     async def timeline(self, asked: Timeline) -> list[Observation]:
         """Return the memories just before and after an observation, with it among them, oldest first.
 
-        The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` where there is no such
+        The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` if there is no such
         observation.
         """
         scope, anchor = self.scope, asked.anchor
@@ -314,7 +314,7 @@ class MemoryReads(ScopedOperations):
 
         If another replaced it, `changes` have the text of both.
 
-        Raises `UnknownObservation` where there is no such observation.
+        Raises `UnknownObservation` if there is no such observation.
         """
         scope = self.scope
         line = await scope.store.history(scope.view(ask), observation_id)

@@ -1,6 +1,6 @@
 """Score of a row for a question: one number from matches, age, mentions, importance and credibility. Pure.
 
-The match is a sum of three parts, none of which depends on what else was found:
+The match is a sum of three parts, none of which depends on other results:
 
     words     WORDS * (own + spread * (spill + session)) / (weight of the question + ROOM)
     dates     spread * DATED * share of the asked dates that the row names
@@ -86,7 +86,7 @@ class ScoringProfile:
     relative_floor: float = 0.0
     """Share of the best evidence that a row must have; if it is not 0, a row also needs some evidence."""
     meaning: float = WEIGHT
-    """Weight of meaning beside words, from 0 to 1: `[embedding] weight`."""
+    """Weight of meaning relative to words, from 0 to 1: `[embedding] weight`."""
 
 
 PROFILES: Mapping[str, ScoringProfile] = {
@@ -235,7 +235,7 @@ def _in_order(each: RowScore) -> tuple[float, datetime, str]:
 
 
 def saturated(match: float) -> float:
-    """Return a match scaled to between 0 and 1, whatever else was found."""
+    """Return a match scaled to between 0 and 1, independent of other results."""
     return match / (match + HALF_MATCH) if match > 0 else 0.0
 
 

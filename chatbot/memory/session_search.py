@@ -97,7 +97,7 @@ async def search(
     limit: int,
     progress: Progress | None = None,
 ) -> list[SessionHit]:
-    """Return the best of `sessions`, best first; none for a text without a topic. `memories` is searched too.
+    """Return the best of `sessions`, best first; none for a text without content words. `memories` is searched too.
 
     `progress` is called while many changed sessions are read.
     """

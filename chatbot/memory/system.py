@@ -248,7 +248,7 @@ class MemorySystem(AsyncResource, Observable):
         return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
 
     async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
-        """Return the open sessions that fit, the one used last first. Only a filter by messages reads any of them.
+        """Return the open sessions that fit, the one used last first. Sessions are read only to filter by messages.
 
         Raises `SessionNotFound` if the session `wanted.behind` is gone.
         """
@@ -785,7 +785,7 @@ class MemorySystem(AsyncResource, Observable):
         return self._open_stores(record.store_types)
 
     def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
-        with self._opening_stores:  # two threads that opened one each would leave one open
+        with self._opening_stores:  # else two threads could open one each
             self._catalog.check_open()
             return {name: self._stores.get(name) or self._open_store(name) for name in names}
 

@@ -95,7 +95,7 @@ class MemoryWrites(ScopedOperations):
         return remembered
 
     async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[AddResult]:
-        """Add memories, in order. With `keep_going` a refused one is `skipped` with the reason, and stops no other."""
+        """Add memories, in order. With `keep_going` a refused one is `skipped` with the reason."""
         scope = self.scope
         remembered: list[AddResult] = []
         waiting = list(drafts)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Users = Literal["apart", "shared"]
 """Memory of a caller's users: one each, or the caller's."""
 Remembers = Literal["on", "off"]
-"""Whether calls of clients that name no session are remembered."""
+"""Setting: remember calls of clients that name no session."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 

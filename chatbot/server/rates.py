@@ -76,7 +76,7 @@ class SharedRates(Rates):
             return wait
 
     def _spend(self, name: str) -> bool:
-        """Take one of the requests that this server has drawn; False where none are left."""
+        """Take one of the requests that this server has drawn; False if none are left."""
         left, until = self._portions.get(name, (0, 0.0))
         if not left or self._clock() >= until:
             return False

@@ -159,7 +159,7 @@ class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
         self.codes[NUMBERS[fieldname], self._document] = length_to_byte(length)
 
     def close(self) -> None:
-        """Whoosh's end."""
+        """Mark the writer as closed."""
         self.is_closed = True
 
 
@@ -176,7 +176,7 @@ class _Fields(base.FieldWriter):  # type: ignore[misc]
         self.arrays = items.arrays(self._documents.codes)
 
     def close(self) -> None:
-        """Whoosh's end."""
+        """Mark the writer as closed."""
         self.is_closed = True
 
 

@@ -127,7 +127,7 @@ def always(_: int) -> bool:
 
 
 def is_few(some: int, rows: int) -> bool:
-    """Return whether sorting some rows costs less than passing over all rows."""
+    """Return whether sorting some rows costs less than a pass over all rows."""
     return some * 4 < rows
 
 

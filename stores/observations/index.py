@@ -126,7 +126,7 @@ class TextIndex:
         self._totals.clear()
 
     def refresh(self) -> bool:
-        """Use the manifest that another process published; return whether there was one. One system call if not."""
+        """Use a manifest that another process published; return whether there was one. Takes one system call if not."""
         if self._shelf is None or self._shelf.stamp() == self._stamp:
             return False
         self._load()

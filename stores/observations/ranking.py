@@ -102,7 +102,7 @@ class Totals:
             self._add(1, self._counted[row])
 
     def _hide(self, row: int) -> None:
-        """Stop counting a row as its segment has it."""
+        """Stop counting the segment's version of a row."""
         for seen, segment in zip(self.seen, self.segments, strict=True):
             if segment.covers(row):
                 document = row - segment.start
@@ -272,7 +272,7 @@ def _best(rows: Ints, scores: Ints, limit: int | None, wanted: Ints | None) -> t
 
 
 def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
-    """Return a flag for each row, true if it matches `wanted`, its status aside; None if all rows do."""
+    """Return a flag for each row, true if it matches `wanted`, ignoring status; None if all rows do."""
     numbers, flags = fitting(table, wanted), None
     if numbers is not None:
         flags = np.zeros(len(table), bool)
@@ -289,7 +289,7 @@ def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
 
 
 def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
-    """Return a flag for each row, true if it is visible and matches `wanted`, its status aside."""
+    """Return a flag for each row, true if it is visible and matches `wanted`, ignoring status."""
     seen = np.frombuffer(bytes(visible.flags), bool)
     flags = wanted_rows(table, wanted)
     return seen if flags is None else flags & seen

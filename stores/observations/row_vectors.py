@@ -122,7 +122,7 @@ class Parts:
 
     @contextmanager
     def changing(self, *, make: bool = True) -> Iterator[Hands]:
-        """Lock the parts for changes, with `all` up to date. `MissingFolder` if there is none and not `make`."""
+        """Lock the parts for changes, with `all` up to date. Without `make`, a missing shelf is an error."""
         if make:
             self._shelf.prepare()
         with self._shelf.alone() as hands:

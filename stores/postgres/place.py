@@ -260,7 +260,7 @@ class _PostgresPen:
 
 
 class PostgresDocument(Document):
-    """A row of `chatbot.document`. Reading sends the value only where it has changed."""
+    """A row of `chatbot.document`. Reading transfers the value only if it has changed."""
 
     def __init__(self, place: PostgresPlace, name: str) -> None:
         self._place = place

@@ -1,4 +1,4 @@
-"""Every statement on the tables. Each names the identity wherever it names a table; `tests/stores` reads them all.
+"""Every statement on the tables. Each names the identity wherever it names a table, as `tests/stores` checks.
 
 `%(identity)s` is filled in for each. Only rows are locked: there are no advisory locks, no sequences, and nothing that
 spans two identities.

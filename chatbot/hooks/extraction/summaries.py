@@ -125,7 +125,7 @@ async def summarize_by_model(
 
 
 def parse_summary(reply: str) -> SessionSummary | None:
-    """Read the summary in a reply; None where it is empty, or reads like an instruction. Never raises."""
+    """Read the summary in a reply; None if it is empty, or reads like an instruction. Never raises."""
     given = next(iter(objects_in(reply)), {})
     summary = SessionSummary(
         _line(given.get("request")),
@@ -172,7 +172,7 @@ async def _messages(
 
 
 def _bounded(text: str) -> str:
-    """Return the first lines of the text as it may be shown; empty where it may not."""
+    """Return the first lines of the text as it may be shown; empty if it may not."""
     cleaned = without_role_marks(visible(redact(text[: 4 * _LONGEST_SUMMARY])[0]))
     lines: list[str] = []
     for line in filter(None, map(str.strip, cleaned.splitlines())):

@@ -92,7 +92,7 @@ class ContextReport(Shape):
     """Memories about the messages."""
 
     text: str
-    """The block for the prompt, as data between marks; empty where nothing is remembered."""
+    """The block for the prompt, as data between marks; empty if nothing is remembered."""
     receipt: dict[str, Any]
     """Memories considered, injected and left out, with scores and reasons."""
     memories: list[MemoryRecord]

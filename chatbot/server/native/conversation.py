@@ -1,4 +1,4 @@
-"""`/v1/sessions/{id}/…`: what was said, saying something, what it cost, and the files that the session is."""
+"""`/v1/sessions/{id}/…`: messages, turns, receipts, usage and files of a session."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class BillReport(Shape):
     output_tokens: int
     """Tokens that models wrote."""
     cached_tokens: int
-    """Of those that were read, the ones that the provider had at hand."""
+    """Of the tokens read, those from the provider's cache."""
     cost_usd: float
     """US dollars, as far as prices are known."""
     calls_of_unknown_cost: int
@@ -115,7 +115,7 @@ async def list_messages(
 
 @router.delete("/messages", summary="Take back the last exchange")
 async def take_back(session_id: SessionId, access: AccessHere, writing: WritingHere) -> Page[Entry]:
-    """From your last message on; what was removed. To ask again, or otherwise, say it anew."""
+    """Remove your last message and all after it, and return them. To continue, send it again or send another."""
     chat = await access.chat(session_id)
     taken = [] if writing.before is not None else await chat.take_back()
     writing.note()
@@ -148,7 +148,7 @@ async def say(
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
 async def listen(session_id: SessionId, access: AccessHere) -> Response:
-    """All of its events, from the first on, whichever server runs it: for who lost the connection, or came later."""
+    """All events of the turn from the first, on any server: for clients that lost the connection, or join later."""
     turn = await access.listen(session_id)
     if turn is None:
         return Response(status_code=204)
@@ -175,7 +175,7 @@ async def list_receipts(
 
 @router.get("/usage", summary="See what it has cost")
 async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillReport:
-    """The sum of all turns, and of what was done beside them."""
+    """The sum of all turns, and of model calls beside them."""
     bill = bill_of(calls_in(await (await access.session(session_id)).records()))
     return BillReport.model_validate(bill.as_json())
 
@@ -281,7 +281,7 @@ async def get_attachment(
     name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
     access: AccessHere,
 ) -> Response:
-    """As it was sent, always as a download; a document in which a secret was found is its text alone."""
+    """As it was sent, always as a download; of a document with a secret, only the text."""
     session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:

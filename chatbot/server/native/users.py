@@ -34,7 +34,7 @@ class User(Shape):
     namespace: str
     """The part of the memory."""
     user: str | None
-    """The user's name, as requests give it; null where it is not a user's."""
+    """The user's name, as requests give it; null if it is not a user's."""
     memories: int
     """Number of memories and facts, of any status."""
     sessions: int

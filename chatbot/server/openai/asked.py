@@ -33,7 +33,7 @@ class Ask:
 
     @cached_property
     def persona(self) -> str:
-        """The instructions that it brings; empty where it brings none."""
+        """The instructions that it brings; empty if it brings none."""
         return "\n\n".join(each.content for each in self.messages if each.role == "system" and each.content)
 
     @cached_property

@@ -21,7 +21,7 @@ _END = sse.event("[DONE]")
 
 
 class Completion(Lenient):
-    """A reply, as OpenAI documents it; with `session_id` where it is said in one."""
+    """A reply, as OpenAI documents it; with `session_id` if it belongs to a session."""
 
     id: str
     """The reply's id."""
@@ -32,7 +32,7 @@ class Completion(Lenient):
     usage: dict[str, Any]
     """Tokens used."""
     session_id: str | None = None
-    """The session that it was said in."""
+    """The session that it belongs to."""
 
 
 @router.post(
@@ -55,11 +55,11 @@ async def complete(
 ) -> Response:
     """Compatible with OpenAI's.
 
-    In a session what is remembered is recalled, the exchange is kept, and the session's own tools run here; `tools` of
-    yours come back for you to run. The session is the one that you name, or the one whose whole history you send, where
-    your token remembers. Otherwise the messages are sent as they are, and nothing is recalled or kept.
+    In a session, memories are recalled, the exchange is kept, and the session's own tools run here; calls of your
+    `tools` are returned for you to run. The session is the one that you name or, if your token remembers, the one whose
+    whole history you send. Otherwise the messages are sent as they are, and nothing is recalled or kept.
 
-    `user` or `safety_identifier` names the end user: each has sessions and a memory of their own.
+    `user` or `safety_identifier` names the end user: each has their own sessions and memory.
     """
     answer = await answer_to(asked, request.headers, identities, caller, writing)
     completion = _Completion(asked, answer)
@@ -82,7 +82,7 @@ class _Completion:
         self._with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
 
     async def whole(self) -> dict[str, Any]:
-        """The reply when all of it has come."""
+        """Return the complete reply."""
         reply, end = await self._answer.whole()
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -115,7 +115,7 @@ class _Completion:
         yield _END
 
     def failed(self, problem: Problem) -> bytes:
-        """The last events of a reply that fails on the way."""
+        """Return the last events of a reply that fails midway."""
         return sse.event(problem.as_json()) + _END
 
     def _chunk(

@@ -49,7 +49,7 @@ class ModelEntry(Lenient):
     object: Literal["model"] = "model"
     """Object type."""
     created: int
-    """When its `identity.toml` was last written, in seconds since 1970; 0 where it has none."""
+    """When its `identity.toml` was last written, in seconds since 1970; 0 if it has none."""
     owned_by: str = "chatbot"
     """Always the same."""
 

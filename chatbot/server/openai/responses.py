@@ -127,7 +127,7 @@ def _format(wanted: Any) -> Any:
 
 
 def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[Any, ...]:
-    """Where an error of the completion is in the request for a response."""
+    """Map the place of an error in the completion to that in the request for a response."""
     match loc:
         case ("messages", int(at), *rest):
             return "input", messages[at].get("item", at), *rest
@@ -139,7 +139,7 @@ def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[
 
 
 class ResponseObject(wire.Lenient):
-    """A response, as OpenAI documents it; with `session_id` where it is kept."""
+    """A response, as OpenAI documents it; with `session_id` if it is kept."""
 
     id: str
     """Id that a later request may send as `previous_response_id`."""
@@ -148,7 +148,7 @@ class ResponseObject(wire.Lenient):
     output: list[dict[str, Any]]
     """Messages and calls of your tools."""
     session_id: str | None = None
-    """The session that it was said in."""
+    """The session that it belongs to."""
 
 
 @router.post(
@@ -172,8 +172,8 @@ async def respond(
 ) -> Response:
     """Compatible with OpenAI's; sessions and memory are as in chat completions.
 
-    A response is kept where it is said in a session: where your token remembers, where you name a session, or with
-    `store: true`. `previous_response_id` goes on from it, and forks the session where that has gone on since.
+    A response is kept if it belongs to a session: if your token remembers, if you name a session, or with
+    `store: true`. `previous_response_id` continues from it, and forks the session if that has continued since.
     """
     completion = asked.as_completion()
     answer = await answer_to(completion, request.headers, identities, caller, writing, keeps=bool(asked.store))
@@ -224,7 +224,7 @@ _PARTS = {"message": ("content", "content_part"), "reasoning": ("summary", "reas
 
 
 class _Response:
-    """A response, while it is made of the deltas of a reply, and the numbered events that tell of it."""
+    """A response in the making: the deltas of a reply as its items and numbered events."""
 
     def __init__(self, asked: AskedResponse, answer: PendingReply) -> None:
         self._answer = answer
@@ -251,7 +251,7 @@ class _Response:
         }
 
     async def whole(self) -> dict[str, Any]:
-        """The response when all of it has come: that of its last event."""
+        """Return the complete response, as in its last event."""
         async for delta in self._answer.deltas:
             list(self._take(delta))
         return self._response
@@ -265,7 +265,7 @@ class _Response:
                 yield event
 
     def failed(self, problem: Problem) -> bytes:
-        """The last event of a response that fails on the way."""
+        """Return the last event of a response that fails midway."""
         error = {"code": problem.code, "message": problem.message}
         return self._event("failed", response={**self._response, "status": "failed", "error": error})
 

@@ -26,7 +26,7 @@ async def begin(identities: IdentitiesHere, caller: CallerHere) -> Response:
 
 @router.get(LOGIN)
 async def ask_for_token(request: Request) -> Response:
-    """The form."""
+    """Render the login form."""
     return sheet(request, "login.html", wrong="")
 
 

@@ -56,7 +56,7 @@ class Choices:
 
 
 async def choices_of(session: SessionHandle) -> Choices:
-    """Return the choices of a session; the default ones where it keeps none that can be read."""
+    """Return the choices of a session; the defaults if it has none that can be read."""
     kept = await session.kv_get(CHOICES) if session.supports(KeyValueStore) else None
     try:
         table = json.loads(kept or "{}")
@@ -84,7 +84,7 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
 
 
 async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:
-    """Return how the next turn is taken, and have its model answer it. A model is not changed while a turn runs."""
+    """Return the options of the next turn, and switch to its model, unless a turn is running."""
     choices = await choices_of(await access.session(session_id))
     chat, model = await access.chat(session_id), await access.runtime.model_named(choices.model)
     if chat.model is not model and not await access.turns_under_way(session_id):
@@ -291,7 +291,7 @@ async def get_backup(access: AccessHere) -> Response:
 
 @router.post("/restore")
 async def restore_backup(request: Request, access: AccessHere, identities: IdentitiesHere, name: str = "") -> Response:
-    """Restore the backup that is the body, as a new identity of that name."""
+    """Restore the backup in the body as a new identity of that name."""
     _check_owner(access)
     options = Options(settings=identities.setup.settings)
     with await asyncio.to_thread(tempfile.TemporaryFile) as file:
@@ -366,7 +366,7 @@ def _synced(access: IdentityAccess) -> list[tuple[str, datetime]]:
 
 
 def _read(file: Path) -> str | None:
-    """Return the text of the file as it is; None where there is none. Raises `StoreError`, also for a link."""
+    """Return the text of the file as it is; None if there is none. Raises `StoreError`, also for a link."""
     if not file.is_file():
         return None
     with opened(file.parent) as folder:

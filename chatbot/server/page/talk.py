@@ -198,7 +198,7 @@ async def after(session: SessionHandle, begin: int) -> TalkSpan:
 
 
 async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
-    """The entries around the message of that moment, with a few before it; the end where it is gone."""
+    """The entries around the message of that moment, with a few before it; the end if it is gone."""
     entries = await session.transcript_read_all()
     at = next((number for number, entry in enumerate(entries) if entry.at >= moment), None)
     if at is None:
