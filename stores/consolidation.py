@@ -3,8 +3,8 @@
 A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation adds to
 the strength for uses, mentions and confirmations since the last run, logarithmically, and subtracts for the days since
 the last use, linearly. Only elapsed time counts: a second run at the same moment changes nothing, many runs subtract as
-much as one, and a clock that was set back changes nothing. Strength and use also decide which
-rows are archived above a cap.
+much as one, and a clock that was set back changes nothing. Strength and use also decide which rows are
+archived above a cap.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def in_line(text: str) -> str:
 class SessionRecord:
     """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC.
 
-    Texts are lines, also where a file or another machine says otherwise: a title is made one, others are refused.
+    Texts are single lines, also from files and other machines: a title is folded to one, other texts are refused.
     """
 
     id: str

@@ -118,7 +118,7 @@ def roles_in(data: bytes) -> list[str]:
 def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     """Return how to repair a transcript that ends in `tail`: the number of bytes to cut off, then the bytes to add.
 
-    `size` is that of the whole transcript; None where `tail` is all of it.
+    `size` is that of the whole transcript; None if `tail` is all of it.
 
     A kill or a power cut can leave zeros, half a character, half a header or half an entry at the end, none of which
     was acknowledged. `(0, b"")` means that the end is valid, and all of `tail` that more of the file is needed.

@@ -50,20 +50,20 @@ class Attachments:
         else:
             names = await self._session.attach(attachment.blobs)
         link = attachment.link(names)
-        told: dict[str, Any] = {"name": link.name, "media_type": attachment.media, "bytes": attachment.size}
-        told |= {"blob": link.blob} | ({"text": link.text} if link.text else {})
+        record: dict[str, Any] = {"name": link.name, "media_type": attachment.media, "bytes": attachment.size}
+        record |= {"blob": link.blob} | ({"text": link.text} if link.text else {})
         if attachment.text is not None:
-            told["characters"] = len(attachment.text)
+            record["characters"] = len(attachment.text)
         if attachment.redacted:
-            told["redacted"] = list(attachment.redacted)
+            record["redacted"] = list(attachment.redacted)
             secrets = ", ".join(attachment.redacted)
             self._notice(f"{link.name} holds what looks like a secret ({secrets}): only its text is kept, without it")
         if attachment.is_cut:
-            told["cut"] = True
+            record["cut"] = True
             self._notice(
                 f"{link.name} is too long to be read whole: its first {len(attachment.text or ''):,} characters are"
             )
-        return link, told
+        return link, record
 
     async def shown(self, messages: Sequence[Message], model: Model) -> list[Message]:
         """Return the messages with the content of the user's attachments in place of their links."""
@@ -81,7 +81,7 @@ class Attachments:
             name = without_tokens(link.name)
             if link.is_image and not await model.sees_images():
                 notes.append(f"[{name}: a picture, which you cannot see]")
-                self._tell(f"{model.name} cannot see pictures: {link.name} is only named to it")
+                self._report(f"{model.name} cannot see pictures: {link.name} is only named to it")
             elif (data := await self._read(link)) is None:
                 notes.append(f"[{name}: no longer there]")
             elif link.is_image:
@@ -100,10 +100,10 @@ class Attachments:
             found = self._here.read(name)
             return found if found is not None or self._session is None else await self._session.attachment(name)
         except StoreError as error:
-            self._tell(f"{link.name} cannot be read: {error}")
+            self._report(f"{link.name} cannot be read: {error}")
             return None
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         if text not in self._reported:
             self._reported.add(text)
             self._notice(text)

@@ -128,12 +128,12 @@ def build_block(
             notes.dropped[row.id] = LIMIT
         else:
             notes.take(row)
-    told = _oldest_first(notes.shown, {row.id: row for row in (*standing, *(row for row, _ in hits))})
-    listed = notes.titles([row for row in index if row.id not in {*told, *lines}])
-    shown = [*lines.values(), *told.values(), *listed.values(), *last]
+    noted = _oldest_first(notes.shown, {row.id: row for row in (*standing, *(row for row, _ in hits))})
+    listed = notes.titles([row for row in index if row.id not in {*noted, *lines}])
+    shown = [*lines.values(), *noted.values(), *listed.values(), *last]
     return MemoryBlock(
         fenced(FENCE, shown, nonce) if shown else "",
-        tuple(each for each in told if each not in answers),
+        tuple(each for each in noted if each not in answers),
         tuple(notes.dropped.items()),
         tuple(listed),
         tuple(notes.excerpts),
@@ -164,12 +164,12 @@ class _Notes:
         from chatbot.chat.governor import TOO_LONG, Verdict, judge  # late, for its patterns: no prompt waits for them
 
         level, size = self.levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
-        told = _texts_of(row, asks_the_bot=self.asks_the_bot)
-        verdict = judge(row, self.view, told, orders=level)
+        texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
+        verdict = judge(row, self.view, texts, orders=level)
         note = _note(row, verdict)
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
         if is_long:
-            found = _excerpt(row, self.view, told, words=self.words, size=size, count=self.count, orders=level)
+            found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, orders=level)
             verdict, note = found or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
         if not verdict.ok:
             self.dropped[row.id] = verdict.reason
@@ -281,7 +281,7 @@ def _day(at: datetime) -> str:
 def _excerpt(
     row: Observation,
     view: View,
-    told: Sequence[tuple[Label, str]],
+    texts: Sequence[tuple[Label, str]],
     *,
     words: frozenset[str],
     size: int,
@@ -296,7 +296,7 @@ def _excerpt(
 
     head = count(_note(row, Verdict(ok=True)))
     for allowed in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # for escaping may lengthen what is shown
-        passages = excerpt(told, words, allowed, count) if allowed > 0 and words else []
+        passages = excerpt(texts, words, allowed, count) if allowed > 0 and words else []
         if not passages:
             break
         verdict = judge(row, view, passages, orders=orders)

@@ -236,7 +236,7 @@ class Turn:
         else:
             kept = await self._attached.keep(self._files)
             self._entry = with_links(self._entry, [link for link, _ in kept])
-            self._receipt.attachments = [told for _, told in kept]
+            self._receipt.attachments = [record for _, record in kept]
             await self._write((USER, self._entry))
             await self._title_by_rule()
         self._is_asked = True
@@ -350,8 +350,8 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
-            told = {"name": result.call.name, "error": result.is_error}
-            self._receipt.tools.append(told | _confirmation(result) | self._instruction_in(result))
+            record = {"name": result.call.name, "error": result.is_error}
+            self._receipt.tools.append(record | _confirmation(result) | self._instruction_in(result))
             self._emit(ToolFinished(result))
             if result.refusal:  # the model was told, and may not pass it on
                 self._notice(result.refusal)

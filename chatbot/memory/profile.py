@@ -321,7 +321,7 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
 
 
 async def _kept(scope: Scope, draft: Draft) -> AddResult:
-    """Keep a draft; where it may not replace the other, both are kept, and the newer one counts."""
+    """Keep a draft; if it may not replace the other, both are kept, and the newer one counts."""
     [kept] = await keep(scope, [draft], keep_going=True)
     if kept.outcome == "skipped" and draft.supersedes:
         [kept] = await keep(scope, [replace(draft, supersedes=None)], keep_going=True)

@@ -126,7 +126,7 @@ logger = logging.getLogger(__name__)
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
-"""Sensitivities asked for. A tuple is a collection, but mypy takes `("private",)` for one of any words."""
+"""Sensitivities asked for. The tuple type is only for mypy, which else infers `("private",)` as a tuple of `str`."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Delete summaries of sessions, and quotes of erased rows in receipts and titles.
 

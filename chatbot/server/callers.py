@@ -169,8 +169,8 @@ class Accounts:
                 quotas[digest_of(namespace)] = checked(quota)
             if len(quotas) > _MOST:
                 raise InvalidValue(f"{_MOST:,} users have a quota of their own, the most allowed: take some away")
-            told = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
-            return json.dumps(told, indent=1).encode() + b"\n"
+            stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
+            return json.dumps(stored, indent=1).encode() + b"\n"
 
         self._document.change(changed)
 

@@ -1,7 +1,6 @@
 """Table of all rows without their texts: columns for order and limits, labels for filters, masks for the gate.
 
-Rows are numbered in the order of the journal; a number is never changed or reused. 100,000 rows take about
-30 MB.
+Rows are numbered in the order of the journal; a number is never changed or reused. 100,000 rows take about 30 MB.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ class PostgresLog(Log):
         self._lines.clear()
 
     def _state(self) -> tuple[int, int]:
-        """Generation and size; (0, 0) where nothing was ever written."""
+        """Return generation and size; (0, 0) if nothing was ever written."""
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
         self._asked_at = time.monotonic()

@@ -134,8 +134,8 @@ class ObservationStoreContract(StoreTests):
 
         async def check(store: ObservationStore) -> bool:
             stated = [Event(kind="triple", at=NOW, triple=each) for each in (fact, again, replace(again, object="c"))]
-            told = await store.commit(OWNER, stated)
-            assert [each.error is None for each in told] == [True, True, False]
+            outcomes = await store.commit(OWNER, stated)
+            assert [each.error is None for each in outcomes] == [True, True, False]
             assert await store.facts(OWNER, FactFilter()) == [again]
             return store.keeps_files
 
@@ -183,11 +183,11 @@ class ObservationStoreContract(StoreTests):
             changes = [Event(kind="update", at=NOW, ids=ids, fields=fields) for fields in (tea, tea, mate)]
             return [*changes, *(Event(kind=kind, at=NOW, ids=ids) for kind in ("delete", "restore", "confirm"))]
 
-        told = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
-        left = [(outcome.row.title, outcome.row.status) for outcome in told if outcome.row]
+        outcomes = await store.commit(OWNER, [*adding(observation(1, title="milk")), *changing(1)])
+        left = [(outcome.row.title, outcome.row.status) for outcome in outcomes if outcome.row]
         mates = [("mate", status) for status in ("active", "deleted", "active", "active")]
         assert left == [("milk", "active"), ("tea", "active"), ("tea", "active"), *mates]
-        assert len({outcome.version for outcome in told}) == 4
+        assert len({outcome.version for outcome in outcomes}) == 4
         await store.commit(OWNER, adding(observation(2, title="milk")))
         for event in changing(2):
             [outcome] = await store.commit(OWNER, [event])

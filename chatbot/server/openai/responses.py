@@ -337,8 +337,8 @@ class _Response:
         self._open = None
         item, part = self._items[-1], self._part
         item["status"] = "completed"
-        told = {name: part[name] for name in ("text", "logprobs", "name", "arguments") if name in part}
-        yield self._event(f"{_EVENTS[item['type']]}.done", **self._place, **told)
+        done = {name: part[name] for name in ("text", "logprobs", "name", "arguments") if name in part}
+        yield self._event(f"{_EVENTS[item['type']]}.done", **self._place, **done)
         if item["type"] in _PARTS:
             yield self._event(f"{_PARTS[item['type']][1]}.done", **self._place, part=part)
         yield self._event("output_item.done", output_index=len(self._items) - 1, item=item)

@@ -96,11 +96,11 @@ async def show(
     )
 
 
-def _titled(record: SessionRecord, told: list[Exchange]) -> SessionRecord:
+def _titled(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
     """Return the record with the title from the first message, if that is not stored yet."""
-    if record.title or not (told and told[0].turn):
+    if record.title or not (shown and shown[0].turn):
         return record
-    return replace(record, title=title_from(told[0].question or ""))
+    return replace(record, title=title_from(shown[0].question or ""))
 
 
 @router.get("/c/{session_id}/earlier")
@@ -126,14 +126,19 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
     Answers 205 if that one is gone or got another reply: then the page has to be reloaded.
     """
     session = await access.session(session_id)
-    told = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
-    if told is None or any(turn.is_again for turn in await access.turns_under_way(session_id)):
+    shown = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
+    if shown is None or any(turn.is_again for turn in await access.turns_under_way(session_id)):
         return Response(status_code=205)
-    await talk.under_way(access, session_id, told)
-    if not told:
+    await talk.under_way(access, session_id, shown)
+    if not shown:
         return Response(status_code=204)
     return fragment(
-        "since.html", access, session=session.record, session_id=session_id, exchanges=told, beside=await beside(access)
+        "since.html",
+        access,
+        session=session.record,
+        session_id=session_id,
+        exchanges=shown,
+        beside=await beside(access),
     )
 
 
@@ -181,13 +186,13 @@ async def _done(
     )
 
 
-def _exchange_of(told: list[Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> Exchange | None:
+def _exchange_of(shown: list[Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> Exchange | None:
     """Return the exchange of that time; for a turn that failed, its own, which may not be in the transcript."""
     if not isinstance(turn, RunningTurn) or turn.is_again:
-        return told[-1] if told else None
-    later = [each for each in told if each.moment >= turn.begun_at]
+        return shown[-1] if shown else None
+    later = [each for each in shown if each.moment >= turn.begun_at]
     same = [each for each in later if each.question == split(turn.text)[0]]
-    of_turn = [each for each in told if each.at == at] or same or later
+    of_turn = [each for each in shown if each.at == at] or same or later
     return of_turn[0] if of_turn else replace(talk.waiting(turn), turn="")
 
 
@@ -225,14 +230,14 @@ def _grown(text: Growing, more: str) -> list[bytes]:
 def _happening(event: Event) -> Markup:
     match event:
         case ToolStarted(call):
-            told = f"uses {call.name}"
+            shown = f"uses {call.name}"
         case ToolFinished(result):
-            told = f"{result.call.name} {'failed' if result.is_error else 'answered'}"
+            shown = f"{result.call.name} {'failed' if result.is_error else 'answered'}"
         case Notice(text):
-            told = text
+            shown = text
         case _:
             return Markup()
-    return Markup('<p class="happening">{}</p>').format(told)
+    return Markup('<p class="happening">{}</p>').format(shown)
 
 
 async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tuple[str, str]:
@@ -241,7 +246,7 @@ async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tup
         return "", str((await turn.ended()).receipt["at"])
     except (ChatbotError, StoreError) as error:
         return problem_of(error, access.caller).message, ""
-    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be told
+    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be shown
         return unexpected(error).message, ""
 
 
