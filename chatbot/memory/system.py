@@ -113,7 +113,7 @@ class MemorySystem(AsyncResource, Observable):
         self._clock = clock
         self._options = options or SystemOptions()
         self._chosen = {*self._settings}
-        """Stores that this program has named: a session's record could name any code."""
+        """Stores that this program named. No others are loaded: a session's record could name any code."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._environment = Environment(
@@ -242,7 +242,7 @@ class MemorySystem(AsyncResource, Observable):
     ) -> list[SessionRecord]:
         """Return the open sessions, the one used last first, archived ones too; of one agent, or of all.
 
-        Open are sessions of the caller's namespace and project that need no higher clearance and are not expired.
+        A session is open if it is in the caller's namespace and project, needs no higher clearance and has not expired.
         """
         self.caller.check("read")
         return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)

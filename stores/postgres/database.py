@@ -106,7 +106,7 @@ class Database:
     _known: ClassVar[dict[str, Database]] = {}
     _guard = threading.Lock()
     _left: ClassVar[SimpleQueue[Database]] = SimpleQueue()
-    """Databases, once for each user that left."""
+    """Databases, one entry for each user that left."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -121,7 +121,7 @@ class Database:
         """True if the last operation found no database."""
         self._looking = threading.Lock()
         self._compared_at, self._offset = time.monotonic(), _offset()
-        """When the clock here was compared last with that of the database, and how it was set then."""
+        """When the clocks were last compared, and the setting of the clock here at that time."""
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
         self._own = threading.local()
         self._begun: set[tuple[str, str, str]] = set()

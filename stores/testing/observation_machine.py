@@ -152,7 +152,7 @@ class ObservationMachine(RuleBasedStateMachine):
         raise NotImplementedError
 
     def disturb(self, home: Path) -> None:
-        """Change the caches as may happen at any time, without changing any answer."""
+        """Change or delete caches, as may happen at any time; results must stay the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -320,7 +320,7 @@ class ObservationMachine(RuleBasedStateMachine):
         assert self._answer(operation, store) == self._answer(operation, self._model)
 
     def _about(self, view: View, axes: tuple[int, ...], wanted: Filter, limit: int) -> None:
-        """Check that what an approximate store finds may be found, and that its cosines are about right."""
+        """Check that an approximate store finds only valid rows, with cosines within `COSINE_OFF`."""
         found = self._run(self._stores[0].nearest(view, axes, wanted, model="m", limit=limit))
         exact = self._run(self._model.nearest(view, axes, wanted, model="m", limit=1_000))
         scores = {each.id: each.score for each in exact}
