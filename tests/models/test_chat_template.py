@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.errors import RequestRefused
-from chatbot.models.chat_template import CHATML, ChatTemplate, PromptPiece
+from chatbot.models.llama import CHATML, ChatTemplate, PromptPiece
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Hello"}

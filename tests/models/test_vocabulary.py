@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatbot.models.chat_template import PromptPiece
-from chatbot.models.llama import Decoder, Llama, Vocabulary
+from chatbot.models.llama import Decoder, Llama, PromptPiece, Vocabulary
 from chatbot.models.weights import find_model
 from tests.effort import examples
 
