@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from mcp.server import Server
 
-from chatbot.tools.mcp.lines import LONGEST_LINE, LineWriter, message_streams
+from chatbot.tools.mcp.connection import LONGEST_LINE, LineWriter, message_streams
 
 
 async def serve_stdio(server: Server[Any]) -> None:

@@ -1,19 +1,201 @@
-"""One run of a server, from its start to its end."""
+"""One run of a tool server, from its start to its end: its child process, and the lines of JSON that go both ways.
+
+The SDK's own standard streams read in threads, which cannot be cancelled: a server would hang on an open pipe after
+SIGTERM. These can be cancelled at once; a line that is not a message is skipped.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import anyio
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
 
 from chatbot.config import McpServerSettings, from_variable
 from chatbot.errors import ConfigError, ToolError
 from chatbot.stores.lifecycle import AsyncResource
 
-if TYPE_CHECKING:
-    from mcp import Client
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE = 16 * 1024 * 1024
+"""Bytes of one message; a peer that sends a longer one is taken for broken, and the streams end."""
+_LAST_WORDS_S = 1.0
+
+
+class LineWriter(Protocol):
+    """The half of `asyncio.StreamWriter` that is used."""
+
+    def write(self, data: bytes, /) -> None:
+        """Take in some bytes."""
+
+    async def drain(self) -> None:
+        """Wait until more may be written."""
+
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+
+
+@asynccontextmanager
+async def message_streams(
+    reader: asyncio.StreamReader, writer: LineWriter, *, on_end: Callable[[], None] = lambda: None
+) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """Return the streams of an SDK session. The first ends with the peer, which calls `on_end`."""
+    arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
+    all_written = anyio.Event()
+
+    async def read() -> None:
+        await _read(reader, arriving)
+        on_end()
+
+    async def write() -> None:
+        await _write(leaving, writer)
+        all_written.set()
+        arriving.close()  # a request that cannot be sent has no answer
+
+    async with incoming, outgoing, arriving, leaving, anyio.create_task_group() as group:
+        group.start_soon(read)
+        group.start_soon(write)
+        yield incoming, outgoing
+        outgoing.close()
+        with anyio.move_on_after(_LAST_WORDS_S):
+            await all_written.wait()
+        group.cancel_scope.cancel()
+
+
+async def _read(reader: asyncio.StreamReader, arriving: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async with arriving:
+        with suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while line := await _next_line(reader):
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    logger.debug("skipped a line that is not a message: %.80r", line)
+                    continue
+                await arriving.send(SessionMessage(message))
+
+
+async def _next_line(reader: asyncio.StreamReader) -> bytes:
+    """A line with its end; empty at the end of the stream."""
+    try:
+        return await reader.readline()
+    except ValueError:
+        logger.warning("a message of more than %d bytes arrived: its sender is taken for broken", LONGEST_LINE)
+        return b""
+
+
+async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: LineWriter) -> None:
+    async with leaving:
+        with suppress(OSError):
+            async for sent in leaving:
+                writer.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await writer.drain()
+
+
+_SHARED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables passed to a child: no keys."""
+_ON_ITS_OWN_S = 1.0
+"""Time for a child to end after its input is closed, and again after SIGTERM."""
+_POLL_S = 0.01
+_LAST_WORDS = 2_000
+
+
+class Child:
+    """A running process. `last_words` is the end of its standard error."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise ValueError("a child is started with three pipes")
+        self.pid = process.pid
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self._stderr = process.stderr
+        self.last_words = b""
+
+    async def listen(self) -> None:
+        """Read its standard error to the end, so that it never waits for us."""
+        with suppress(OSError):
+            while words := await self._stderr.read(_LAST_WORDS):
+                self.last_words = (self.last_words + words)[-_LAST_WORDS:]
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) -> AsyncIterator[Child]:
+    """Start a command in `folder` with `env` and a minimal environment; its whole group is ended afterwards.
+
+    Raises `OSError` if it cannot be started.
+    """
+    shared = {name: os.environ[name] for name in _SHARED if name in os.environ}
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=shared | dict(env),
+        cwd=folder,
+        start_new_session=True,
+        limit=LONGEST_LINE,
+    )
+    try:
+        child = Child(process)
+        async with anyio.create_task_group() as group:
+            group.start_soon(child.listen)
+            yield child
+            group.cancel_scope.cancel()
+    finally:
+        try:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        finally:
+            _signal_all(process.pid, signal.SIGKILL)  # also where the line above was cancelled
+            with anyio.CancelScope(shield=True):
+                await _soon(lambda: process.returncode is not None)  # the event loop is notified a moment later
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public closes the pipes that an escaped grandchild holds
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Close its input, then ask the group to end, then make it."""
+    if process.stdin is not None:
+        process.stdin.close()
+    await _soon(lambda: process.returncode is not None)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _signal_all(process.pid, number)
+        if await _soon(lambda: not _signal_all(process.pid, 0)):
+            break
+
+
+async def _soon(is_true: Callable[[], bool]) -> bool:
+    """Wait for the condition. `process.wait` also waits for pipes, which a grandchild may hold."""
+    with anyio.move_on_after(_ON_ITS_OWN_S):
+        while not is_true():  # noqa: ASYNC110 - there is no event for the end of a group
+            await anyio.sleep(_POLL_S)
+        return True
+    return False
+
+
+def _signal_all(group: int, number: int) -> bool:
+    """Send a signal to a group; whether anyone is left in it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # macOS raises this for a group of zombies
+        return True
+    return True
+
 
 _CLOSING_S = 5.0
 
@@ -68,8 +250,6 @@ class Connection(AsyncResource):
                 await asyncio.shield(asyncio.wait([self._task]))
 
     async def _hold(self) -> None:
-        from mcp import Client
-
         try:
             async with Client(self._transport(), cache=None) as client:
                 if not self._opened.done():
@@ -87,8 +267,6 @@ class Connection(AsyncResource):
 
     @asynccontextmanager
     async def _stdio(self) -> AsyncIterator[Any]:
-        from chatbot.tools.mcp.lines import message_streams, running
-
         settings = self._settings
         env = {name: self._value(value, f"env {name}") for name, value in settings.env.items()}
         folder = self._folder if self._folder.is_dir() else Path.home()
@@ -99,9 +277,6 @@ class Connection(AsyncResource):
 
     @asynccontextmanager
     async def _http(self) -> AsyncIterator[Any]:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
-
         headers = {name: self._value(value, f"header {name}") for name, value in self._settings.headers.items()}
         timeout = httpx2.Timeout(self._settings.start_timeout_s, read=self._settings.timeout_s + 1)
         async with AsyncExitStack() as stack:

@@ -18,13 +18,14 @@ from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.tools.mcp.connection import Connection
 from chatbot.tools.toolbox import Tool, ToolSource
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult, ContentBlock
     from mcp.types import Tool as Listed
+
+    from chatbot.tools.mcp.connection import Connection
 
 LONGEST_ANSWER = 16_000
 """Characters of an answer that a model is shown."""
@@ -180,8 +181,7 @@ class Server(AsyncResource):
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call the tool and return its result. Raises `ToolError`."""
-        from mcp import MCPError
-        from mcp.types import CONNECTION_CLOSED
+        from mcp import MCPError, types
 
         client = await self._connected()
         connection = self._connection
@@ -196,7 +196,7 @@ class Server(AsyncResource):
         except TimeoutError:
             raise ToolError(f"{tool!r} of {self.name!r} did not answer within {self._settings.timeout_s:g} s") from None
         except MCPError as error:
-            if error.code != CONNECTION_CLOSED:
+            if error.code != types.CONNECTION_CLOSED:
                 raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
             raise self._died(connection, tool) from error
         except Exception as error:  # a transport, or an answer that does not keep to its own schema
@@ -221,6 +221,8 @@ class Server(AsyncResource):
                 self._is_restarted = True
                 await self.aclose()
             if self._client is None:
+                from chatbot.tools.mcp.connection import Connection
+
                 self._connection = Connection(self.name, self._settings, self._folder)
                 self._client = await self._connection.open()
                 if self._known:
