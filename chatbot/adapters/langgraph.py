@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from langgraph.store.base import (
@@ -34,13 +35,8 @@ from chatbot.stores.records import format_time, parse_time
 _ASK: tuple[Sensitivity, ...] = ("public", "private", "secret")
 _KIND = "langgraph"
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, other: bool(value == other),
-    "$ne": lambda value, other: bool(value != other),
-    "$gt": lambda value, other: bool(value > other),
-    "$gte": lambda value, other: bool(value >= other),
-    "$lt": lambda value, other: bool(value < other),
-    "$lte": lambda value, other: bool(value <= other),
-}
+    "$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le,
+}  # fmt: skip
 
 
 class MemoryStore(BaseStore):
