@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from chatbot.errors import ChatbotError
     from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
     from chatbot.models import Model, ScriptedModel, open_model
-    from chatbot.runtime import Options, Runtime
+    from chatbot.options import Options
+    from chatbot.runtime import Runtime
     from chatbot.tools import Tool
 
 _HOMES = {
@@ -20,7 +21,7 @@ _HOMES = {
     "ChatbotError": "chatbot.errors",
     "MemorySystem": "chatbot.memory",
     "Model": "chatbot.models",
-    "Options": "chatbot.runtime",
+    "Options": "chatbot.options",
     "Receipt": "chatbot.chat",
     "Runtime": "chatbot.runtime",
     "ScriptedModel": "chatbot.models",

@@ -22,6 +22,7 @@ from chatbot.errors import ConfigError
 from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.files import locked, make_folder, opened
+from chatbot.stores.plugins import STORES
 
 NAME = "trusted.json"
 _SHOWN = 4
@@ -274,8 +275,6 @@ def _is_model_of(providers: frozenset[str], place: Place, value: Any) -> bool:
 
 def _check_names(path: Path, table: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for an unknown store or setting of a plug-in of ours: a mistake, not a question of trust."""
-    from chatbot.stores.plugins import STORES
-
     installed = STORES.installed()
     for name in _stores(table):
         if ":" not in name and name not in installed:

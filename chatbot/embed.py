@@ -37,7 +37,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import user_namespace, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.models.failures import Disclosure
-from chatbot.runtime import IN_MEMORY, Options, Setup
+from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue

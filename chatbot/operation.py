@@ -7,7 +7,7 @@ The table is `chatbot.operations`. A door binds it: `chatbot.cli.bind` makes ver
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -235,6 +235,21 @@ class Operation(Struct, frozen=True):
         """Call it with values by the names of its parameters; the others keep the defaults of that door."""
         usual = {each.name: each.about.usual[door] for each in self.parameters if door in each.about.usual}
         return await self.function(context, **{**usual, **given})
+
+
+def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
+    """Yield the tool of each operation with its arguments, those first that it needs: for models, in few words."""
+    for operation in operations:
+        parameters = operation.at("tool")
+        needed = [name for name, each in parameters.items() if each.default is REQUIRED]
+        others = [
+            f"{name} ({brief})" if (brief := each.about.brief) else name
+            for name, each in parameters.items()
+            if name not in needed
+        ]
+        rest = f"[{', '.join(others)}]" if others else ""
+        given = ", ".join(filter(None, [*needed, rest]))
+        yield f"{operation.tool}({given}): {operation.brief or operation.summary}"
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])

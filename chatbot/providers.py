@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from chatbot.stores.errors import nearest_of
+
 LOCAL = "local"
 SCRIPTED = "scripted"
 OURS = frozenset({LOCAL, SCRIPTED})
@@ -118,10 +120,8 @@ def known_providers() -> frozenset[str]:
 
 def nearest_to(name: str) -> str:
     """The end of an error message about an unknown provider: the nearest known one, if any is near."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, sorted(known_providers()), n=1, cutoff=0.6)
-    return f": did you mean {near[0]!r}?" if near else ""
+    near = nearest_of(name, sorted(known_providers()))
+    return f": did you mean {near!r}?" if near else ""
 
 
 def provider_of(model: str) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from chatbot.stores.backend import Backend, Place
 from chatbot.stores.errors import BrokenStore
 from chatbot.stores.home import Address, Home
+from chatbot.stores.in_memory_backend import MemoryBackend, MemoryPlace
+from chatbot.stores.on_disk.place import FileBackend, FilePlace
 
 
 def open_backend(home: Home | None) -> Backend:
@@ -17,25 +19,17 @@ def open_backend(home: Home | None) -> Backend:
     Raises `BrokenStore` if the driver of the database is not installed.
     """
     if home is None:
-        from chatbot.stores.in_memory_backend import MemoryBackend
-
         return MemoryBackend()
     if isinstance(home, Address):
         return _open_postgres(home)
-    from chatbot.stores.on_disk.place import FileBackend
-
     return FileBackend(home)
 
 
 def open_place(place: Place | Home | None) -> Place:
     """Return the place itself, the place of a folder or an address, or one in memory for None."""
     if place is None:
-        from chatbot.stores.in_memory_backend import MemoryPlace
-
         return MemoryPlace()
     if isinstance(place, Path):
-        from chatbot.stores.on_disk.place import FilePlace
-
         return FilePlace(place)
     if isinstance(place, Address):
         return _open_postgres(place)

@@ -27,7 +27,7 @@ StoreError
 A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Self
 
 
@@ -151,9 +151,14 @@ class ClosedResource(StoreError, RuntimeError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown word: the nearest known one, or all."""
+    known = sorted(known)
+    if near := nearest_of(word, known):
+        return f": did you mean {near!r}?"
+    return f": choose from {', '.join(known)}" if known else ": none exist"
+
+
+def nearest_of(word: str, known: Sequence[str]) -> str:
+    """Return the known word that is most like this one; empty where none is near."""
     import difflib
 
-    known = sorted(known)
-    if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
-        return f": did you mean {match[0]!r}?"
-    return f": choose from {', '.join(known)}" if known else ": none exist"
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")

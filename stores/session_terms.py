@@ -19,6 +19,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.files import locked, stamp
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import damage_of, encode
+from chatbot.stores.text.analysis import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +111,6 @@ def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
 
 def _head() -> bytes:
     """Return the first line of the file."""
-    from chatbot.stores.text.analysis import VERSION  # loaded late: it takes 2 ms
-
     return encode({"format": f"sessions 5.{VERSION}"})
 
 

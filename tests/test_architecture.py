@@ -38,7 +38,6 @@ HEAVY = {
 
 LIGHT = [
     "chatbot",
-    "chatbot.chat.memory_tools",
     "chatbot.errors",
     "chatbot.memory",
     "chatbot.messages",
@@ -211,7 +210,7 @@ MAY_TOUCH_FILES = {
     "transfer/sync_place.py": "the folder that the user names",
     "transfer/backups.py": "the file that the user names, and the identity's own",
     "server/native/machines.py": "a backup on its way",
-    "runtime.py": "the file of an identity",
+    "options.py": "the file of an identity",
     "cli/storage.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",
     "cli/sessions/moving.py": "export and import of files that the user names",
@@ -286,7 +285,7 @@ ONE_THING = {
         "backend.py", "embedding.py", "log.py", "place.py", "sessions.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "models.py", "profile.py", "serve.py", "users.py", "why.py",
+        "chat.py", "config.py", "models.py", "options.py", "profile.py", "serve.py", "users.py", "why.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
     "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py"},

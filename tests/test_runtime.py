@@ -213,7 +213,7 @@ async def test_a_session_may_choose_what_the_owner_configured(monkeypatch: pytes
         opened[-1].name = settings.name
         return opened[-1]
 
-    monkeypatch.setattr("chatbot.models.open_model", open_scripted)
+    monkeypatch.setattr("chatbot.runtime.open_model", open_scripted)
     _configure(
         '[aliases]\nmine = "vertex_ai/x"\n[providers.box]\nkind = "openai"\napi_base = "http://127.0.0.1:9/v1"\n'
         '[providers.hosted_vllm]\napi_base = "http://127.0.0.1:9/v1"\n'

@@ -12,6 +12,8 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from io import BytesIO
+from xml.parsers.expat import ParserCreate
+from zipfile import ZipFile
 
 ENCRYPTED = 3
 UNREADABLE = 4
@@ -46,8 +48,7 @@ def main(kind: str) -> int:
 
 
 def _pages(data: bytes) -> Iterator[str]:
-    from pypdf import PdfReader
-    from pypdf.errors import FileNotDecryptedError
+    from pypdf import PdfReader, errors
 
     reader = PdfReader(BytesIO(data))
     try:
@@ -55,14 +56,12 @@ def _pages(data: bytes) -> Iterator[str]:
             raise PermissionError
         for page in reader.pages:
             yield f"{page.extract_text()}\n\n"
-    except FileNotDecryptedError as error:
+    except errors.FileNotDecryptedError as error:
         raise PermissionError from error
 
 
 def _docx(data: bytes) -> Iterator[str]:
     """Read the document of Word, then its notes."""
-    from zipfile import ZipFile
-
     with ZipFile(BytesIO(data)) as archive:
         yield from _Office(of_word=True).read(archive.open("word/document.xml").read)
         for notes in {"word/footnotes.xml", "word/endnotes.xml"} & set(archive.namelist()):
@@ -70,8 +69,6 @@ def _docx(data: bytes) -> Iterator[str]:
 
 
 def _odt(data: bytes) -> Iterator[str]:
-    from zipfile import ZipFile
-
     with ZipFile(BytesIO(data)) as archive:
         if b"encryption-data" in archive.open("META-INF/manifest.xml").read(_AT_A_TIME):
             raise PermissionError
@@ -93,8 +90,6 @@ class _Office:
 
     def read(self, read: Callable[[int], bytes]) -> Iterator[str]:
         """Yield the text. Raises `ValueError` for a DOCTYPE or too much XML, and what the parser raises."""
-        from xml.parsers.expat import ParserCreate
-
         parser = ParserCreate(namespace_separator=" ")
         parser.StartDoctypeDeclHandler = self._refuse
         parser.StartElementHandler = self._begin

@@ -12,9 +12,10 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chatbot.attachments import Link, split
+from chatbot.attachments.read import Attachment, read_all, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.fence import FILE, fenced, in_one_line, without_tokens
 from chatbot.chat.turn_memory import RECENT_QUESTIONS
@@ -26,9 +27,6 @@ from chatbot.stores.backend import Blobs
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.in_memory_backend import MemoryBlobs
 from chatbot.stores.records import TranscriptEntry
-
-if TYPE_CHECKING:
-    from chatbot.attachments.read import Attachment
 
 
 class Attachments:
@@ -114,8 +112,6 @@ async def inlined(messages: Sequence[Message]) -> list[Message]:
     shown: list[Message] = []
     for message in messages:
         if message.files:
-            from chatbot.attachments.read import read_all, upload_of
-
             found = await read_all([upload_of(each.name, each.url) for each in message.files])
             shown += [_document(each.name, each.text) for each in found if each.text is not None]
             message = _with_pictures(message.without_files(), [each for each in found if each.is_image])  # noqa: PLW2901

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from chatbot.attachments import readable
+from chatbot.attachments.read import Attachment, Upload, read_all
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, last_exchange, replies_of, reply_lines
 from chatbot.chat.events import Alone, Emit, Phase, Publisher
@@ -31,9 +31,6 @@ from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
-
-if TYPE_CHECKING:
-    from chatbot.attachments.read import Attachment, Upload
 
 COMPACTED = "compacted"
 """Key of the time at which the window of a compacted session begins."""
@@ -138,8 +135,6 @@ class Chat:
         """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""
         if not attachments:
             return []
-        from chatbot.attachments.read import read_all
-
         emit(Phase(f"reading {', '.join(each.name for each in attachments)}"))
         found = await read_all(attachments)
         pictures = [each.name for each in found if each.is_image]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct
 
 from chatbot.memory import SessionHandle
+from chatbot.memory.memorability import Memorability
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.tools import ToolResult
 
@@ -237,8 +238,6 @@ class Alone(Publisher):
 
     def find(self, capability: str) -> Any | None:
         """Return the default gate or the keeping of exchanges; there are no other capabilities."""
-        from chatbot.memory.memorability import Memorability
-
         return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)
 
     async def settle(self, session: SessionHandle) -> None:

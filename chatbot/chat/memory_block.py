@@ -22,25 +22,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from chatbot.chat.fence import fenced, in_one_line
+from chatbot.chat.governor import TOO_LONG, Label, Verdict, judge, said_by
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
+from chatbot.memory.profile_lines import Line
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, unchecked
 from chatbot.stores.text.analysis import terms
 
-if TYPE_CHECKING:
-    from chatbot.chat.governor import Label, Verdict
-    from chatbot.memory.profile_lines import Line
-
-PARTS = frozenset({"listed", "profile", "quoted", "standing"})
-"""Fields of a `MemoryBlock` that a receipt repeats, beside `injected`."""
 BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
@@ -161,8 +156,6 @@ class _Notes:
 
     def take(self, row: Observation) -> None:
         """Add a row as a note, or record why it is dropped."""
-        from chatbot.chat.governor import TOO_LONG, Verdict, judge  # late, for its patterns: no prompt waits for them
-
         level, size = self.levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
         texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
         verdict = judge(row, self.view, texts, orders=level)
@@ -181,8 +174,6 @@ class _Notes:
 
     def titles(self, rows: Sequence[Observation]) -> dict[str, str]:
         """Return the titles of the rows that the governor passes, as far as they fit."""
-        from chatbot.chat.governor import judge
-
         found: dict[str, str] = {}
         for row in rows:
             verdict = judge(row, self.view, orders=self.levels.get(row.id, 0))
@@ -200,8 +191,6 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
 
     For a digest, the texts of its rows: its own title only counts them and repeats the last.
     """
-    from chatbot.chat.governor import said_by
-
     texts = [each for each in said_by(row) if each[1].strip()]
     if row.type == "compressed_summary" and row.title.startswith(f"{len(row.derived_from)} "):  # as it was given
         left_out = {"title", "subtitle", *(() if asks_the_bot else ("bot replied",))}
@@ -250,8 +239,6 @@ def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> 
 
 def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
     """Return the lines of the profile that the governor passes: pinned ones, and others while they fit."""
-    from chatbot.chat.governor import judge
-
     notes: dict[str, str] = {}
     left = PROFILE_TOKENS
     for line in profile:
@@ -292,8 +279,6 @@ def _excerpt(
 
     None if not even one passage fits.
     """
-    from chatbot.chat.governor import Verdict, judge
-
     head = count(_note(row, Verdict(ok=True)))
     for allowed in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # for escaping may lengthen what is shown
         passages = excerpt(texts, words, allowed, count) if allowed > 0 and words else []

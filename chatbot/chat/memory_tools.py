@@ -15,6 +15,8 @@ from datetime import datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, get_args
 
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
 from chatbot import operation as kinds
 from chatbot.chat.tool_names import MORE_TOOLS, ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
@@ -27,7 +29,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter, briefs_of
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.redaction import redact
 from chatbot.stores.access import Sensitivity
@@ -117,10 +119,10 @@ class OperationTool(Tool):
         self.effect = _EFFECTS[operation.effect]
         self.is_offered = operation.first or not short
         if short and not self.is_offered:  # one line of `OtherTools` describes it
-            self.spec = ToolSpec(operation.tool, operation.brief or operation.summary)
+            self.spec = ToolSpec(operation.tool, operation.brief or operation.summary, {"type": "object"})
         else:
             self.spec = _short_spec(operation) if short else _arguments_of(operation).spec
-        self._operation = operation
+        self.operation = operation
         self._context = context
 
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -128,31 +130,18 @@ class OperationTool(Tool):
         more = meant(arguments.get(MORE) or {}, "object")
         if not isinstance(more, dict):
             raise ToolError(f"{self.spec.name}: {MORE}: it should be an object")
-        checked, notes = _arguments_of(self._operation).check(
+        checked, notes = _arguments_of(self.operation).check(
             {**more, **{name: arguments[name] for name in arguments if name != MORE}}
         )
-        names = self._operation.at("tool")
+        names = self.operation.at("tool")
         fields = [name for name, each in names.items() if each.default is LEFT_OUT]
-        if self._operation.effect == "changes" and fields and not any(checked.get(name) is not None for name in fields):
+        if self.operation.effect == "changes" and fields and not any(checked.get(name) is not None for name in fields):
             raise ToolError(f"no change given: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
         return text_of(await self._answer(given), notes)
 
-    @property
-    def signature(self) -> str:
-        """Return its name with its arguments, required ones first, for models."""
-        parameters = self._operation.at("tool")
-        needed = [name for name, each in parameters.items() if each.default is REQUIRED]
-        others = [
-            f"{name} ({brief})" if (brief := each.about.brief) else name
-            for name, each in parameters.items()
-            if name not in needed
-        ]
-        rest = f"[{', '.join(others)}]" if others else ""
-        return f"{self.spec.name}({', '.join(filter(None, [*needed, rest]))})"
-
     async def _answer(self, given: dict[str, Any]) -> Answer:
-        operation = self._operation
+        operation = self.operation
         touched = [] if operation.effect == "reads" else await self._reachable(given)
         try:
             result = await operation.run(self._context, "tool", given)
@@ -167,7 +156,7 @@ class OperationTool(Tool):
 
         Raises `ToolError` for any other, with the message for a missing one.
         """
-        named = _named_ids(self._operation, given)
+        named = _named_ids(self.operation, given)
         ids = [each for _, each in named]
         rows = await self._context.memories.get(ids, count_use=False) if ids else []
         found = {row.id for row in rows}
@@ -184,7 +173,7 @@ class OtherTools(Tool):
 
     def __init__(self, tools: Sequence[OperationTool]) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}
-        listed = "\n".join(f"{tool.signature}: {tool.spec.description}" for tool in tools)
+        listed = "\n".join(briefs_of([tool.operation for tool in tools]))
         properties = {"tool": _STRING, "arguments": {"type": "object"}}
         self.spec = ToolSpec(
             MORE_TOOLS,
@@ -282,7 +271,6 @@ def _writable(kind: str) -> str:
 @cache
 def _kinds() -> dict[Any, Any]:
     """Return the pydantic type of each kind. Lengths are checked, and left out of schemas: few calls come near them."""
-    from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
     def text(longest: int, least: int = 0) -> Any:
         return Annotated[str, Field(min_length=least, max_length=longest), WithJsonSchema(_STRING)]
@@ -306,8 +294,6 @@ def _kinds() -> dict[Any, Any]:
 
 
 def _annotation(parameter: Parameter) -> Any:
-    from pydantic import Field, WithJsonSchema
-
     about, item = parameter.about, parameter.item
     if get_args(item)[:1] == (int,):
         kind: Any = Annotated[int, Within(about.least or int(item == kinds.Tokens), about.most)]

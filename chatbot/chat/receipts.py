@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
-from chatbot.chat.memory_block import PARTS
 from chatbot.chat.prompt import PromptBundle
-from chatbot.chat.turn_memory import PromptMemory
 from chatbot.memory.recall import SEEN
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
 
+if TYPE_CHECKING:
+    from chatbot.chat.turn_memory import PromptMemory
+
 VERSION = 1
+PARTS = frozenset({"listed", "profile", "quoted", "standing"})
+"""Fields of a `MemoryBlock` that a receipt repeats, beside `injected`."""
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit", "empty", "cancelled", "error"]
 """How a turn ended: the model's own reasons, then ours."""

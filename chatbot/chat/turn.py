@@ -14,11 +14,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from chatbot.attachments import readable, split, with_links
+from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
 from chatbot.chat.client import NO_CLIENT, ClientRequest
@@ -76,6 +77,7 @@ from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
+from chatbot.orders import form_in
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
@@ -83,9 +85,6 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
 from chatbot.tools import Toolbox, ToolResult
-
-if TYPE_CHECKING:
-    from chatbot.attachments.read import Attachment
 
 logger = logging.getLogger(__name__)
 
@@ -363,8 +362,6 @@ class Turn:
 
     def _instruction_in(self, result: ToolResult) -> dict[str, str]:
         """Return the note that an answer reads like an instruction, and report it. The answer is kept, as data."""
-        from chatbot.orders import form_in  # its patterns take long to compile, and the first prompt needs none
-
         form = form_in([result.content])
         if form is None:
             return {}

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatbot.chat.fence import fenced
-from chatbot.chat.memory_block import PARTS, MemoryBlock, build_block
+from chatbot.chat.governor import is_own, line_of
+from chatbot.chat.memory_block import MemoryBlock, build_block
+from chatbot.chat.receipts import PARTS
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
@@ -120,7 +122,8 @@ def _withheld(ids: Collection[str]) -> list[dict[str, str]]:
 
 
 def _scope_of(session: SessionHandle | None) -> tuple[str, str] | None:
-    return None if session is None else (session.record.project, session.record.sensitivity)
+    record = None if session is None else session.record
+    return None if record is None else (record.project, record.sensitivity)
 
 
 class TurnMemory:
@@ -183,6 +186,7 @@ class TurnMemory:
         """
         if not self._settings.recall_rows:
             return PromptMemory()
+        scope = self._memory.scope
         judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
         in_window = await self._shown(since)
@@ -211,7 +215,7 @@ class TurnMemory:
         standing = [row for row, _ in pinned if row.id not in held]
         withheld = held | {each.id for each in kept_back}
         given = [*(row for row, _ in rows), *index, *(line.row for line in lines), *standing]
-        view = replace(self._memory.scope.acting(OWN), now=self._clock())
+        view = replace(scope.acting(OWN), now=self._clock())
         orders = await self._orders(given, view)
 
         block = build_block(
@@ -264,16 +268,14 @@ class TurnMemory:
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
-        text, meaning = without_blocks(text), self._memory.scope.meaning
+        text, meaning = without_blocks(text), self._own.scope.meaning
         if meaning is not None and text != self._judgement[0]:
             self._judgement = text, (await meaning.judge([text]))[0]
         return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return how much each row of others reads like an order to a model, where that is judged."""
-        from chatbot.chat.governor import is_own, line_of  # late, as the block loads it
-
-        meaning = self._memory.scope.meaning
+        meaning = self._own.scope.meaning
         others = [] if meaning is None else [row for row in rows if not is_own(row, view)]
         if meaning is None or not others:
             return {}
@@ -284,12 +286,12 @@ class TurnMemory:
         """Return the lines of the profile for this message; of those in the last block only pinned ones."""
         earlier = set(self.earlier.block.profile if self.earlier.block else ())
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
-        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
+        lines = await self._own.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in earlier]
 
     async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
         """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
-        answers = await self._memory.standing(pinned=True, ask=OWN)
+        answers = await self._own.standing(pinned=True, ask=OWN)
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
         return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
 
@@ -447,28 +449,28 @@ class TurnMemory:
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""
-        tasks = await self._memory.startup_tasks()
-        return await self._memory.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
+        tasks = await self._own.startup_tasks()
+        return await self._own.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _index(self) -> Sequence[Observation]:
         """Return lasting rows, newest first, so that a model knows what it can ask for."""
         most = self._settings.index_rows
-        return (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
+        return (await self._own.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
     async def _shown(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
-        session_id = self._memory.scope.session_id
+        session_id = self._own.scope.session_id
         if since is None or session_id is None:
             return {}
-        page = await self._memory.list_observations(session_id=session_id, after=since, limit=_MOST_SHOWN, ask=_CLASSES)
+        page = await self._own.list_observations(session_id=session_id, after=since, limit=_MOST_SHOWN, ask=_CLASSES)
         return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 
     async def _own_summaries(self) -> Collection[str]:
         """Return the ids of summaries of this session: its window and its summary say more."""
-        session_id = self._memory.scope.session_id
+        session_id = self._own.scope.session_id
         if session_id is None:
             return ()
-        return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
+        return [row.id for row in await self._own.session_summaries(session_id=session_id)]
 
 
 def _sensitivity(hit: Hit) -> Sensitivity | None:

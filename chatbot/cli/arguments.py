@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from chatbot.cli.grammar import Parser, add_action, add_place, amount, count, days, flag, usd, whole_days
 
@@ -49,7 +50,9 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         if argv is None or _may_name(argv, name):
             added = add_action(commands, name, command.summary, *command.examples)
             added.set_defaults(command=name)
-            if command.add is not None and (argv is None or name in argv or name not in _LARGE):
+            if isinstance(command.add, str) and (argv is None or name in argv):
+                named(command.add)(added)
+            elif callable(command.add):
                 command.add(added)
     return parser
 
@@ -138,24 +141,6 @@ def _ask(parser: argparse.ArgumentParser) -> None:
     files = "attach a picture or document; repeatable"
     parser.add_argument("-a", "--attach", action="append", default=[], metavar="FILE", help=files)
     _conversation(parser)
-
-
-def _sessions(parser: argparse.ArgumentParser) -> None:
-    from chatbot.cli.sessions.grammar import add_sessions
-
-    add_sessions(parser)
-
-
-def _projects(parser: argparse.ArgumentParser) -> None:
-    from chatbot.cli.sessions.grammar import add_projects
-
-    add_projects(parser)
-
-
-def _memory(parser: argparse.ArgumentParser) -> None:
-    from chatbot.cli.memory.grammar import add_memory
-
-    add_memory(parser)
 
 
 def _why(parser: argparse.ArgumentParser) -> None:
@@ -394,11 +379,17 @@ class Command(NamedTuple):
     runs: str
     summary: str
     examples: Sequence[str]
-    add: Callable[[argparse.ArgumentParser], None] | None = None
+    add: Callable[[argparse.ArgumentParser], None] | str | None = None
+    """A name in `chatbot.cli` for a large grammar, which is added only where the command line names the command."""
 
 
-_LARGE = frozenset({"sessions", "projects", "memory"})
-"""Commands whose arguments are added only where the command line names them."""
+def named(function: str) -> Callable[..., Any]:
+    """Return a function of `chatbot.cli` by its module and name; the module is loaded now."""
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"chatbot.cli.{module}"), name)
+    return found
+
+
 COMMANDS = {
     "ask": Command(
         "ask:run",
@@ -415,13 +406,13 @@ COMMANDS = {
         "sessions.command:run",
         "list, search, export, import and delete sessions",
         ["sessions list", "sessions search bicycle --after 30d", 'sessions export "tax return" -o tax.md'],
-        _sessions,
+        "sessions.grammar:add_sessions",
     ),
     "projects": Command(
         "sessions.command:run",
         "list, rename, export and erase projects",
         ["projects list", "projects rename house home", "projects erase house --dry-run"],
-        _projects,
+        "sessions.grammar:add_projects",
     ),
     "why": Command(
         "why:run",
@@ -439,7 +430,7 @@ COMMANDS = {
         "memory.command:run",
         "search and edit memories",
         ['memory add "The heating is serviced in May"', "memory search heating", "memory stats"],
-        _memory,
+        "memory.grammar:add_memory",
     ),
     "maintain": Command(
         "storage:run_maintain",

@@ -21,10 +21,11 @@ from platformdirs import user_config_path, user_data_path
 
 from chatbot.allowed import allow, is_allowed, is_trusted, needing_trust
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, tell, warn
+from chatbot.cli.repl.editor import edited
 from chatbot.config import FILE_NAME, FILE_VARIABLE, SECRET, Config, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, opened
 from chatbot.stores.home import without_password
 
@@ -210,8 +211,6 @@ async def _unset(args: argparse.Namespace) -> None:
 
 async def _edit(args: argparse.Namespace) -> None:
     """Edit a copy, and write it once it is valid."""
-    from chatbot.cli.repl.editor import edited
-
     check_can_ask("editing", "chatbot config set KEY VALUE")
     path = file_in_force(args.config)
     before = text = current_text(path)

@@ -40,8 +40,8 @@ from chatbot.messages import Message
 from chatbot.models import open_model
 from chatbot.models.embedding import open_embedder
 from chatbot.models.model import Model
+from chatbot.options import Options, Setup
 from chatbot.redaction import without_secrets
-from chatbot.runtime import Options, Setup
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination, Flaw
 from chatbot.stores.backends import open_backend, open_place

@@ -1,13 +1,19 @@
-"""Exit codes of the command line, and ends by Ctrl-C and SIGTERM."""
+"""A command's run: its errors and their exit codes, and ends by Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import gc
+import logging
 import signal
+import sys
 from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from chatbot.cli.arguments import COMMANDS, named
+from chatbot.cli.output import complain
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -110,3 +116,37 @@ async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
         return None
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the parsed command and return its exit code; errors become a message."""
+    _leave_to_notices("chatbot.hooks.hooks")
+    try:
+        return int(asyncio.run(run_command(args)) or Exit.OK)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except asyncio.CancelledError:
+        return Exit.TERMINATED
+    except BrokenPipeError:
+        # The reader has closed the pipe; the interpreter must not fail again when it flushes.
+        sys.stdout = None
+        return Exit.OK
+    except (ChatbotError, StoreError) as error:
+        complain(error, as_json=args.json)
+        return exit_code(error)
+
+
+def _leave_to_notices(name: str) -> None:
+    """Keep a logger from printing: the chat shows its messages as notices."""
+    logger = logging.getLogger(name)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+async def run_command(args: argparse.Namespace) -> Any:
+    """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
+    command = named(COMMANDS[args.command].runs if args.command else "repl.loop:run")
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+    return await command(args)

@@ -25,7 +25,7 @@ from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, own
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models.catalog import SUGGESTED
 from chatbot.models.provider import key_place
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.stores.errors import did_you_mean
 
 _CONFIG = """\

@@ -104,15 +104,7 @@ async def _list(args: argparse.Namespace) -> None:
 def cells(model: CatalogModel) -> list[str]:
     """Return the columns of one model."""
     window = f"{model.window:,}" if model.window else _UNKNOWN
-    return [model.name, window, price(model), _yes(model.tools), _yes(model.images)]
-
-
-def price(model: CatalogModel) -> str:
-    """Return the price of a million tokens read and written."""
-    prices = (model.input_usd_per_million, model.output_usd_per_million)
-    if prices[0] is None or prices[1] is None:
-        return _UNKNOWN
-    return "free" if prices == (0.0, 0.0) else f"{prices[0]:g} / {prices[1]:g}"
+    return [model.name, window, model.price, _yes(model.tools), _yes(model.images)]
 
 
 def _others(usable: Iterable[tuple[CatalogModel, str]]) -> list[tuple[CatalogModel, str]]:

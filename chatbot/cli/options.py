@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Runtime
+from chatbot.options import Options
+from chatbot.runtime import Runtime
 
 
 def options_of(args: argparse.Namespace) -> Options:

@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from threading import Timer
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import SessionRecord
+
+if TYPE_CHECKING:
+    from chatbot.memory.session_search import SessionHit
 
 TINY = "this model is tiny and knows little: {} finds keys and model servers, and chooses a better one"
 """The first line about the embedded model, with the command that helps."""
@@ -153,29 +156,37 @@ def waiting(title: str) -> Iterator[None]:
 
 @contextmanager
 def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich import console, progress
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    words, times = progress.TextColumn("{task.description}"), progress.TimeElapsedColumn()
+    columns = (words, progress.BarColumn(), progress.TaskProgressColumn(), times)
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def say_marked(text: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str = "") -> None:
+def say_marked(line: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str = "") -> None:
     """Print a line that wraps between words and is highlighted on a colour terminal."""
-    line = printable(text).replace("\n", " ")
+    line = printable(line).replace("\n", " ")
     if not sys.stdout.isatty():
         say(f"{indent}{line}")
         return
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
+    from rich import console, padding, text
 
-    marked = Text(line)
+    marked = text.Text(line)
     for begin, end in ranges:
         marked.stylize("bold yellow", begin, end)
-    Console(highlight=False, markup=False).print(Padding(marked, (0, 0, 0, len(indent)), expand=False))
+    console.Console(highlight=False, markup=False).print(padding.Padding(marked, (0, 0, 0, len(indent)), expand=False))
+
+
+def say_hit(hit: SessionHit, command: str) -> None:
+    """A session that speaks of something, with the line that says it and the command that goes on with it."""
+    record = hit.record
+    where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role
+    archived = ", archived" if record.archived_at else ""
+    say_marked(f"{record.title or 'untitled'} ({age(record.used_at)}{archived})")
+    say_marked(f"{where}: {hit.line}", [(a + len(where) + 2, b + len(where) + 2) for a, b in hit.ranges], indent="  ")
+    say(f"  {command}\n")
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:

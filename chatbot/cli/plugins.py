@@ -9,7 +9,8 @@ from typing import Any
 
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.options import Options, Setup
+from chatbot.runtime import Runtime
 from chatbot.stores.base import ObservationStore, contracts_of
 from chatbot.stores.errors import StoreError
 from chatbot.stores.plugins import STORES, load, settings_of

@@ -17,7 +17,7 @@ from chatbot.cli.exits import end_in_order
 from chatbot.cli.output import say, warn
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.stores.errors import InvalidValue
 from chatbot.telemetry import open_telemetry
 from chatbot.tools.mcp.server import HOW_TO_INSTALL
@@ -109,16 +109,13 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
 async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
     """Serve over HTTP until it is cancelled; `ready` is told the URL."""
     from chatbot.mcp.http import serve_http
-    from chatbot.server.access_tokens import Tokens
-    from chatbot.server.rates import rates_of
 
     await serve_http(
         server,
         setup.identity.name,
         _doors(setup, args),
-        Tokens.of(setup.server_home),
+        setup.server_home,
         ready,
-        rates=rates_of(setup.server_home),
         is_watched=bool(setup.config.telemetry.endpoint),
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.cli.config import Place, own_file, set_values
-from chatbot.cli.models import cells, price, read_key
+from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
 from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
 from chatbot.errors import ModelError
@@ -136,7 +136,7 @@ def _report(args: argparse.Namespace, name: str, path: Path, problem: str) -> No
     if args.json:
         say_json({"model": name, "file": str(path.resolve()), "problem": problem})
         return
-    cost = price(described(name))
+    cost = described(name).price
     say(f"the model is {name}{f' ($ per 1M tokens: {cost})' if '/' in cost else ''}, written to {path}")
     if problem:
         warn(f"it cannot be used yet: {problem}")

@@ -24,7 +24,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.policy import MaintenanceReport
 from chatbot.memory.scope import utc_now
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.stores.backends import create_tables
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many

@@ -13,7 +13,7 @@ from chatbot.chat.ledger import Ledger, bill_of, calls_in, cost_text
 from chatbot.cli.charts import spending
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.scope import utc_now
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.stores.fields import how_many
 
 _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")

@@ -16,7 +16,7 @@ from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import check_namespace, user_namespace, utc_now
 from chatbot.memory.users import erase_user, export_user, users_in
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens
 from chatbot.server.callers import Account, Accounts
 from chatbot.server.earlier_requests import Requests

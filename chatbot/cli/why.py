@@ -13,7 +13,8 @@ from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import printable, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.options import Options, Setup
+from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue

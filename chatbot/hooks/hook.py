@@ -284,7 +284,7 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
     for key in given:
         if key not in (known := {**settings_of(_Common), **settings_of(hook)}):
             raise ConfigError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
-    common = {key: given.pop(key) for key in settings_of(_Common) if key in given}
+    common = {key: given.pop(key) for key in settings_of(_Common) if key in given} if given else {}
     checked = partial(checked_settings, where, invalid=ConfigError, broken=ConfigError)
     chosen = checked(_Common, common) if common else {}
     return HookPlan(

@@ -17,8 +17,9 @@ from chatbot.config import ServerSettings
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors
-from chatbot.server.rates import Rates
+from chatbot.server.rates import Rates, rates_of
 from chatbot.server.serve import address_of, check_doors, listening, uvicorn_config
+from chatbot.stores.home import Home
 
 PATH = "/mcp"
 _GRACE_S = 2
@@ -28,15 +29,18 @@ async def serve_http(
     server: Server[Any],
     identity: str,
     settings: ServerSettings,
-    tokens: Tokens,
+    home: Home,
     announce: Callable[[str], None],
     *,
-    rates: Rates,
     is_watched: bool = False,
 ) -> None:
-    """Serve until the task is cancelled; `announce` is told the URL once it can be called. Raises `ConfigError`."""
+    """Serve until the task is cancelled; `announce` is told the URL once it can be called. Raises `ConfigError`.
+
+    `home` is that of the server's tokens.
+    """
+    tokens = Tokens.of(home)
     check_doors(settings.host, tokens)
-    app = _guarded(server, identity, settings, tokens, rates, is_watched=is_watched)
+    app = _guarded(server, identity, settings, tokens, rates_of(home), is_watched=is_watched)
     running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")

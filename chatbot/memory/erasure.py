@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from chatbot.memory.origins import is_from, marks_of, marks_of_fact
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import Scope
+from chatbot.memory.scope import Scope, ScopedOperations
+from chatbot.memory.writing import changes_of_topic
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
-from chatbot.stores.text.analysis import terms
 
 _AT_ONCE = 200
 _CHUNK = 5_000
@@ -62,6 +61,72 @@ class Erasure:
     def ids(self) -> list[str]:
         """The ids of all rows and facts to erase."""
         return [*(row.id for row in self.observations), *(fact.id for fact in self.facts)]
+
+
+class Purges(ScopedOperations):
+    """Operations that erase memories permanently."""
+
+    __slots__ = ()
+
+    async def purge(
+        self,
+        *ids: str,
+        session: str | None = None,
+        person: str | None = None,
+        source: str | None = None,
+        quotes: bool = True,
+    ) -> list[str]:
+        """Erase observations and facts permanently, with everything derived from them; return the erased ids.
+
+        Name them by ids, or all of a session, a person or a source: see `Target`. An import does not bring them back:
+        see `chatbot.memory.origins`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless one
+        way is used, and `MissingRight` without the right `erase`.
+
+        Transcripts are not changed: they belong to their sessions. With `quotes`, texts of a purged exchange are
+        removed from receipts and titles of the session and its forks, and its summaries are made again.
+        """
+        scope = self.scope
+        target = Target(ids=ids, session=session, person=person, source=source)
+        return list((await erase(scope, target, quotes=quotes)).erased)
+
+    async def purging(
+        self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
+    ) -> Erasure:
+        """Return what `purge` would erase, as far as the caller may see it; nothing is changed.
+
+        Raises `MissingRight` without the rights `read` and `erase`.
+        """
+        scope = self.scope
+        scope.caller.check("erase")
+        return await erasure(scope, Target(ids=ids, session=session, person=person, source=source))
+
+    async def purge_expired(self) -> list[str]:
+        """Erase the expired rows that the caller may see; return their ids."""
+        scope = replace(self.scope, erasing=True)
+        scope.caller.check("erase")
+        gone: list[str] = []
+        view = scope.acting(SENSITIVITIES)
+        while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_AT_ONCE)).rows:
+            erased = await scope.store.purge(view, [row.id for row in rows])
+            gone += erased
+            await scope.unsaid(rows, erased=erased)
+        scope.changed("purge", gone)
+        return gone
+
+    async def purge_fact(self, fact_id: str) -> None:
+        """Erase a fact permanently, from every file, also a retracted one.
+
+        Raises `UnknownObservation` if there is none of that id.
+        """
+        scope = self.scope
+        scope.caller.check("erase")
+        unknown = UnknownObservation(f"no fact has the id {fact_id}")
+        if await scope.store.get(scope.acting(SENSITIVITIES), [fact_id], current=False):
+            raise unknown  # it is an observation
+        try:
+            await erase(scope, Target(ids=(fact_id,)))
+        except UnknownObservation:
+            raise unknown from None
 
 
 def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
@@ -165,23 +230,6 @@ async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -
         new = [row for row in made if row.id not in besides and row.id not in found]
         found |= {row.id: row for row in new}
         waiting += [row.id for row in new]
-    return found
-
-
-async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
-    """Return the facts about changes of topic in a session that quote one of its rows."""
-    said: defaultdict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        if row.session_id is not None:
-            said[row.session_id].update(terms(row.text()))
-    found = []
-    for session, words in said.items():
-        wanted = FactFilter(subject=f"session:{session}")
-        found += [
-            fact
-            for fact in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY)
-            if not words.isdisjoint(terms(fact.object.partition(" ")[2]))
-        ]
     return found
 
 

@@ -105,7 +105,7 @@ def _answers(text: str, question: str) -> bool:
 
 def content(text: str) -> frozenset[str]:
     """Return the content words of a text, without signs such as emoji."""
-    return frozenset(term for term in terms(text) if any(map(str.isalnum, term)))
+    return frozenset(term for term in list(terms(text)) if any(map(str.isalnum, term)))
 
 
 def rarity(texts: Sequence[str]) -> list[float]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from chatbot.memory.erasure import Purges
 from chatbot.memory.people import People, Tasks
 from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
@@ -22,7 +23,7 @@ from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, check_
 from chatbot.stores.row_events import Event
 
 
-class Memory(StandingQuestions, Tasks, MemoryReads, People):
+class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
     """Observations, profile, people, tasks, facts and summaries, in the scope of one caller.
 
     `system.memory(agent)` and `session.memory` return one.

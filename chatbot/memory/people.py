@@ -97,29 +97,10 @@ class Facts(ScopedOperations):
         """Facts that fit, newest first; the parameters are those of `FactQuery` and of `FactFilter`."""
         scope = self.scope
         wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
-        from chatbot.memory.recall import moment
-
-        at = moment(asked.as_of, asked.known_at, scope.clock())
+        at = scope.moment(asked.as_of, asked.known_at)
         limit = check_limit(asked.limit)
         found = await scope.store.facts(scope.view(asked.ask), wanted, limit=limit if at is None else EVERY)
         return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
-
-    async def purge_fact(self, fact_id: str) -> None:
-        """Erase a fact permanently, from every file, also a retracted one.
-
-        Raises `UnknownObservation` if there is none of that id.
-        """
-        from chatbot.memory.erasure import Target, erase
-
-        scope = self.scope
-        scope.caller.check("erase")
-        unknown = UnknownObservation(f"no fact has the id {fact_id}")
-        if await scope.store.get(scope.acting(SENSITIVITIES), [fact_id], current=False):
-            raise unknown  # it is an observation
-        try:
-            await erase(scope, Target(ids=(fact_id,)))
-        except UnknownObservation:
-            raise unknown from None
 
     async def retract_fact(self, fact_id: str) -> None:
         """Retract a fact; the journal keeps it until it is erased. Raises `UnknownObservation` if there is none."""

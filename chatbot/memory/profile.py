@@ -22,14 +22,12 @@ from msgspec import Struct
 from chatbot.memory.profile_lines import (
     ALSO,
     CATEGORY,
-    KEPT,
     OWN,
     PINNED,
     Line,
     all_lines,
     held_by,
     is_proposal,
-    is_sentence,
     line_rows,
     lines_at,
     moment_lines,
@@ -40,7 +38,7 @@ from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation, is_line
+from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import HELD, Event
@@ -73,10 +71,8 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         `as_of` defaults to `known_at`. Raises `InvalidValue` for a time in the future.
         """
-        from chatbot.memory.recall import moment
-
         scope = self.scope
-        moment(as_of, known_at, scope.clock())
+        scope.moment(as_of, known_at)
         rows = await line_rows(scope, ask)
         return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
@@ -244,20 +240,6 @@ def is_in_words(value: str, said: str) -> bool:
     """Return whether each word of a value, or one that begins like it, is among the words said. Pure."""
     wanted, words = terms(value), terms(said)
     return bool(wanted) and all(any(_begin_alike(each, word) for word in words) for each in wanted)
-
-
-async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget profile lines derived only from these forgotten rows, and summaries derived from any of them.
-
-    The right to forget a row covers what was derived from it.
-    """
-    if not ids:
-        return
-    scope = replace(scope, caller=scope.caller.raised("chat"))
-    wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
-    rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
-        await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
 
 
 async def _state(

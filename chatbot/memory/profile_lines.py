@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chatbot.memory.scope import Scope
-from chatbot.stores.access import VISIBILITIES, Sensitivity, fold
+from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
-from chatbot.stores.row_events import HELD
+from chatbot.stores.row_events import HELD, Event
 from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.dates import date_terms
 
 CATEGORY = PROFILE
 PINNED = "pinned"
@@ -170,8 +171,6 @@ def named_time(text: str, now: datetime) -> datetime | None:
 
 def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     """Return the span of the finest dates in a text, from the first past one to the last."""
-    from chatbot.stores.text.dates import date_terms
-
     terms = date_terms(text, now, exact=True)
     kinds = {kind for term in terms if (kind := term.partition(":")[0]) in _FINEST_FIRST}
     for kind in (each for each in _FINEST_FIRST if each in kinds):
@@ -269,3 +268,17 @@ def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # no
 def _month(year: int, month: int) -> tuple[datetime, datetime]:
     begin = datetime(year, month, 1, tzinfo=UTC)
     return begin, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+
+
+async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
+    """Forget profile lines derived only from these forgotten rows, and summaries derived from any of them.
+
+    The right to forget a row covers what was derived from it.
+    """
+    if not ids:
+        return
+    scope = replace(scope, caller=scope.caller.raised("chat"))
+    wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
+    rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
+    if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
+        await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))

@@ -190,8 +190,7 @@ class MemoryReads(ScopedOperations):
         return _within(hits[offset:], asked.max_tokens)
 
     async def _search(self, asked: Batch) -> list[list[Hit]]:
-        from chatbot.memory.meaning import vectors_of
-        from chatbot.memory.recall import rows_about
+        from chatbot.memory import meaning, recall
 
         if asked.as_of is not None or asked.known_at is not None:
             return [await self._search_past(text, asked) for text in asked.texts]
@@ -199,10 +198,14 @@ class MemoryReads(ScopedOperations):
         view, texts = scope.view(asked.ask), asked.texts
         limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
         filtered = await self._filter(asked)
-        vectors = await vectors_of(scope.meaning, [[text] for text in texts]) if scope.meaning else [[] for _ in texts]
+        vectors = (
+            await meaning.vectors_of(scope.meaning, [[text] for text in texts])
+            if scope.meaning
+            else [[] for _ in texts]
+        )
         answers = []
         for text, vector in zip(texts, vectors, strict=True):
-            found = await rows_about(
+            found = await recall.rows_about(
                 scope,
                 view,
                 [text] if text else [],

@@ -21,10 +21,9 @@ from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, check_limit
-from chatbot.stores.records import check_time
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector
@@ -110,7 +109,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
-    at = moment(asked.as_of, asked.known_at, view.now)
+    at = scope.moment(asked.as_of, asked.known_at, view.now)
     past = {row.id: row for row in await left_since(scope, view, wanted, at)} if at else {}
     wanted = until(wanted, at) if at else wanted
     found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
@@ -342,16 +341,6 @@ def _ends(words: list[str]) -> list[str]:
 
 
 _LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
-
-
-def moment(as_of: datetime | None, known_at: datetime | None, now: datetime) -> datetime | None:
-    """Return the wanted time; None for now. Raises `InvalidValue` for a time in the future."""
-    given = [check_time(each) for each in (as_of, known_at) if each is not None]
-    if not given:
-        return None
-    if max(given) > now:
-        raise InvalidValue("as_of and known_at cannot be in the future")
-    return min(given)
 
 
 def until(wanted: Filter, at: datetime) -> Filter:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
+import uuid6
 from msgspec import Struct
 
 from chatbot.memory.scoring import PROFILES, ScoringProfile
@@ -48,6 +49,7 @@ from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, St
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
+from chatbot.stores.records import check_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
@@ -62,8 +64,6 @@ CHOICES = "choices"
 
 def new_id() -> UUID:
     """A UUIDv7: unique, and in the order of time."""
-    import uuid6
-
     return uuid6.uuid7()
 
 
@@ -83,7 +83,7 @@ _HASHED = "#"
 
 def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
     """Return the name of a namespace. Raises `InvalidValue` for one that could not be stored unchanged."""
-    if one_line(name, "the namespace") != name or len(name) > longest:
+    if name != "" and (one_line(name, "the namespace") != name or len(name) > longest):
         raise InvalidValue(
             f"the namespace {name!r:.80} is invalid: use one line of at most {longest} characters, "
             "without spaces at its ends or control characters"
@@ -194,7 +194,8 @@ class Caller:
 
     def check(self, right: Right, row: OwnedRow | None = None) -> None:
         """Raise `MissingRight` without the right, or without it for the row."""
-        check_may(self, right, row)
+        if right not in self.rights or (row is not None and row.principal != self.principal):
+            check_may(self, right, row)
 
     def narrowed(
         self,
@@ -317,6 +318,13 @@ class Scope:
             self.looked(),
             own.project,
         )
+
+    def moment(self, as_of: datetime | None, known_at: datetime | None, now: datetime | None = None) -> datetime | None:
+        """Return the wanted time; None for now. Raises `InvalidValue` for a time in the future."""
+        given = [check_time(each) for each in (as_of, known_at) if each is not None]
+        if given and max(given) > (now or self.clock()):
+            raise InvalidValue("as_of and known_at cannot be in the future")
+        return min(given, default=None)
 
     def everywhere(self) -> Scope:
         """The scope across all namespaces if the caller may look there; if not, unchanged."""

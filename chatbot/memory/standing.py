@@ -18,6 +18,7 @@ from typing import Any
 
 from chatbot.memory.profile import Profiles
 from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
+from chatbot.memory.reading import Need, Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
 from chatbot.stores.access import SENSITIVITIES
@@ -89,7 +90,6 @@ class StandingQuestions(Profiles):
 
         Uses only rows that the caller said, wrote or imported. Does not count as use.
         """
-        from chatbot.memory.reading import Need, Recall
         from chatbot.memory.recall import recollected
 
         scope, answers = self.scope, []

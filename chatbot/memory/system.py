@@ -36,6 +36,7 @@ from chatbot.memory.scope import (
 )
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
+from chatbot.memory.session_search import SessionHit, search
 from chatbot.stores.access import OWNER, Clearance, Right, least_clearance
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from chatbot.embedding import Embedder, EmbeddingResult
     from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.policy import MaintenanceReport, Part
-    from chatbot.memory.session_search import SessionHit
     from chatbot.memory.upkeep import UpkeepFile
 
 logger = logging.getLogger(__name__)
@@ -281,8 +281,6 @@ class MemorySystem(AsyncResource, Observable):
         Archived ones are searched too, unless `wanted` excludes them. `progress` is called while many changed sessions
         are read.
         """
-        from chatbot.memory.session_search import search
-
         self.caller.check("read")
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
@@ -489,7 +487,6 @@ class MemorySystem(AsyncResource, Observable):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running it, or did less than `unless_within` ago.
         """
-        from chatbot.config import MaintenanceSettings
         from chatbot.memory.upkeep import UpkeepFile, Wish, maintain, not_due
 
         self.caller.check("curate")
@@ -497,7 +494,7 @@ class MemorySystem(AsyncResource, Observable):
         if not self._upkeep.may_be_due(part, self._clock(), unless_within):
             return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        report = await maintain(self._scope(stores), self._upkeep, policy or MaintenanceSettings(), wish)
+        report = await maintain(self._scope(stores), self._upkeep, policy, wish)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report

@@ -101,7 +101,7 @@ class UpkeepFile:
         return known[0] if known[0] == known[-1] else Upkeep()
 
 
-async def maintain(scope: Scope, file: UpkeepFile, policy: MaintenanceSettings, wish: Wish) -> MaintenanceReport:
+async def maintain(scope: Scope, file: UpkeepFile, policy: MaintenanceSettings | None, wish: Wish) -> MaintenanceReport:
     """One run, or as many as needed, unless another process runs or ran it; see `MemorySystem.maintain`."""
     try:
         if not (await file.read(wish.part)).is_due(scope.clock(), wish.unless_within):
@@ -110,17 +110,16 @@ async def maintain(scope: Scope, file: UpkeepFile, policy: MaintenanceSettings, 
             upkeep = await file.read(wish.part)  # again: another process may just have run
             if not upkeep.is_due(scope.clock(), wish.unless_within):
                 return not_due(dry_run=wish.dry_run)
-            return await _runs(
-                scope, file, only(policy, wish.part), wish, RunPosition() if wish.whole else upkeep.place
-            )
+            return await _runs(scope, file, policy, wish, RunPosition() if wish.whole else upkeep.place)
     except UnderWay:
         return MaintenanceReport(dry_run=wish.dry_run, skipped="under way")
 
 
 async def _runs(
-    scope: Scope, file: UpkeepFile, policy: MaintenanceSettings, wish: Wish, place: RunPosition
+    scope: Scope, file: UpkeepFile, policy: MaintenanceSettings | None, wish: Wish, place: RunPosition
 ) -> MaintenanceReport:
     reports: list[MaintenanceReport] = []
+    policy = only(policy or MaintenanceSettings(), wish.part)
     while True:
         run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=not reports, erased_at=file.erased_at)
         report, after = await run.go(place)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from chatbot.memory.inputs import sets, takes
+from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.messages import CONCEPTS
 from chatbot.redaction import redact_all
@@ -22,13 +24,11 @@ from chatbot.stores.access import (
 )
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
-from chatbot.stores.observation import TYPES, Content, Observation, Type
-from chatbot.stores.query import Filter
+from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
+from chatbot.stores.query import EVERY, FactFilter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
-
-if TYPE_CHECKING:
-    from chatbot.memory.erasure import Erasure
+from chatbot.stores.text.analysis import terms
 
 DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
@@ -129,8 +129,6 @@ class MemoryWrites(ScopedOperations):
         [outcome] = await scope.commit(event)
         if not _GUARDED.isdisjoint(changes):
             rows = await self._named([observation_id])
-            from chatbot.memory.erasure import changes_of_topic
-
             if too_loose := [fact.id for fact in await changes_of_topic(scope, rows) if not is_stricter(fact, rows[0])]:
                 scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
@@ -153,8 +151,6 @@ class MemoryWrites(ScopedOperations):
         rows = await self._named(ids)
         await self._change("delete", ids)
         if any(row.type == "exchange" for row in rows):
-            from chatbot.memory.profile import forget_with
-
             await forget_with(self.scope, ids)
         await self.scope.unsaid(rows)
 
@@ -165,55 +161,6 @@ class MemoryWrites(ScopedOperations):
     async def restore(self, *ids: str) -> None:
         """Make observations active again, whatever their status, except those purged."""
         await self._change("restore", ids)
-
-    async def purge(
-        self,
-        *ids: str,
-        session: str | None = None,
-        person: str | None = None,
-        source: str | None = None,
-        quotes: bool = True,
-    ) -> list[str]:
-        """Erase observations and facts permanently, with everything derived from them; return the erased ids.
-
-        Name them by ids, or all of a session, a person or a source: see `Target`. An import does not bring them back:
-        see `chatbot.memory.origins`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless one
-        way is used, and `MissingRight` without the right `erase`.
-
-        Transcripts are not changed: they belong to their sessions. With `quotes`, texts of a purged exchange are
-        removed from receipts and titles of the session and its forks, and its summaries are made again.
-        """
-        from chatbot.memory.erasure import Target, erase
-
-        scope = self.scope
-        target = Target(ids=ids, session=session, person=person, source=source)
-        return list((await erase(scope, target, quotes=quotes)).erased)
-
-    async def purging(
-        self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
-    ) -> Erasure:
-        """Return what `purge` would erase, as far as the caller may see it; nothing is changed.
-
-        Raises `MissingRight` without the rights `read` and `erase`.
-        """
-        from chatbot.memory.erasure import Target, erasure
-
-        scope = self.scope
-        scope.caller.check("erase")
-        return await erasure(scope, Target(ids=ids, session=session, person=person, source=source))
-
-    async def purge_expired(self) -> list[str]:
-        """Erase the expired rows that the caller may see; return their ids."""
-        scope = replace(self.scope, erasing=True)
-        scope.caller.check("erase")
-        gone: list[str] = []
-        view = scope.acting(SENSITIVITIES)
-        while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
-            erased = await scope.store.purge(view, [row.id for row in rows])
-            gone += erased
-            await scope.unsaid(rows, erased=erased)
-        scope.changed("purge", gone)
-        return gone
 
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
         """Return the observations with these ids, whatever their status, that the caller may name."""
@@ -235,6 +182,23 @@ async def _noticed(scope: Scope, draft: Draft) -> str:
     if form_in([text]) is None and (judged is None or judged.orders_a_model < 2):
         return ""
     return "this reads like an order to a model: models are shown it as data, and are told not to obey it"
+
+
+async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
+    """Return the facts about changes of topic in a session that quote one of its rows."""
+    said: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.session_id is not None:
+            said[row.session_id].update(terms(row.text()))
+    found = []
+    for session, words in said.items():
+        wanted = FactFilter(subject=f"session:{session}")
+        found += [
+            fact
+            for fact in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY)
+            if not words.isdisjoint(terms(fact.object.partition(" ")[2]))
+        ]
+    return found
 
 
 async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:

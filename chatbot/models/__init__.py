@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.local_model import LocalModel
 from chatbot.models.model import Model, Price
 from chatbot.models.provider import Provider
 from chatbot.models.scripted import ScriptedModel
@@ -21,7 +22,5 @@ def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings
         model.disclosure = Provider(SCRIPTED, providers).disclosure
         return model
     if settings.name.startswith("local/"):
-        from chatbot.models.local_model import LocalModel
-
         return LocalModel(settings, providers)
     return LiteLLMModel(settings, providers)

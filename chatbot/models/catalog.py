@@ -52,6 +52,14 @@ class CatalogModel:
     tools: bool | None = None
     images: bool | None = None
 
+    @property
+    def price(self) -> str:
+        """The price of a million tokens read and written."""
+        prices = (self.input_usd_per_million, self.output_usd_per_million)
+        if prices[0] is None or prices[1] is None:
+            return "?"
+        return "free" if prices == (0.0, 0.0) else f"{prices[0]:g} / {prices[1]:g}"
+
 
 @lru_cache(maxsize=1)
 def catalog(today: date) -> tuple[CatalogModel, ...]:

@@ -60,9 +60,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
     if identities.telemetry is not None and identities.telemetry.can_be_read:
-        from chatbot.server.readiness import router_for  # needs the extra
-
-        app.include_router(router_for(identities.telemetry))
+        app.include_router(readiness.router_for(identities.telemetry))
     _add_error_handlers(app)
     # The last one added runs first.
     app.add_middleware(IdentityUse, runtimes=identities.runtimes)

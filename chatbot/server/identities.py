@@ -12,7 +12,8 @@ from typing import Self
 from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
 from chatbot.identity import FILE_NAME, is_name, list_identities
 from chatbot.messages import ToolCall
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.options import Options, Setup
+from chatbot.runtime import Runtime
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.earlier_requests import Requests

@@ -11,17 +11,15 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from types import MethodType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from msgspec import Struct
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
 from chatbot.tools.toolbox import Effect, Tool
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
@@ -73,8 +71,6 @@ class Arguments:
     """Parameters of a function, and the check of arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        from pydantic import ConfigDict, TypeAdapter
-
         self._name = function.__name__
         hints = get_type_hints(function, include_extras=True)
         self._parameters = inspect.signature(function).parameters
@@ -95,8 +91,6 @@ class Arguments:
 
     def check(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Return the checked arguments, and notes for the model."""
-        from pydantic import ValidationError
-
         given, notes = self._clamped(self._coerced(self._known(arguments)))
         try:
             checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
@@ -135,8 +129,6 @@ class Arguments:
 
 def _arguments_of(function: Callable[..., Any]) -> Arguments:
     """Made once for a method, however many objects it is bound to."""
-    from pydantic import PydanticUserError
-
     try:
         own = getattr(function, "__func__", None)
         return Arguments(function) if own is None else _arguments_of_method(own)

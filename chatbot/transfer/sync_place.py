@@ -315,8 +315,10 @@ class _SealedPlace(SyncPlace):
     """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
 
     def __init__(self, place: SyncPlace, secret: str) -> None:
+        import pyrage
+
         self._place = place
-        self._secret = secret
+        self._age, self._identity = pyrage, pyrage.x25519.Identity.from_str(secret)
         self.key, self.keeps = place.key, place.keeps
 
     def names(self, meeting: Meeting = _NOBODY) -> list[str]:
@@ -325,12 +327,10 @@ class _SealedPlace(SyncPlace):
 
     def read(self, name: str) -> bytes:
         """Decrypt a file."""
-        from pyrage import DecryptError, decrypt, x25519
-
         data = self._place.read(name)
         try:
-            return data if name == NAME else decrypt(data, [x25519.Identity.from_str(self._secret)])
-        except DecryptError as error:
+            return data if name == NAME else self._age.decrypt(data, [self._identity])
+        except self._age.DecryptError as error:
             raise DamagedFile(f"it cannot be decrypted: {error}") from error
 
     def drop(self, name: str) -> None:
@@ -339,10 +339,7 @@ class _SealedPlace(SyncPlace):
 
     def write(self, name: str, data: bytes) -> None:
         """Encrypt a file."""
-        from pyrage import encrypt, x25519
-
-        recipient = x25519.Identity.from_str(self._secret).to_public()
-        self._place.write(name, data if name == NAME else encrypt(data, [recipient]))
+        self._place.write(name, data if name == NAME else self._age.encrypt(data, [self._identity.to_public()]))
 
 
 def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | None) -> SyncPlace:
@@ -361,21 +358,20 @@ def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | N
             raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
         return place
     try:
-        from pyrage import DecryptError, x25519
-        from pyrage import passphrase as by_passphrase
+        import pyrage
     except ModuleNotFoundError as error:
         raise ConfigError("encryption needs the package pyrage: pip install 'chatbot-runtime[sync]'") from error
     if KEY not in names:
         if NAME in names:
             raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
-        secret = str(x25519.Identity.generate())
+        secret = str(pyrage.x25519.Identity.generate())
         if not (asked := passphrase()):
             raise ConfigError("the passphrase is empty: nothing was written")
-        place.write(KEY, by_passphrase.encrypt(secret.encode(), asked))
+        place.write(KEY, pyrage.passphrase.encrypt(secret.encode(), asked))
     else:
         try:
-            secret = by_passphrase.decrypt(place.read(KEY), passphrase()).decode()
-        except DecryptError as error:
+            secret = pyrage.passphrase.decrypt(place.read(KEY), passphrase()).decode()
+        except pyrage.DecryptError as error:
             raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
     document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
     return _SealedPlace(place, secret)

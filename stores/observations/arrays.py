@@ -17,11 +17,14 @@ from contextlib import AbstractContextManager
 from hashlib import blake2b
 from itertools import accumulate
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from chatbot.stores.errors import StoreBusy, StoreFailed
 from chatbot.stores.log import Piece
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.segments import SegmentEntry
 
 CHUNK_BYTES = 1 << 13
 _MAGIC = b"chatbot arrays 1"
@@ -39,6 +42,14 @@ Source = Callable[[], AbstractContextManager[Piece]]
 
 class DamagedArrays(Exception):
     """The content of a file was changed."""
+
+
+class DamagedSegment(DamagedArrays):
+    """The content of a segment was changed."""
+
+    def __init__(self, entry: SegmentEntry, error: Exception) -> None:
+        super().__init__(str(error))
+        self.entry = entry
 
 
 def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[bytes, str]:

@@ -23,13 +23,12 @@ from msgspec import Struct
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations import ranking
-from chatbot.stores.observations.arrays import DamagedArrays
+from chatbot.stores.observations.arrays import DamagedArrays, DamagedSegment
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
 from chatbot.stores.observations.segments import (
     MAX_ROWS,
-    DamagedSegment,
     Ints,
     Manifest,
     Segment,
@@ -106,6 +105,22 @@ class TextIndex:
     def is_kept(self) -> bool:
         """Return whether there is a shelf to keep segments on."""
         return self._shelf is not None
+
+    @classmethod
+    def opened(cls, shelf: Shelf) -> TextIndex:
+        """Return the index on a shelf; one in memory, with a warning, where none can be kept there."""
+        index = cls(shelf)
+        try:
+            index.open()
+        except (IndexUnusable, StoreError, OSError) as error:
+            logger.warning("no text index can be kept, so each process reads all rows: %s", error)
+            return index.in_memory()
+        return index
+
+    @classmethod
+    def in_memory(cls) -> TextIndex:
+        """Return an empty one that is in memory only."""
+        return cls(None)
 
     def open(self) -> None:
         """Use the sound segments and remove all else. Raises `IndexUnusable`, but not for damaged files."""

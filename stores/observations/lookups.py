@@ -91,6 +91,10 @@ class Labels:
         """The rows that carry the label; not to be changed."""
         return self._rows.get(label, _NO_ROWS)
 
+    def count(self, labels: Iterable[str]) -> int:
+        """Return how many rows carry the labels, each counted by itself."""
+        return sum(len(self.of(label)) for label in labels)
+
     def items(self) -> Iterator[tuple[str, array[int]]]:
         """Each label with its rows; not to be changed."""
         return iter(self._rows.items())

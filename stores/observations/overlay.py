@@ -32,7 +32,7 @@ class Text(NamedTuple):
     def of(cls, version: int, document: Document) -> Text:
         """The text in terms."""
         counted = {name: Counter(terms) for name, terms in document.items() if terms}
-        codes = bytes(length_to_byte(len(document.get(name, ()))) for name in FIELDS)
+        codes = bytes(map(length_to_byte, [len(document.get(name, ())) for name in FIELDS]))
         return cls(version, counted, codes)
 
     @property

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.log import Shelf
 from chatbot.stores.observation import SEARCHED, Observation, searched_of
+from chatbot.stores.observations.arrays import DamagedSegment
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.query import Corpus, Progress
@@ -124,7 +125,7 @@ class TextSearch:
                 self._write_all(index)
         except (OSError, StoreError) as error:
             logger.warning("the index of %s cannot be written and stays in memory: %s", self._shelf.name, error)
-            self._index = self._in_memory()
+            self._index = index.in_memory()
         finally:
             self.progress = before
         self._caught_up()
@@ -136,8 +137,6 @@ class TextSearch:
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
         """Write a batch of at least this many rows without blocking other work; return whether there may be another."""
-        from chatbot.stores.observations.segments import DamagedSegment
-
         index = self._index
         try:
             with self._lock:
@@ -180,8 +179,6 @@ class TextSearch:
 
     def _answered(self, ask: Callable[[TextIndex], Answer]) -> Answer:
         """Return the answer of the index, without its damaged parts."""
-        from chatbot.stores.observations.segments import DamagedSegment
-
         while True:
             index = self._caught_up()
             try:
@@ -204,22 +201,11 @@ class TextSearch:
         return index
 
     def _opened(self) -> TextIndex:
-        from chatbot.stores.observations.index import IndexUnusable, TextIndex
-
-        try:
-            index = TextIndex(self._shelf)
-            index.open()
-        except (IndexUnusable, StoreError, OSError) as error:
-            logger.warning("no text index can be kept, so each process reads all rows: %s", error)
-            index = self._in_memory()
-        self._index = index
-        self._is_whole = False
-        return index
-
-    def _in_memory(self) -> TextIndex:
         from chatbot.stores.observations.index import TextIndex
 
-        return TextIndex(None)
+        self._index = TextIndex.opened(self._shelf)
+        self._is_whole = False
+        return self._index
 
     def _fill(self, index: TextIndex) -> None:
         missing = index.uncovered(self._versions())

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Hands, Shelf
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, DamagedSegment, packed
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
@@ -53,14 +53,6 @@ _NAME = re.compile(r"seg-[0-9a-f]{16}")
 
 Ints = NDArray[Any]
 LENGTH_OF = np.array(LENGTHS, "f8")
-
-
-class DamagedSegment(DamagedArrays):
-    """The content of a segment was changed."""
-
-    def __init__(self, entry: SegmentEntry, error: Exception) -> None:
-        super().__init__(str(error))
-        self.entry = entry
 
 
 class SegmentEntry(Struct, frozen=True):

@@ -16,7 +16,7 @@ from itertools import compress, islice
 from operator import and_
 from pathlib import Path
 from shlex import quote
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from chatbot.stores.access import View, fold, may_see
 from chatbot.stores.backend import Flaw
@@ -60,6 +60,9 @@ from chatbot.stores.records import moment
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
 from chatbot.stores.row_history import version
 from chatbot.stores.vectors import unit
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.segments import Ints
 
 Engine = TypeVar("Engine", bound="LoggedObservations")
 Given = ParamSpec("Given")
@@ -207,11 +210,14 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         if "active" not in wanted.statuses:
             return []
-        from chatbot.stores.observations.ranking import wanted_and_seen
-
-        mask = wanted_and_seen(table, wanted, table.visible(view))
+        mask = self._mask(view, wanted)
         numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
         return table.matches(numbers.tolist(), cosines.tolist())
+
+    def _mask(self, view: View, wanted: Filter) -> Ints:
+        from chatbot.stores.observations.ranking import wanted_and_seen
+
+        return wanted_and_seen(self._table, wanted, self._table.visible(view))
 
     @reading
     def later_alike(
@@ -221,9 +227,7 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         if "active" not in wanted.statuses:
             return {}
-        from chatbot.stores.observations.ranking import wanted_and_seen
-
-        mask = wanted_and_seen(table, wanted, table.visible(view))
+        mask = self._mask(view, wanted)
         found = vectors.later_alike(self._seen_among(view, dict.fromkeys(ids)), table.texts, mask, limit)
         return {
             table.ids[number]: table.matches(rows.tolist(), cosines.tolist())

@@ -371,7 +371,8 @@ class Table:
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
         """Return which rows the caller may see and have one of the statuses at `view.now`."""
-        key = (view.clearance, view.sensitivities, view.namespaces, view.project, frozenset(statuses))
+        asked = (view.clearance, view.asked, view.erasing)
+        key = (*asked, view.namespaces, view.project, frozenset(statuses))
         mask = self._masks.get(key)
         now = micros(view.now)
         if mask is None or now < mask.now:

@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from chatbot.cli.arguments import build_parser
-from chatbot.cli.main import run_command
+from chatbot.cli.exits import run_command
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace, user_of
 from chatbot.memory.users import erase_user, export_user, users_in

@@ -140,7 +140,7 @@ async def list_people(run: VerbRun) -> None:
     """List people, or state that two names are one person."""
     first, *names = run.args.query or [""]
     if first != "alias" or not names:
-        await run_operation(run, OPERATIONS["list_people"])
+        await run_operation(run, "list_people")
         return
     if len(names) != 2:
         raise InvalidValue(f"alias takes two names, not {len(names)}: quote names of several words")

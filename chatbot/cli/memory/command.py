@@ -18,10 +18,9 @@ from chatbot.cli.output import ask_line, say, say_json, tell, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
-from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
+from chatbot.options import Options, Setup
 from chatbot.redaction import redact_all
-from chatbot.runtime import Options, Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
@@ -154,17 +153,18 @@ async def run_verb(run: VerbRun) -> None:
         return
     name = run.args.operation
     if getattr(run.args, "all", False) and name == "list_tasks":
-        await run_operation(run, OPERATIONS[name], statuses=get_args(TaskStatus))
+        await run_operation(run, name, statuses=get_args(TaskStatus))
     elif name in OF_OPERATIONS:
         await OF_OPERATIONS[name](run)
     else:
-        await run_operation(run, OPERATIONS[name])
+        await run_operation(run, name)
 
 
-async def run_operation(run: VerbRun, operation: Operation, **more: Any) -> None:
+async def run_operation(run: VerbRun, name: str, **more: Any) -> None:
     """Run an operation with what stands on the command line, and show what it gives."""
     from chatbot.cli.memory.results import show
 
+    operation = OPERATIONS[name]
     given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     if any(each.name == "ask" for each in operation.parameters):
         given["ask"] = SENSITIVITIES

@@ -20,6 +20,7 @@ from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.output import printable
 from chatbot.cli.repl.input import Slash, needed, numbered
 from chatbot.messages import ToolCall
@@ -196,8 +197,6 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        from chatbot.cli.memory.tables import say_numbered
-
         hits = await self._session().memory.search(text, limit=_FOUND, ask=SENSITIVITIES, count_use=False)
         self._found = tuple(hit.observation.id for hit in hits)
         if hits:
@@ -245,11 +244,10 @@ class MemorySlash(Slash):
     async def _run(self, operation: str, **asked: object) -> None:
         """Run an operation as `chatbot memory` does, and show what it gives."""
         from chatbot.cli.memory.command import VerbRun, run_operation
-        from chatbot.operations import OPERATIONS
 
         args = argparse.Namespace(json=False, **asked)
         run = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().memory.within())
-        await run_operation(run, OPERATIONS[operation])
+        await run_operation(run, operation)
 
 
 _FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)

@@ -7,13 +7,15 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
+from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import MemorySlash, TakingSlash
+from chatbot.cli.repl.editor import edited, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
 from chatbot.cli.screen import Screen
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.options import Options, Setup
+from chatbot.runtime import Runtime
 from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import did_you_mean
@@ -111,8 +113,6 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
     async def do_search(self, text: str) -> None:
         """Search sessions: /search TEXT."""
-        from chatbot.cli.sessions.command import say_hit
-
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
         hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=_FOUND, wanted=wanted)
         self._listed = [hit.record.id for hit in hits]
@@ -159,8 +159,6 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         The text from $VISUAL or $EDITOR replaces the last exchange; an unchanged text changes nothing.
         Without an editor, the question is edited at the prompt.
         """
-        from chatbot.cli.repl.editor import edited, named_editor
-
         asked = await self.chat.asked_last()
         if asked is None:
             self._screen.say("no question to edit yet", "dim")

@@ -23,12 +23,16 @@ from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
+from chatbot.cli.arguments import build_parser
+from chatbot.cli.completion import actions_of
+from chatbot.cli.exits import run_command
 from chatbot.cli.output import age, printable
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities, load_identity
 from chatbot.memory import SessionFilter, SessionHandle
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.options import Options, Setup
+from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
@@ -129,9 +133,6 @@ class CommandLineSlash(Slash):
         return [setup.config, setup.identity.persona]
 
     async def _command(self, name: str, text: str) -> None:
-        from chatbot.cli.arguments import build_parser
-        from chatbot.cli.main import run_command
-
         if name in _OF_WHAT_IS_KEPT and self._runtime.memory.where is None:
             raise InvalidValue(
                 f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
@@ -198,7 +199,6 @@ class Completions:
 
     async def models(self) -> list[Candidate]:
         """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
-        from chatbot.cli.models import price
         from chatbot.models.catalog import usable_models
 
         setup = self._runtime.setup
@@ -211,7 +211,7 @@ class Completions:
                 continue  # one that is malformed has no model to offer
         names += setup.config.aliases
         usable = await asyncio.to_thread(usable_models, setup.config)
-        about = {model.name: f"{price(model)} · {place}" for model, place in usable}
+        about = {model.name: f"{model.price} · {place}" for model, place in usable}
         return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
 
     async def identities(self) -> list[Candidate]:
@@ -262,8 +262,6 @@ class SlashCompleter(Completer):
         if kind == "commands":
             return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]
         if kind in {"memory", "sessions"}:
-            from chatbot.cli.completion import actions_of
-
             return [(name, name, about) for name, about in actions_of(kind)]
         if kind not in self._asked:
             try:

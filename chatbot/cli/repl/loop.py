@@ -26,7 +26,8 @@ from chatbot.cli.repl.input import Completions, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Runtime
+from chatbot.options import Options
+from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:

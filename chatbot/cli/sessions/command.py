@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.cli.bind import OF_OPERATIONS, OF_SESSIONS
 from chatbot.cli.memory.command import VerbRun, run_operation
-from chatbot.cli.output import SESSION_HEAD, age, printable, progress, say, say_marked, say_table, session_rows
+from chatbot.cli.output import SESSION_HEAD, printable, progress, say, say_hit, say_table, session_rows
 from chatbot.memory import SessionRecord
 from chatbot.operations import OPERATIONS, Entries, SessionComparison
-from chatbot.runtime import Options, Setup
+from chatbot.options import Options, Setup
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
 
@@ -30,7 +30,7 @@ async def run(args: argparse.Namespace) -> None:
             await own(VerbRun(args, setup, memory))
         else:
             with progress("reading sessions", waits=True) as told:
-                await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[name])
+                await run_operation(VerbRun(args, setup, memory, progress=told), name)
 
 
 def say_sessions(records: Sequence[SessionRecord]) -> None:
@@ -42,16 +42,6 @@ def say_found(hits: Sequence[SessionHit]) -> None:
     """Sessions that speak of something, each with the command that goes on with it."""
     for hit in hits:
         say_hit(hit, f"chatbot -r {hit.record.id}")
-
-
-def say_hit(hit: SessionHit, command: str) -> None:
-    """A session that speaks of something, with the line that says it and the command that goes on with it."""
-    record = hit.record
-    where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role
-    archived = ", archived" if record.archived_at else ""
-    say_marked(f"{record.title or 'untitled'} ({age(record.used_at)}{archived})")
-    say_marked(f"{where}: {hit.line}", [(a + len(where) + 2, b + len(where) + 2) for a, b in hit.ranges], indent="  ")
-    say(f"  {command}\n")
 
 
 def say_entries(read: Entries) -> None:

@@ -26,8 +26,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.scope import CHOICES
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
+from chatbot.options import Options, Setup
 from chatbot.providers import OURS, known_providers
-from chatbot.runtime import Options, Setup
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.native.machines import download
