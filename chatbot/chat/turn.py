@@ -209,7 +209,7 @@ class Turn:
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry.
 
-        What is written is written whole, with all that belongs to it, also where the turn is stopped meanwhile.
+        Related writes are completed together, even if the turn is stopped meanwhile.
         """
         try:
             await to_its_end(self._write_question())

@@ -296,8 +296,8 @@ class Tasks(MemoryWrites):
     async def update_task(self, task_id: str, **changes: str) -> Task:
         """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`; the searched text stays.
 
-        A closed task is shown no more, a reopened one is, unless `surface` is given. Raises `UnknownObservation` if it
-        is no task, or `InvalidValue`.
+        Unless `surface` is given, a closed task is hidden and a reopened one is shown. Raises `UnknownObservation` if
+        it is no task, or `InvalidValue`.
         """
         _check(changes)
         task = await self._task(task_id)

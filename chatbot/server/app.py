@@ -90,7 +90,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
     return app
 
 
-@lru_cache(maxsize=2)  # making them takes longer than the rest of a server; they hold nothing of one
+@lru_cache(maxsize=2)  # making them takes longer than the rest of a server; they hold no state of one
 def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
     """The routes of every server with these operations."""
     every = APIRouter()
@@ -173,7 +173,7 @@ _PRIVATE = ("/v1/", "/mcp")
 
 
 class Envelope:
-    """ASGI middleware, the outermost: gives every answer an id, and lets no private content be stored on the way.
+    """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
     It also answers `HEAD` where there is a `GET`: with the same head; uvicorn leaves out the body.
     """

@@ -398,7 +398,7 @@ class ObservationStoreContract(StoreTests):
     def test_what_is_made_stricter_later_takes_along_what_was_derived_from_it(
         self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
     ) -> None:
-        """At once and permanently, through summaries of summaries, whatever their status."""
+        """Applies at once and permanently, also to summaries of summaries, in any status."""
         author, reader = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None), replace(OWNER, clearance=clearance)
         retracted: list[Triple] = []
         fact = Triple(
@@ -434,7 +434,9 @@ class ObservationStoreContract(StoreTests):
             assert await store.facts(reader, FactFilter()) == []
             assert await store.facts(author, FactFilter()) == ([replace(fact, **stricter)] if not retracted else [])
             [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(fact.id,))])
-            assert isinstance(outcome.error, UnknownObservation) or clearance == "full"  # who names it asks for it
+            assert (
+                isinstance(outcome.error, UnknownObservation) or clearance == "full"
+            )  # naming it asks for its sensitivity
             retracted.extend([fact] * (clearance == "full"))
 
         if self.run(tmp_path, write):

@@ -65,7 +65,7 @@ _GIVEN = ("store", "session")
 
 
 def _in_a_loop(test: Callable[..., Awaitable[None]], folder: str) -> Callable[..., None]:
-    """Return an async test as one that pytest runs: its other parameters are fixtures."""
+    """Wrap an async test for pytest; its other parameters are fixtures."""
     asked = signature(test).parameters
     names = [name for name in asked if name not in _GIVEN]
 

@@ -1,4 +1,4 @@
-"""Our own routes: operations on memory and sessions, and those beside the table, each group with its reason.
+"""Our own routes: those of operations, and these that no operation declares, with the reason for each group.
 
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
 conversation  a running turn, which is streamed, stopped, taken back and billed, and the files of its session

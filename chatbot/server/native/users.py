@@ -147,7 +147,7 @@ async def get_quota(access: AccessHere, identities: IdentitiesHere, user: Named)
 async def set_quota(
     access: AccessHere, identities: IdentitiesHere, user: Named, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
-    """A quota of their own, instead of the token's for each user. Holds from the next call on. Needs `curate`."""
+    """Set a quota of their own, instead of the token's. Applies from the next call on. Needs `curate`."""
     access.memory.caller.check("curate")
     theirs = _of_user(access, user).caller
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
@@ -156,7 +156,7 @@ async def set_quota(
 
 @router.delete("/quota", summary="Take a user's own quota away")
 async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
-    """The token's quota for each user holds again. Needs `curate`."""
+    """Return to the token's quota for each user. Needs `curate`."""
     access.memory.caller.check("curate")
     theirs = _of_user(access, user).caller
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, None)
@@ -181,7 +181,7 @@ async def _account(identities: Identities, caller: ServerCaller) -> AccountRepor
 
 
 def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
-    """Return the access of that user. Raises `ProblemError` where users are shared."""
+    """Return the access of that user. Raises `ProblemError` if users are shared."""
     theirs = access.for_user(user)
     if theirs.caller.user is None:
         raise ProblemError(

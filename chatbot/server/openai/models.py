@@ -28,15 +28,15 @@ class ModelCapabilities(Lenient):
     tools: bool
     """It can call your tools."""
     json_object: bool
-    """It can be held to JSON."""
+    """It supports JSON replies."""
     json_schema: bool
-    """It can be held to a schema."""
+    """It supports replies by a schema."""
     logprobs: bool
-    """It can tell how likely its words were."""
+    """It supports log probabilities."""
     sessions: bool
     """It keeps conversations."""
     memory: bool
-    """It remembers what was said in others."""
+    """It remembers other conversations."""
     embeddings: str | None
     """The encoder behind `/v1/embeddings`, if there is one."""
 
@@ -62,7 +62,7 @@ class ModelInFull(ModelEntry):
 
 
 class Models(Lenient):
-    """All of them, the one first that answers when none is asked for."""
+    """All identities, the default one first."""
 
     object: Literal["list"] = "list"
     """Object type."""
@@ -72,7 +72,7 @@ class Models(Lenient):
 
 @router.get("", summary="List the identities that you may talk to")
 async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
-    """Each identity is a model. Which model stands behind it is its own business."""
+    """Each identity is a model. The model behind it is not shown."""
     return Models(
         data=[ModelEntry(id=name, created=identities.written_at(name)) for name in identities.names_for(caller)]
     )
@@ -123,5 +123,5 @@ async def access_of(identities: Identities, caller: ServerCaller, asked: Identit
 
 
 def unsupported(param: str, why: str) -> ProblemError:
-    """The refusal of something that OpenAI has and we have not."""
+    """Return the error for a parameter of OpenAI's that is not supported."""
     return ProblemError(invalid(why, param, UNSUPPORTED))
