@@ -10,7 +10,7 @@ changes are made one after another.
     use        it was returned to a caller
     confirm    a caller confirmed it
     supersede  another observation replaced it
-    tighten    its source was made stricter, and it with it
+    tighten    it was made as strict as its source
     expire, archive, delete, restore      as named; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or taken back
@@ -761,7 +761,7 @@ def may_name(triple: Triple, view: View, known: PriorState) -> bool:
 def implied(event: Event) -> list[Event]:
     """Return the events that come with an event: an added row replaces another one, or several.
 
-    They remain when it is purged: rows that it replaced do not come back.
+    A purge of the row keeps them: the rows that it replaced do not come back.
     """
     if event.row is None and event.kind != "purge":
         return []

@@ -88,8 +88,8 @@ def is_worth_keeping(
 ) -> bool:
     """Return whether an exchange is kept, by a judgement of the user's text; without one, unless it has no content.
 
-    Kept are statements, short answers to the bot's `question`, and questions that need memory if their reply says more
-    than was `known`. The rest is small talk or general knowledge.
+    Statements and short answers to the bot's `question` are kept, and questions that need memory if their reply says
+    more than was `known`. The rest is small talk or general knowledge.
     """
     if judged is None:
         return bool(content(text)) or _answers(text, question)

@@ -148,7 +148,7 @@ class MaintenanceReport:
     """Why nothing was done: another process runs it, or ran it recently."""
 
     def counts(self) -> Mapping[str, int]:
-        """Number of rows for each kind of deed."""
+        """Number of rows by kind of change."""
         found = Counter[str]()
         for deed in self.deeds:
             found[deed.kind] += len(deed.ids)
