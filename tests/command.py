@@ -6,6 +6,7 @@ of it is left behind. `tests.process` starts a real process; `surfaces/test_proc
 
 import asyncio
 import importlib
+import json
 import logging
 import os
 import subprocess
@@ -19,7 +20,7 @@ from contextvars import Context
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
-from typing import IO
+from typing import IO, Any
 
 from chatbot.cli.main import main
 
@@ -53,6 +54,19 @@ def ok(*arguments: str, stdin: str | bytes = "", **environment: str) -> str:
     done = run(*arguments, stdin=stdin, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def from_json(*arguments: str, stdin: str | bytes = "", **environment: str) -> Any:
+    """Return the JSON that it prints."""
+    return json.loads(ok(*arguments, "--json", stdin=stdin, **environment))
+
+
+def fails(code: int, words: str, *arguments: str) -> None:
+    """Check that it ends with this code and prints nothing but an error with these words."""
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done.stdout
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def project(config: str, *names: str, identity: str = 'clearance = "full"') -> None:

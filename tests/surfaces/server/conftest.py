@@ -1,5 +1,17 @@
 """The server of these tests."""
 
-from tests.servers.http_server import http
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.servers.http_server import Serve, http
 
 __all__ = ["http"]
+
+
+@pytest.fixture
+def client(http: Serve) -> Iterator[httpx.Client]:
+    """A client of a server without tokens."""
+    with http().client() as client:
+        yield client

@@ -14,7 +14,8 @@ import pytest
 from chatbot.server.doors import OPEN_PATHS
 from tests.effort import rounds
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Served, serving
+from tests.servers.http_server import Served
+from tests.surfaces.server.test_doors import served_in
 
 EXAMPLES = rounds(32)
 SECONDS = 10 * PATIENCE_S
@@ -78,11 +79,9 @@ MADE: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("document"))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        with serving(config="[server]\nrate_per_minute = 0\n[telemetry]\nprometheus = true\n") as served:
-            yield served
+    config = "[server]\nrate_per_minute = 0\n[telemetry]\nprometheus = true\n"
+    with served_in(tmp_path_factory, tokens=False, config=config) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,6 @@ USER = f"alice {WORD}"
 CONFIG = """
 [server]
 rate_per_minute = 0
-[agents.chat]
-memory = ["basic_session", "observations"]
 [hooks."hooks_of_the_erased:Raises"]
 """
 OWN = f"""

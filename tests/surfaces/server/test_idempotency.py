@@ -16,61 +16,33 @@ from chatbot.messages import TextDelta, ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.backends import open_place
-from tests.servers.http_server import Serve, Served, events, serving, wait_until
+from tests.servers.http_server import Serve, events, serving, wait_until
 from tests.surfaces.server.test_doors import proposal
-
-
-@pytest.fixture
-def served(http: Serve) -> Served:
-    return http()
 
 
 def _post(client: httpx.Client, path: str, key: str, **body: Any) -> httpx.Response:
     return client.post(path, json=body, headers={"Idempotency-Key": key})
 
 
-def test_the_same_request_is_done_once_and_answered_twice(served: Served) -> None:
-    with served.client() as client:
-        first, second = (_post(client, "/v1/sessions", "a", title="one") for _ in range(2))
-        assert first.json() == second.json()
-        assert (first.status_code, second.status_code) == (201, 201)
-        assert "idempotency-replayed" not in first.headers
-        assert second.headers["idempotency-replayed"] == "true"
-        assert len(client.get("/v1/sessions").json()["data"]) == 1
-        assert _post(client, "/v1/sessions", "b", title="one").json()["id"] != first.json()["id"]
+def test_the_same_request_is_done_once_and_answered_twice(client: httpx.Client) -> None:
+    first, second = (_post(client, "/v1/sessions", "a", title="one") for _ in range(2))
+    assert first.json() == second.json()
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert "idempotency-replayed" not in first.headers
+    assert second.headers["idempotency-replayed"] == "true"
+    assert len(client.get("/v1/sessions").json()["data"]) == 1
+    assert _post(client, "/v1/sessions", "b", title="one").json()["id"] != first.json()["id"]
 
 
-@pytest.mark.usefixtures("with_encoders")
-def test_embeddings_are_made_and_billed_once(http: Serve) -> None:
-    served = http()
-    with served.client() as client:
-        body = {"model": "ada", "input": ["tea is green"]}
-        first, second = (_post(client, "/v1/embeddings", "a", **body) for _ in range(2))
-        assert first.status_code == 200, first.text
-        assert first.json() == second.json()
-        assert second.headers["idempotency-replayed"] == "true"
-        assert _post(client, "/v1/embeddings", "a", **body | {"input": ["other"]}).status_code == 409
-
-
-def test_a_key_belongs_to_one_request(served: Served) -> None:
-    with served.client() as client:
-        _post(client, "/v1/sessions", "a", title="one")
-        for path, body in (("/v1/sessions", {"title": "two"}), ("/v1/tasks", {"title": "one"})):
-            answer = _post(client, path, "a", **body)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_key_reused")
-        for name in ("X-Chatbot-Project", "X-Chatbot-Session", "X-Chatbot-Memory", "If-Match"):
-            headers = {"Idempotency-Key": "a", name: "on"}
-            assert client.post("/v1/sessions", json={"title": "one"}, headers=headers).status_code == 409, name
-        assert client.post("/v1/sessions", json={}, headers={"Idempotency-Key": "x" * 300}).status_code == 422
-
-
-def test_a_key_belongs_to_one_caller(http: Serve) -> None:
-    served = http(tokens=True)
-    ids = set()
-    for _ in range(2):
-        with served.client(served.token("ada")) as client:
-            ids.add(_post(client, "/v1/sessions", "a").json()["id"])
-    assert len(ids) == 2
+def test_a_key_belongs_to_one_request(client: httpx.Client) -> None:
+    _post(client, "/v1/sessions", "a", title="one")
+    for path, body in (("/v1/sessions", {"title": "two"}), ("/v1/tasks", {"title": "one"})):
+        answer = _post(client, path, "a", **body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_key_reused")
+    for name in ("X-Chatbot-Project", "X-Chatbot-Session", "X-Chatbot-Memory", "If-Match"):
+        headers = {"Idempotency-Key": "a", name: "on"}
+        assert client.post("/v1/sessions", json={"title": "one"}, headers=headers).status_code == 409, name
+    assert client.post("/v1/sessions", json={}, headers={"Idempotency-Key": "x" * 300}).status_code == 422
 
 
 def test_many_at_once_with_one_key_run_once(http: Serve) -> None:
@@ -121,16 +93,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """As many keys as are kept for a caller, for a test that makes more."""
     monkeypatch.setattr(earlier_requests, "MOST", 20)
     return 20
-
-
-def test_only_so_many_keys_are_kept_for_a_caller(served: Served, few: int) -> None:
-    with served.client() as client:
-        made = [_post(client, "/v1/sessions", str(n)).json()["id"] for n in range(few + 1)]
-        assert _post(client, "/v1/sessions", str(few)).json()["id"] == made[-1]
-        assert _post(client, "/v1/sessions", "0").json()["id"] != made[0]
-    [kept] = Path("identities/.server").glob("requests-*")
-    assert kept.stat().st_mode & 0o777 == 0o600
-    assert len(json.loads(kept.read_bytes())) == few
 
 
 MESSAGE = {"role": "user", "content": "The ferry leaves at nine"}
@@ -222,26 +184,25 @@ def test_a_turn_of_a_stream_is_told_again_with_its_tools_answer_and_usage(http: 
 
 
 @pytest.mark.parametrize("how", ["delete", "take back"])
-def test_what_was_erased_meanwhile_is_not_told_again(served: Served, how: str) -> None:
-    with served.client() as client:
-        session = _post(client, "/v1/sessions", "s", title="about plugh").json()["id"]
-        path = f"/v1/sessions/{session}/chat"
-        assert "plugh" in _post(client, path, "a", text="plugh", stream=False).text
-        assert client.delete(f"/v1/sessions/{session}{'' if how == 'delete' else '/messages'}").is_success
-        answers = [_post(client, path, "a", text="plugh", stream=False)]
-        if how == "delete":
-            answers.append(_post(client, "/v1/sessions", "s", title="about plugh"))
-        else:
-            client.post(path, json={"text": "plugh", "stream": False})
-            answers.append(_post(client, path, "a", text="plugh", stream=False))
-        for answer in answers:
-            assert answer.status_code in {404, 409}
-            assert "plugh" not in answer.text
-            assert "idempotency-replayed" not in answer.headers
-        task = _post(client, "/v1/tasks", "t", title="xyzzy").json()["id"]
-        client.delete(f"/v1/memories/{task}", params={"purge": True})
-        gone = _post(client, "/v1/tasks", "t", title="xyzzy")
-        assert (gone.status_code, "xyzzy" in gone.text) == (404, False)
+def test_what_was_erased_meanwhile_is_not_told_again(client: httpx.Client, how: str) -> None:
+    session = _post(client, "/v1/sessions", "s", title="about plugh").json()["id"]
+    path = f"/v1/sessions/{session}/chat"
+    assert "plugh" in _post(client, path, "a", text="plugh", stream=False).text
+    assert client.delete(f"/v1/sessions/{session}{'' if how == 'delete' else '/messages'}").is_success
+    answers = [_post(client, path, "a", text="plugh", stream=False)]
+    if how == "delete":
+        answers.append(_post(client, "/v1/sessions", "s", title="about plugh"))
+    else:
+        client.post(path, json={"text": "plugh", "stream": False})
+        answers.append(_post(client, path, "a", text="plugh", stream=False))
+    for answer in answers:
+        assert answer.status_code in {404, 409}
+        assert "plugh" not in answer.text
+        assert "idempotency-replayed" not in answer.headers
+    task = _post(client, "/v1/tasks", "t", title="xyzzy").json()["id"]
+    client.delete(f"/v1/memories/{task}", params={"purge": True})
+    gone = _post(client, "/v1/tasks", "t", title="xyzzy")
+    assert (gone.status_code, "xyzzy" in gone.text) == (404, False)
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions/{}/chat", "/v1/chat/completions"])
@@ -260,10 +221,7 @@ def test_what_a_failed_stream_told_of_a_session_is_not_told_again_once_that_is_e
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [
-        ("chat/completions", {"messages": [MESSAGE]}),
-        ("responses", {"input": "The ferry leaves at nine"}),
-    ],
+    [("chat/completions", {"messages": [MESSAGE]}), ("responses", {"input": "The ferry leaves at nine"})],
 )
 def test_a_reply_that_is_kept_nowhere_is_told_again_by_the_same_server_alone(path: str, said: dict[str, Any]) -> None:
     path, body = f"/v1/{path}", {"model": "ada", **said}
@@ -337,7 +295,10 @@ def test_what_nobody_knows_the_outcome_of_is_not_done_again(http: Serve) -> None
         assert row["mention_count"] == 0
 
 
-def test_work_that_goes_on_without_its_client_ends_with_the_server(http: Serve) -> None:
+def test_work_that_goes_on_without_its_client_ends_with_the_server(
+    http: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatbot.server.serve._FAREWELL_S", 1)
     served = http(["word " * 100_000], delay_s=0.01)
     with served.client() as client:
         session = client.post("/v1/sessions", json={}).json()["id"]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.chat.events import SESSION_END, SESSION_START
+from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server import open_runtimes
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import Identities
-from chatbot.server.identity_access import IDLE_S
+from chatbot.server.identity_access import IDLE_S, Chats
 from chatbot.server.open_runtimes import SPARED_S, OpenRuntimes
 from chatbot.stores.errors import ClosedResource
 from tests.servers.http_server import Serve, wait_until
@@ -28,7 +30,7 @@ class Clock:
 async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identities]:
     """Four identities, of which two may stay open."""
     monkeypatch.setattr(open_runtimes, "MOST", 2)
-    Path("config.toml").write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
+    Path("config.toml").touch()
     for name in ("ada", "bea", "cleo", "dora"):
         Path("identities", name).mkdir(parents=True)
         Path("identities", name, "identity.toml").write_text("", encoding="utf-8")
@@ -82,16 +84,6 @@ async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identi
     assert await again.memories.search("heron", limit=1)
 
 
-async def test_a_running_turn_keeps_its_identity_open(identities: Identities, clock: Clock) -> None:
-    access = await identities.access(OWNER, "ada")
-    session = await access.new_session()
-    turn = await access.begin_turn(session.id, "The heron stands in the reeds.")
-    clock.now += IDLE_S
-    assert await identities.runtimes.close_unused() == 0
-    assert (await turn.ended()).reply == "Noted."
-    assert await identities.runtimes.close_unused() == 0  # it was busy just now
-
-
 def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = http(["word " * 2000], delay_s=0.005)
     runtimes, clock = served.identities.runtimes, Clock()
@@ -110,3 +102,58 @@ def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: p
         assert asyncio.run(runtimes.close_unused()) == 1
         assert client.get("/v1/memories").is_success
         assert "ada" in runtimes
+
+
+TELLING = """
+from pathlib import Path
+
+from chatbot.hooks import Hook
+
+
+class Telling(Hook):
+    \"\"\"Writes down when sessions begin and end.\"\"\"
+
+    topics = ("session:start", "session:end")
+
+    async def handle(self, event):
+        with Path("told").open("a") as file:
+            file.write(f"{event.topic} {event.session.id}\\n")
+"""
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    Path("identities/ada").mkdir(parents=True)
+    Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
+    name = f"telling_{tmp_path.name}".replace("-", "_")
+    Path(f"{name}.py").write_text(TELLING, encoding="utf-8")
+    Path("config.toml").write_text(f'[hooks."{name}:Telling"]\n', encoding="utf-8")
+    return Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["Noted."]))
+
+
+def told() -> list[tuple[str, ...]]:
+    return [tuple(line.split()) for line in Path("told").read_text(encoding="utf-8").splitlines()]
+
+
+async def opened(runtime: Runtime) -> SessionHandle:
+    session = await runtime.new_session()
+    assert session is not None
+    return session
+
+
+async def test_a_session_without_a_turn_for_long_ends_and_may_begin_again(runtime: Runtime) -> None:
+    now = 0.0
+    chats = Chats(clock=lambda: now)
+    async with runtime:
+        quiet, lively = await opened(runtime), await opened(runtime)
+        for session in (quiet, lively):
+            await chats.of(runtime, session).turn("The heron stands in the reeds.")
+        now = IDLE_S
+        await chats.of(runtime, lively).turn("And the coot swims.")
+        now += 1
+        assert await chats.let_go(lambda *_: True) == 0
+        assert await chats.let_go(lambda *_: False) == 1
+        assert told()[2:] == [(SESSION_END, quiet.id)]
+        await chats.of(runtime, quiet).turn("Still there?")
+        assert told()[3:] == [(SESSION_START, quiet.id)]
+    assert sorted(told()[4:]) == sorted([(SESSION_END, quiet.id), (SESSION_END, lively.id)])

@@ -9,6 +9,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from chatbot.errors import ContextTooLong, ProviderFailed
 from chatbot.messages import ToolCall
 from tests.servers.http_server import Serve, Served
+from tests.surfaces.server.test_doors import served_in
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello there"}]
 WEATHER: ChatCompletionToolParam = {
@@ -28,19 +29,27 @@ def served(http: Serve) -> Served:
 
 @pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
-    with _client(served) as client:
+    with official(served) as client:
         yield client
 
 
-def _client(served: Served, key: str = "none", retries: int = 0) -> openai.OpenAI:
+def official(served: Served, key: str = "none", retries: int = 0) -> openai.OpenAI:
+    """The official client of a server."""
     return openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=retries)
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
+    """A client of a server that is only asked what it refuses."""
+    with served_in(tmp_path_factory, tokens=False) as served, official(served) as client:
+        yield client
 
 
 @pytest.fixture
 def keyed(http: Serve) -> Iterator[openai.OpenAI]:
     """A client with a token for `ada`."""
     served = http(tokens=True)
-    with _client(served, served.token("ada")) as client:
+    with official(served, served.token("ada")) as client:
         yield client
 
 
@@ -71,11 +80,6 @@ def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(serve
             b"",
             answers[0].headers["content-length"],
         )
-
-
-def test_the_official_client_knows_the_id_of_its_request(client: openai.OpenAI) -> None:
-    reply = client.chat.completions.create(model="ada", messages=HELLO)
-    assert (reply._request_id or "").startswith("req_")
 
 
 def test_a_whole_reply_with_its_usage(keyed: openai.OpenAI) -> None:
@@ -143,16 +147,8 @@ def test_with_a_session_the_last_message_is_said_in_it_and_the_transcript_is_wha
     assert [each["role"] for each in messages] == ["user", "assistant", "user", "assistant"]
 
 
-def test_what_one_session_said_is_recalled_in_another(served: Served, client: openai.OpenAI) -> None:
-    for text in ("My locker at the gym has the number 4711.", "Which number has the locker at the gym?"):
-        client.chat.completions.create(
-            model="ada", messages=[{"role": "user", "content": text}], extra_body={"session_id": "new"}
-        )
-    assert any("4711" in message.content for message in served.models["ada"].prompts[-1])
-
-
-def test_a_route_of_openai_that_is_not_here_is_said_to_be_missing_with_those_that_are(client: openai.OpenAI) -> None:
-    for call in (client.files.list, client.conversations.create, lambda: client.moderations.create(input="x")):
+def test_a_route_of_openai_that_is_not_here_is_said_to_be_missing_with_those_that_are(refusing: openai.OpenAI) -> None:
+    for call in (refusing.files.list, refusing.conversations.create, lambda: refusing.moderations.create(input="x")):
         with pytest.raises(
             openai.NotFoundError, match=r"this server has no /v1/\w+: .* /v1/chat/completions, "
         ) as raised:
@@ -182,13 +178,9 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, 400, "unsupported_value"),
         ({"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_value"),
         ({"temperature": 3}, 400, "invalid_value"),
-        ({"temperature": "hot"}, 400, "invalid_value"),
-        ({"seed": 1.5}, 400, "invalid_value"),
         ({"top_logprobs": 2}, 400, "invalid_value"),
         ({"stop": ["x"] * 17}, 400, "invalid_value"),
         ({"logit_bias": {"5": 101}}, 400, "invalid_value"),
-        ({"parallel_tool_calls": "yes"}, 400, "invalid_value"),
-        ({"stream_options": {"include_usage": "x"}}, 400, "invalid_value"),
         ({"response_format": {"type": "xml"}}, 400, "unsupported_value"),
         ({"response_format": {"type": "json_schema"}}, 400, "invalid_value"),
         ({"tool_choice": "required"}, 400, "invalid_value"),
@@ -207,10 +199,10 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
     ],
 )
 def test_what_cannot_be_done_is_a_clear_error(
-    client: openai.OpenAI, body: dict[str, object], status: int, code: str | None
+    refusing: openai.OpenAI, body: dict[str, object], status: int, code: str | None
 ) -> None:
     with pytest.raises(openai.APIStatusError) as raised:
-        client.chat.completions.create(model="ada", messages=HELLO, extra_body=body)
+        refusing.chat.completions.create(model="ada", messages=HELLO, extra_body=body)
     assert raised.value.status_code == status
     assert code in {None, raised.value.code}
     assert raised.value.type
@@ -220,7 +212,7 @@ def test_what_cannot_be_done_is_a_clear_error(
 def test_tool_calls_come_back_to_who_sent_the_tools(http: Serve) -> None:
     call = ToolCall("call_a", "weather", '{"place": "Oslo"}')
     served = http([call, "It rains."])
-    with _client(served) as client:
+    with official(served) as client:
         asked = client.chat.completions.create(model="ada", messages=HELLO, tools=[WEATHER])
         assert asked.choices[0].finish_reason == "tool_calls"
         [told] = asked.choices[0].message.tool_calls or []
@@ -237,18 +229,8 @@ def test_tool_calls_come_back_to_who_sent_the_tools(http: Serve) -> None:
     assert (sent[-2].tool_calls, sent[-1].tool_call_id) == ((call,), "call_a")
 
 
-def test_tool_calls_can_be_streamed(http: Serve) -> None:
-    with (
-        _client(http([ToolCall("call_a", "weather", '{"place": "Oslo"}')])) as client,
-        client.chat.completions.stream(model="ada", messages=HELLO, tools=[WEATHER]) as stream,
-    ):
-        final = stream.get_final_completion()
-    [call] = final.choices[0].message.tool_calls or []
-    assert (call.function.name, call.function.arguments) == ("weather", '{"place": "Oslo"}')
-
-
 def test_a_failure_before_the_first_word_has_its_status_also_in_a_stream(http: Serve) -> None:
-    with _client(http([ContextTooLong("too long"), ProviderFailed("down")])) as client:
+    with official(http([ContextTooLong("too long"), ProviderFailed("down")])) as client:
         with pytest.raises(openai.BadRequestError, match="too long") as raised:
             client.chat.completions.create(model="ada", messages=HELLO, stream=True)
         assert raised.value.code == "context_length_exceeded"
@@ -259,7 +241,7 @@ def test_a_failure_before_the_first_word_has_its_status_also_in_a_stream(http: S
 def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(http: Serve) -> None:
     from chatbot.messages import TextDelta
 
-    with _client(http([[TextDelta("Half a "), ProviderFailed("the line is dead")]])) as client:
+    with official(http([[TextDelta("Half a "), ProviderFailed("the line is dead")]])) as client:
         stream = client.chat.completions.create(model="ada", messages=HELLO, stream=True)
         with pytest.raises(openai.APIError, match="the line is dead"):
             list(stream)
@@ -280,7 +262,7 @@ def test_every_call_is_on_the_bill(served: Served, client: openai.OpenAI) -> Non
 
 def test_a_budget_refuses_with_a_status_that_is_not_tried_again(http: Serve) -> None:
     served = http(config="[budget]\nday_tokens = 20\n")
-    with _client(served, retries=2) as client, pytest.raises(openai.APIStatusError) as raised:
+    with official(served, retries=2) as client, pytest.raises(openai.APIStatusError) as raised:
         client.chat.completions.create(model="ada", messages=[{"role": "user", "content": "How much? " * 50}])
     assert (raised.value.status_code, raised.value.code) == (402, "budget_exceeded")
     assert served.models["ada"].prompts == []

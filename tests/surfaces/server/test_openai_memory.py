@@ -11,7 +11,6 @@ from chatbot.chat.memory_block import system_notice
 from chatbot.errors import ProviderFailed
 from chatbot.messages import ToolCall
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.server.side_calls import SIDE_CALLS
 
 Say = dict[str, Any]
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -87,13 +86,6 @@ def test_a_conversation_about_an_image_stays_one_session(client: httpx.Client) -
         said += [_reply(_chat(client, *said)), _user(text)]
     _chat(client, *said)
     assert len(_sessions(client)) == 1
-
-
-def test_what_one_conversation_said_is_recalled_in_the_next(served: Served, client: httpx.Client) -> None:
-    first = _chat(client, _user(LOCKER))
-    second = _chat(client, _user(ASKED))
-    assert first["session_id"] != second["session_id"]
-    assert "4711" in _prompt(served)
 
 
 def test_a_token_that_does_not_remember_keeps_and_recalls_nothing(served: Served, client: httpx.Client) -> None:
@@ -272,11 +264,10 @@ def test_a_stream_is_remembered_like_a_whole_reply(served: Served) -> None:
     assert (reply.model_extra or {})["session_id"] == session_id
 
 
-@pytest.mark.parametrize("prompt", SIDE_CALLS, ids=lambda prompt: prompt.strip()[:40])
-def test_what_a_front_end_asks_for_itself_is_answered_and_not_remembered(client: httpx.Client, prompt: str) -> None:
-    assert _chat(client, _user(prompt))["session_id"] is None
+def test_what_a_front_end_asks_for_itself_is_answered_and_not_remembered(client: httpx.Client) -> None:
+    assert {_chat(client, _user(prompt))["session_id"] for prompt in SIDE_CALLS} == {None}
     assert _sessions(client) == []
-    assert _chat(client, _user(f"My aunt wrote: {prompt}"))["session_id"]
+    assert all(_chat(client, _user(f"My aunt wrote: {prompt}"))["session_id"] for prompt in SIDE_CALLS)
 
 
 def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
@@ -341,3 +332,30 @@ def test_two_tokens_do_not_share_a_session_by_its_history(served: Served, client
     with served.client(served.token("ada", memory="on")) as other:
         answer = _chat(other, _user("I play chess."), _reply(first), _user("And go."))
     assert answer["session_id"] != first["session_id"]
+
+
+_HISTORY = "### Chat History:\n<chat_history>\nUSER: I play chess.\nASSISTANT: So do I.\n</chat_history>"
+_OPEN_WEBUI = (
+    ("Generate a concise, 3-5 word title with an emoji summarizing the chat history.", '{ "title": "a title" }'),
+    ("Generate 1-3 broad tags categorizing the main themes of the chat history.", '{ "tags": ["tag1", "tag2"] }'),
+    ("Suggest 3-5 relevant follow-up questions or prompts that the user might ask next.", '{ "follow_ups": ["A?"] }'),
+    ("Analyze the chat history to determine the necessity of generating search queries.", '{ "queries": ["a"] }'),
+)
+SIDE_CALLS = [
+    *(
+        f"### Task:\n{task}\n\n### Guidelines:\n- Be brief.\n\n### Output:\nJSON format: {form}\n\n{_HISTORY}"
+        for task, form in _OPEN_WEBUI
+    ),
+    (
+        "Analyze this conversation and provide:\n1. The detected language of the conversation\n2. A concise title in "
+        "the detected language (5 words or less, no punctuation or quotation)\n\nUser: I play chess.\nAI: So do I."
+    ),
+    (
+        "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. Only return the "
+        "title itself.\n\nConversation:\nUser: I play chess.\nAI: So do I."
+    ),
+    (
+        "Write a concise title for this conversation in the detected language. Title in 5 Words or Less. No "
+        "Punctuation or Quotation.\nUser: I play chess.\nAI: So do I."
+    ),
+]

@@ -6,22 +6,18 @@ from typing import Any
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
-from pydantic import BaseModel
 
-from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
+from chatbot.messages import CallOptions, ReasoningDelta, TextDelta
 from tests.servers.http_server import Serve, Served
-
-HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello there"}]
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
+from tests.surfaces.server.test_openai import HELLO, official
+from tests.surfaces.server.test_openai_responses import PIXEL, Point
 
 
 def _tool(name: str) -> ChatCompletionToolParam:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
 
 
-class Point(BaseModel):
-    x: int
-    y: int
+TWO = {"type": "function", "function": {"name": "two"}}
 
 
 @pytest.fixture
@@ -31,7 +27,7 @@ def served(http: Serve) -> Served:
 
 @pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+    with official(served) as client:
         yield client
 
 
@@ -105,16 +101,9 @@ def test_a_stream_is_parsed_too_and_any_json_can_be_asked_for(served: Served, cl
         ("auto", {"tool_choice": "auto"}, ["one", "two"]),
         ("none", {"tool_choice": "none"}, []),
         ("required", {"tool_choice": "required"}, ["one", "two"]),
+        (TWO, {"tool_choice": TWO}, ["one", "two"]),
         (
-            {"type": "function", "function": {"name": "two"}},
-            {"tool_choice": {"type": "function", "function": {"name": "two"}}},
-            ["one", "two"],
-        ),
-        (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "two"}}]},
-            },
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TWO]}},
             {"tool_choice": "required"},
             ["two"],
         ),
@@ -175,7 +164,7 @@ def test_a_file_is_read_for_the_model_and_kept_in_a_session(
 def test_thoughts_and_probabilities_come_back(http: Serve) -> None:
     likely = {"token": "Yes", "logprob": -0.1, "bytes": None, "top_logprobs": []}
     served = http([[ReasoningDelta("Let me "), ReasoningDelta("see."), TextDelta("Yes", (likely,))]])
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+    with official(served) as client:
         for extra in ({}, {"session_id": "new"}):
             reply = client.chat.completions.create(model="ada", messages=HELLO, logprobs=True, extra_body=extra)
             [choice] = reply.choices
@@ -195,7 +184,7 @@ def test_thoughts_and_probabilities_come_back(http: Serve) -> None:
 
 def test_what_the_model_cannot_do_is_refused_and_not_dropped(http: Serve) -> None:
     served = http(["never"])
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
+    with official(served) as client:
         client.models.list()
         client.chat.completions.create(model="ada", messages=HELLO)
         model = served.models["ada"]
@@ -207,11 +196,3 @@ def test_what_the_model_cannot_do_is_refused_and_not_dropped(http: Serve) -> Non
         with pytest.raises(openai.BadRequestError, match="cannot do that") as raised:
             client.chat.completions.create(model="ada", messages=HELLO, response_format={"type": "json_object"})
         assert (raised.value.param, raised.value.code) == ("response_format", "unsupported_value")
-
-
-def test_a_call_of_a_tool_with_parts_of_text_comes_back_whole(http: Serve) -> None:
-    served = http([[TextDelta("I look."), ToolCall("c1", "one", '{"a": 1}')], "Done."])
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as client:
-        reply = client.chat.completions.create(model="ada", messages=HELLO, tools=[_tool("one")])
-    assert reply.choices[0].message.content == "I look."
-    assert [call.id for call in reply.choices[0].message.tool_calls or ()] == ["c1"]

@@ -12,6 +12,9 @@ from pydantic import BaseModel, TypeAdapter
 
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served, events
+from tests.surfaces.server.test_openai import official, refusing
+
+__all__ = ["refusing"]
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 WEATHER: Any = {
@@ -35,12 +38,8 @@ def served(http: Serve) -> Served:
 @pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
     """A client whose token remembers."""
-    with _client(served, served.token("ada", memory="on")) as client:
+    with official(served, served.token("ada", memory="on")) as client:
         yield client
-
-
-def _client(served: Served, key: str = "none") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0)
 
 
 def _session(response: Any) -> Any:
@@ -136,7 +135,7 @@ def test_what_is_not_stored_cannot_be_followed(served: Served, client: openai.Op
     with pytest.raises(openai.NotFoundError, match="store: true") as raised:
         client.responses.create(model="ada", input="And go.", previous_response_id=response.id)
     assert raised.value.code == "previous_response_not_found"
-    with _client(served, served.token("ada")) as forgetful:
+    with official(served, served.token("ada")) as forgetful:
         assert _session(forgetful.responses.create(model="ada", input="I play chess.")) is None
         stored = forgetful.responses.create(model="ada", input="I play chess.", store=True)
         assert forgetful.responses.retrieve(stored.id).output_text == stored.output_text
@@ -167,7 +166,7 @@ def test_what_is_not_stored_follows_a_response_up_to_it(served: Served, client: 
 def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:
     call = ToolCall("c1", "weather", '{"place": "Oslo"}')
     served = http([call, "It rains."], tokens=True)
-    with _client(served, served.token("ada", memory="on")) as client:
+    with official(served, served.token("ada", memory="on")) as client:
         first = client.responses.create(model="ada", input="How is Oslo?", tools=[WEATHER])
         answers: Any = [{"type": "function_call_output", "call_id": "c1", "output": "rain"}]
         forged: Any = [{**answers[0], "call_id": "c2"}]
@@ -179,34 +178,11 @@ def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:
         assert _roles(served, _session(first)) == ["user", "tool_call"]
 
 
-def test_a_form_of_the_reply_and_every_choice_reach_the_model_and_nothing_is_recalled(
-    served: Served, client: openai.OpenAI
-) -> None:
-    client.responses.create(model="ada", input="My locker at the gym has the number 4711, remember that.")
-    options = {"top_p": 0.5, "parallel_tool_calls": False, "include": ["message.output_text.logprobs"]}
-    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
-    client.responses.create(
-        model="ada",
-        input="Which number has the locker at the gym?",
-        tools=[WEATHER],
-        extra_body={**options, "tool_choice": allowed, "text": {"format": {"type": "json_object"}}},
-    )
-    model = served.models["ada"]
-    assert not any("4711" in each.content for each in model.prompts[-1])
-    assert model.options[-1].as_openai() == {
-        "top_p": 0.5,
-        "logprobs": True,
-        "parallel_tool_calls": False,
-        "response_format": {"type": "json_object"},
-        "tool_choice": "auto",
-    }
-
-
 def test_tools_of_the_client_are_called_and_answered(http: Serve) -> None:
     served = http(
         [[TextDelta("Let me look."), ToolCall("c1", "weather", '{"place": "Oslo"}')], "It rains."], tokens=True
     )
-    with _client(served, served.token("ada", memory="on")) as client:
+    with official(served, served.token("ada", memory="on")) as client:
         first = client.responses.create(model="ada", input="How is Oslo?", tools=[WEATHER])
         [message, call] = first.output
         assert (message.type, call.type) == ("message", "function_call")
@@ -229,33 +205,15 @@ def test_tools_of_the_client_are_called_and_answered(http: Serve) -> None:
         assert again.output_text
 
 
-def test_a_stream_tells_of_thoughts_and_calls(http: Serve) -> None:
-    served = http([[ReasoningDelta("Hm."), ToolCall("c1", "weather", '{"place": "Oslo"}')]])
-    with _client(served) as client, client.responses.stream(model="ada", input="Oslo?", tools=[WEATHER]) as stream:
-        kinds = [event.type for event in stream]
-        final = stream.get_final_response()
-    assert "response.reasoning_summary_text.delta" in kinds
-    assert "response.function_call_arguments.delta" in kinds
-    assert [item.type for item in final.output] == ["reasoning", "function_call"]
-
-
 def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
     served = http(['{"x": 1, "y": 2}'])
-    with _client(served) as client:
+    with official(served) as client:
         parsed = client.responses.parse(model="ada", input="A point", text_format=Point, temperature=0.5)
         assert parsed.output_parsed == Point(x=1, y=2)
-        image: Any = [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "input_text", "text": "What is this?"},
-                    {"type": "input_image", "image_url": PIXEL, "detail": "low"},
-                ],
-            }
-        ]
+        image: Any = {"type": "input_image", "image_url": PIXEL, "detail": "low"}
         client.responses.create(
             model="ada",
-            input=image,
+            input=[{"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, image]}],
             tools=[WEATHER],
             tool_choice={"type": "function", "name": "weather"},
             reasoning={"effort": "low"},
@@ -305,7 +263,7 @@ def test_the_whole_response_is_that_of_the_last_event(http: Serve) -> None:
     replies = [[ReasoningDelta("Hm."), TextDelta("Let me "), TextDelta("look."), call], [ReasoningDelta("Hm.")]]
     for reply in replies:
         served = http([reply, reply])
-        with _client(served) as client:
+        with official(served) as client:
             asked: dict[str, Any] = {"model": "ada", "input": "Oslo?", "tools": [WEATHER]}
             streamed = list(client.responses.create(**asked, stream=True))
             last, done = streamed[-1], [each.item for each in streamed if each.type == "response.output_item.done"]
@@ -346,10 +304,10 @@ def test_an_error_names_the_item_of_the_input(client: openai.OpenAI) -> None:
     ],
 )
 def test_what_cannot_be_done_is_a_clear_error(
-    client: openai.OpenAI, body: dict[str, object], status: int, code: str
+    refusing: openai.OpenAI, body: dict[str, object], status: int, code: str
 ) -> None:
     with pytest.raises(openai.APIStatusError) as raised:
-        client.responses.create(model="ada", input="hi", extra_body=body)
+        refusing.responses.create(model="ada", input="hi", extra_body=body)
     assert (raised.value.status_code, raised.value.code) == (status, code)
 
 
@@ -357,7 +315,7 @@ def test_what_cannot_be_done_is_a_clear_error(
 def encoding(http: Serve, monkeypatch: pytest.MonkeyPatch) -> Iterator[openai.OpenAI]:
     """A client of an identity whose memory has an encoder."""
     monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "local/minilm")
-    with _client(http()) as client:
+    with official(http()) as client:
         yield client
 
 
@@ -373,10 +331,16 @@ def test_texts_become_vectors_of_the_memorys_encoder(encoding: openai.OpenAI) ->
     assert (told.model, told.usage.prompt_tokens > 0) == ("local/minilm", True)
 
 
-@pytest.mark.parametrize("body", [{"input": [[1, 2]]}, {"input": ""}, {"input": []}, {"dimensions": 5}])
-def test_what_the_encoder_cannot_do_is_refused(encoding: openai.OpenAI, body: dict[str, Any]) -> None:
-    with pytest.raises(openai.BadRequestError):
-        encoding.embeddings.create(model="ada", input="x", extra_body=body)
+def test_what_the_encoder_cannot_do_is_refused_and_what_it_does_is_done_once(encoding: openai.OpenAI) -> None:
+    wrong: list[dict[str, Any]] = [{"input": [[1, 2]]}, {"input": ""}, {"input": []}, {"dimensions": 5}]
+    for body in wrong:
+        with pytest.raises(openai.BadRequestError):
+            encoding.embeddings.create(model="ada", input="x", extra_body=body)
+    asked: dict[str, Any] = {"model": "ada", "extra_headers": {"Idempotency-Key": "a"}}
+    first, again = (encoding.embeddings.with_raw_response.create(input="tea", **asked) for _ in range(2))
+    assert (first.text, again.headers["idempotency-replayed"]) == (again.text, "true")
+    with pytest.raises(openai.ConflictError):
+        encoding.embeddings.create(input="coffee", **asked)
 
 
 def _cosine(one: list[float], other: list[float]) -> float:

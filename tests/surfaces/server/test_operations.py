@@ -25,7 +25,7 @@ from tests import command
 from tests.servers.http_server import Serve
 from tests.surfaces.server.test_rights import NEEDS
 
-CONFIG = '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+CONFIG = '[model]\nname = "scripted"\n'
 
 
 async def list_tagged(
@@ -99,9 +99,9 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
 
     assert counted.structured_content is not None
     assert counted.structured_content["result"] == {"tag": "drink", "count": 3}
-    assert json.loads(command.ok("sessions", "tagged", "food", "--json", "-i", "ada")) == {"tag": "food", "count": 1}
+    assert command.from_json("sessions", "tagged", "food", "-i", "ada") == {"tag": "food", "count": 1}
 
-    rows = json.loads(command.ok("memory", "tagged", "drink", "--limit", "2", "--json", "-i", "ada"))
+    rows = command.from_json("memory", "tagged", "drink", "--limit", "2", "-i", "ada")
     assert [row["title"] for row in rows] == ["tea 2", "tea 1"]
     assert "list memories with a tag" in command.ok("memory", "tagged", "--help")
 

@@ -19,7 +19,6 @@ from chatbot.errors import QuotaExceeded
 from chatbot.messages import Delta, Message, TextDelta
 from chatbot.models import ScriptedModel
 from chatbot.server.callers import Accounts, ServerCaller
-from chatbot.stores.errors import InvalidValue
 from tests.servers.http_server import Serve, Served
 
 ASKED = [Message("user", "Which star is that?")]
@@ -123,14 +122,3 @@ async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_p
     with pytest.raises(QuotaExceeded, match="of this user"):
         await calls.ask("answer", ASKED)
     assert json.loads((tmp_path / "reservations.json").read_text())["reservations"] == []
-
-
-def test_quotas_that_cannot_be_kept_are_refused_and_damaged_ones_stop_spending(tmp_path: Path) -> None:
-    accounts = Accounts.of(tmp_path)
-    for wrong in (Quota(-1.0), Quota(float("nan")), Quota(float("inf")), Quota(0, -1)):
-        with pytest.raises(InvalidValue):
-            accounts.set_quota("user:al", wrong)
-    accounts.set_quota("user:al", Quota(0.5, 10))
-    assert Accounts.of(tmp_path).of_user("user:al").quota == Quota(0.5, 10)
-    accounts.set_quota("user:al", None)
-    assert Accounts.of(tmp_path).of_user("user:al").quota == Quota()

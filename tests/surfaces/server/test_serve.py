@@ -1,5 +1,6 @@
 """`chatbot serve` and `chatbot token` as processes: where they listen, how they stop, and what a kill loses."""
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,11 @@ import httpx
 import pytest
 
 from chatbot.chat.dialogue import STOPPED
-from chatbot.server.serve import listening
+from chatbot.errors import ConfigError
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.server.identities import Identities
+from chatbot.server.serve import listening, serve
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events
@@ -74,7 +79,7 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
-    _script(SCRIPT * 20)
+    _script(SCRIPT * 3)
     with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
@@ -86,14 +91,13 @@ def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
         assert process.wait(PATIENCE_S) in {0, 130, -end}
     said = json.loads(_chatbot("sessions", "show", session, "--json"))["entries"]
     words = said[1]["content"].split()
-    marks = [] if len(words) == len(SCRIPT.split()) * 20 else [("error", STOPPED)]  # if it did not end in time
+    marks = [] if len(words) == len(SCRIPT.split()) * 3 else [("error", STOPPED)]  # if it did not end in time
     assert {*words} == {"word"}
     assert [(entry["role"], entry["content"]) for entry in said[2:]] == marks
 
 
 def _script(reply: str) -> None:
-    stores = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
-    Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{reply}"]\n{stores}', encoding="utf-8")
+    Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{reply}"]\n', encoding="utf-8")
 
 
 @pytest.mark.nightly  # by day `tests/memory/test_crashes.py` kills the writers
@@ -168,28 +172,22 @@ def test_what_is_wrong_with_a_token_is_told() -> None:
     assert "no tokens are called" in _chatbot("token", "revoke", "nothing", code=4)
     _chatbot("token", "add", "twin", "--clearance", "public")
     assert "already" in _chatbot("token", "add", "twin", "--clearance", "public", code=2)
-    file = next(Path.home().rglob("tokens.json"))
-    kept = json.loads(file.read_bytes())
-    file.write_text(
-        json.dumps(kept | {"tokens": [*kept["tokens"], kept["tokens"][0] | {"id": "tk_2"}]}), encoding="utf-8"
-    )
-    assert "2 tokens are called" in _chatbot("token", "revoke", "twin", code=4)
 
 
 WITHOUT_EXTRA = """
 import sys
-sys.modules["fastapi"] = None
+sys.modules[sys.argv[1]] = None
 from chatbot.cli.main import main
-raise SystemExit(main(["serve"]))
+raise SystemExit(main(sys.argv[2:]))
 """
 
 
-def test_without_the_extra_the_one_command_that_brings_it_is_told() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRA], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 3
-    assert "pip install 'chatbot-runtime[web]'" in done.stderr
+@pytest.mark.parametrize(("package", "start", "extra"), [("fastapi", "serve", "web"), ("mcp", "mcp", "mcp")])
+def test_without_the_extra_the_one_command_that_brings_it_is_told(package: str, start: str, extra: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_EXTRA, package, start]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"pip install 'chatbot-runtime[{extra}]'" in done.stderr
 
 
 @pytest.mark.nightly
@@ -201,3 +199,38 @@ def test_tokens_made_by_many_processes_at_once_are_all_kept() -> None:
     ]  # fmt: skip
     assert [maker.wait(PATIENCE_S) for maker in makers] == [0] * 6
     assert len(json.loads(_chatbot("token", "list", "--json"))) == 6
+
+
+class SlowModel(ScriptedModel):
+    """Ready when it is told to be."""
+
+    def __init__(self) -> None:
+        super().__init__(["Hello."])
+        self.asked, self.loaded = asyncio.Event(), asyncio.Event()
+
+    async def ready(self) -> None:
+        self.asked.set()
+        await self.loaded.wait()
+
+
+async def test_it_is_announced_when_the_model_is_ready() -> None:
+    model = SlowModel()
+    Path("config.toml").write_text("", encoding="utf-8")
+    announced: asyncio.Queue[str] = asyncio.Queue()
+    async with Identities(Options(port=0), open_runtime=lambda options: Runtime(options, model=model)) as identities:
+        serving = asyncio.create_task(serve(identities, ready=announced.put_nowait))
+        async with asyncio.timeout(PATIENCE_S):
+            await model.asked.wait()
+            assert announced.empty()
+            model.loaded.set()
+            assert (await announced.get()).startswith("http://127.0.0.1:")
+        serving.cancel()
+        await asyncio.wait([serving])
+
+
+async def test_an_identity_that_cannot_be_opened_keeps_no_door_shut() -> None:
+    def fails(_: Options) -> Runtime:
+        raise ConfigError("broken")
+
+    async with Identities(Options(port=0), open_runtime=fails) as identities:
+        await identities.warm()

@@ -10,17 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.command import ok, project
+from tests.command import from_json, project
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events
 from tests.servers.server_process import ServerProcess
+from tests.surfaces.server.test_doors import ASKED, NAMING, QUERIES, address, filled, nowhere
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.nightly
 
 SECRET = "plugh07xyzzy"
 SAID = f"The word of the garden gate is {SECRET}, I decided that with Maria"
-ASKED = "What is the word of the garden gate?"
+QUESTION = "What is the word of the garden gate?"
 KEY = {"Idempotency-Key": "one for all"}
 OTHER_KEY = {"Idempotency-Key": "another for all"}
 CONFIG = """
@@ -28,8 +29,6 @@ CONFIG = """
 name = "openai/echoes"
 [embedding]
 model = ""
-[agents.chat]
-memory = ["basic_session", "observations"]
 [providers.openai]
 api_key = "x"
 api_base = "{}"
@@ -64,7 +63,7 @@ def test_users_of_one_token_never_meet_through_either_server(
     with Path("identities/grace/identity.toml").open("a", encoding="utf-8") as file:
         file.write('\n[model]\nname = "openai/stalls-later"\n')
     opened = "--for ada --for grace --clearance full --rights all --memory on --rate 100000"
-    token = json.loads(ok("token", "add", "shop", *opened.split(), "--config", "config.toml", "--json"))["token"]
+    token = from_json("token", "add", "shop", *opened.split(), "--config", "config.toml")["token"]
     with ExitStack() as stack:
         processes = [ServerProcess(tmp_path, tmp_path / f"cache-{number}") for number in range(2)]
         for each in processes:
@@ -89,7 +88,7 @@ def test_users_of_one_token_never_meet_through_either_server(
     with httpx.Client() as client:
         prompts = client.get(f"{openai_url}/requests").json()
     told = [json.dumps(each["body"]) for each in prompts]
-    assert sum(ASKED in each for each in told) > 0
+    assert sum(QUESTION in each for each in told) > 0
     assert [each for each in told if "I am Bob" in each and SECRET in each] == []
 
 
@@ -130,45 +129,31 @@ def _try_all(bob: Door, hers: dict[str, Any]) -> None:
 def _named(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
     """Requests that name something of the other user."""
     session, memory = hers["session"], hers["memory"]
-    asked = {"model": "ada", "messages": [_user(f"I am Bob. {ASKED}")]}
-    told = {"model": "ada", "input": f"I am Bob. {ASKED}"}
+    said = {"model": "ada", "messages": [_user(f"I am Bob. {QUESTION}")]}
+    told = {"model": "ada", "input": f"I am Bob. {QUESTION}"}
     for ways in ({}, {"store": False}, {"stream": True}):
-        yield "POST", "/v1/chat/completions", {**asked, **ways, "session_id": session}, {}
-        yield "POST", "/v1/chat/completions", {**asked, **ways, "conversation": session}, {}
-        yield "POST", "/v1/chat/completions", {**asked, **ways}, {"X-Chatbot-Session": session}
-        yield "POST", "/v1/chat/completions", {**asked, **ways, "previous_response_id": hers["response"]}, {}
+        yield "POST", "/v1/chat/completions", {**said, **ways, "session_id": session}, {}
+        yield "POST", "/v1/chat/completions", {**said, **ways, "conversation": session}, {}
+        yield "POST", "/v1/chat/completions", {**said, **ways}, {"X-Chatbot-Session": session}
+        yield "POST", "/v1/chat/completions", {**said, **ways, "previous_response_id": hers["response"]}, {}
         yield "POST", "/v1/responses", {**told, **ways, "conversation": {"id": session}}, {}
         yield "POST", "/v1/responses", {**told, **ways, "previous_response_id": hers["response"]}, {}
-        yield "POST", "/v1/chat/completions", {**asked, **ways, "user": "alice"}, {}
-    yield "GET", f"/v1/responses/{hers['response']}", None, {}
-    for rest in ("", "/messages", "/chat", "/receipts", "/usage", "/files", "/attachments", "/deletion"):
-        yield "GET", f"/v1/sessions/{session}{rest}", None, {}
-    yield "GET", f"/v1/sessions/{session}/files/session.json", None, {}
-    yield "GET", f"/v1/sessions/{session}/comparison?other={session}", None, {}
-    yield "POST", f"/v1/sessions/{session}/chat", {"text": "I am Bob."}, {}
+        yield "POST", "/v1/chat/completions", {**said, **ways, "user": "alice"}, {}
     yield "POST", f"/v1/sessions/{session}/chat", {"text": "I am Bob."}, KEY
-    yield "POST", f"/v1/sessions/{session}/fork", {}, {}
-    yield "PUT", f"/v1/sessions/{session}/pin", {}, {}
-    yield "PUT", f"/v1/sessions/{session}/sensitivity", {"sensitivity": "private"}, {}
-    yield "PATCH", f"/v1/sessions/{session}", {"title": "Bob's"}, {}
-    yield "DELETE", f"/v1/sessions/{session}", None, {}
-    yield "DELETE", f"/v1/sessions/{session}/messages", None, {}
-    yield "DELETE", f"/v1/sessions/{session}/chat", None, {}
-    for rest in ("", "/history", "/timeline"):
-        yield "GET", f"/v1/memories/{memory}{rest}", None, {}
-    yield "PATCH", f"/v1/memories/{memory}", {"title": "Bob's"}, {}
-    yield "POST", f"/v1/memories/{memory}/restore", {}, {}
-    yield "POST", f"/v1/memories/{memory}/confirm", {}, {}
-    yield "POST", f"/v1/memories/{memory}/supersede", {"by": memory}, {}
     yield "DELETE", f"/v1/memories/{memory}?purge=true", None, {}
+    ids = {"session_id": session, "memory_id": memory, "other_id": memory, "response": hers["response"]}
+    ids = nowhere("session.json") | ids
+    for method, path in NAMING:
+        asked = "&".join(f"{name}={value}" for name, value in QUERIES.get((method, path), {}).items())
+        yield method, address(f"{path}?{asked}", ids), filled(ASKED[method, path], ids), {}
 
 
 def _unnamed(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
     """Requests that could meet something of the other user by chance."""
-    asked = {"model": "ada", "messages": [_user(f"I am Bob. {ASKED}")]}
+    asked = {"model": "ada", "messages": [_user(f"I am Bob. {QUESTION}")]}
     yield "POST", "/v1/chat/completions", asked, KEY
     yield "POST", "/v1/chat/completions", asked, {"X-Chatbot-Session": "new"}
-    yield "POST", "/v1/responses", {"model": "ada", "input": f"I am Bob. {ASKED}"}, {}
+    yield "POST", "/v1/responses", {"model": "ada", "input": f"I am Bob. {QUESTION}"}, {}
     yield "POST", "/v1/memories", {"title": "Bob likes tea"}, OTHER_KEY
     yield "GET", "/v1/memories/by-key/gate", None, {}
     lists = ("sessions", "memories", "people", "facts", "tasks", "profile", "memories/export", "usage")
@@ -176,7 +161,7 @@ def _unnamed(hers: dict[str, Any]) -> Iterator[tuple[str, str, Any, dict[str, st
         yield "GET", f"/v1/{name}", None, {}
     yield "GET", "/v1/sessions/search?q=garden", None, {}
     yield "GET", "/v1/memories/search?q=garden", None, {}
-    yield "GET", f"/v1/memories/recall?q={ASKED}", None, {}
+    yield "GET", f"/v1/memories/recall?q={QUESTION}", None, {}
     yield "POST", "/v1/context", {"messages": asked["messages"]}, {}
     yield "POST", "/v1/memories/purge", {"session_id": hers["session"]}, {}
     yield "POST", f"/v1/sessions/{hers['session']}/messages", {"messages": [_user("I am Bob.")]}, {}

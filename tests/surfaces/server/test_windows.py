@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.effort import rounds
+from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve
 
@@ -96,7 +96,7 @@ def test_no_conversation_ever_gets_into_the_session_of_another(http: Serve) -> N
     chance = random.Random(34)
     owners: dict[str, Talk] = {}
     with served.client(served.token("ada", memory="on")) as client:
-        for _ in range(rounds(50)):
+        for _ in range(50 if NIGHTLY else 2):
             talks = [Talk(chance.choice(("alice", "bob")), chance.choice(WAYS)) for _ in range(10)]
             for _ in range(40):
                 talk = chance.choice(talks)
