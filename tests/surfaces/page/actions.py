@@ -1,7 +1,13 @@
 """Actions of a person on the page."""
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+
 import httpx
 from playwright.sync_api import Locator, Page, expect
+
+from chatbot.messages import Delta, TextDelta
 
 
 def slow(page: Page) -> None:
@@ -66,3 +72,29 @@ def remember(client: httpx.Client, title: str, **draft: object) -> str:
     assert response.status_code == 201, response.text
     memory_id: str = response.json()["id"]
     return memory_id
+
+
+class Gate:
+    """Closed until it is opened, for whoever waits in any thread's event loop."""
+
+    def __init__(self) -> None:
+        self._is_open = threading.Event()
+
+    def open(self) -> None:
+        """Let everyone through."""
+        self._is_open.set()
+
+    async def passed(self) -> None:
+        """Wait until it is open."""
+        while not self._is_open.is_set():  # noqa: ASYNC110 - another thread opens it
+            await asyncio.sleep(0.005)
+
+    def reply(self, before: str, after: str) -> Callable[[], AsyncIterator[Delta]]:
+        """A reply that stops at the gate."""
+
+        async def deltas() -> AsyncIterator[Delta]:
+            yield TextDelta(before)
+            await self.passed()
+            yield TextDelta(after)
+
+        return deltas

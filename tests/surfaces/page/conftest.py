@@ -24,9 +24,8 @@ from playwright.sync_api import (
 
 from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
-from tests.servers.http_server import http
-from tests.surfaces.page.actions import slow
-from tests.surfaces.page.gate import Gate
+from tests.servers.http_server import Serve, Served, http
+from tests.surfaces.page.actions import Gate, slow
 
 __all__ = ["http"]
 
@@ -69,6 +68,20 @@ def tab(browser: Browser) -> Iterator[Callable[..., Page]]:
         yield lambda url, **options: _tab(browser, stack, url, wrong, **options)
         stack.close()
         assert wrong == []
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    """A server whose model repeats what it is told."""
+    return http()
+
+
+@pytest.fixture
+def page(served: Served, tab: Callable[..., Page]) -> Page:
+    """The first page of that server, as a user opens it."""
+    page = tab(served.url)
+    page.goto("/i/ada")
+    return page
 
 
 @pytest.fixture

@@ -7,25 +7,10 @@ from playwright.sync_api import Page, expect
 from chatbot.errors import ProviderFailed
 from chatbot.messages import ToolCall
 from tests.servers.http_server import Serve
-from tests.surfaces.page.actions import answers, done, go, say
-from tests.surfaces.page.gate import Gate
+from tests.surfaces.page.actions import Gate, answers, done, say
 from tests.surfaces.page.test_daily import PIXEL
 
 Tab = Callable[..., Page]
-
-
-def test_a_message_begins_a_session_and_its_reply_is_markdown(http: Serve, tab: Tab) -> None:
-    served = http(["It is **bold**, and a list:\n\n- one\n- two\n\n```\ncode <b>\n```\n"])
-    page = tab(served.url)
-    page.goto("/")
-    say(page, "hello there")
-    assert "/i/ada/c/" in page.url
-    expect(page.get_by_role("heading", level=1)).to_have_text("hello there")
-    expect(page).to_have_title("hello there · ada")
-    expect(answers(page).locator("strong")).to_have_text("bold")
-    expect(answers(page).locator("li")).to_have_text(["one", "two"])
-    expect(answers(page).locator("pre")).to_have_text("code <b>")
-    expect(page.get_by_role("complementary").get_by_role("link", name="hello there")).to_be_visible()
 
 
 def test_a_reply_is_shown_while_it_comes_and_complete_blocks_are_told_to_screen_readers(
@@ -65,9 +50,7 @@ def test_a_stopped_reply_keeps_what_was_said_and_is_marked_as_stopped_and_not_as
         page.reload()
 
 
-def test_the_last_message_is_edited_in_place(http: Serve, tab: Tab) -> None:
-    page = tab(http().url)
-    page.goto("/i/ada")
+def test_the_last_message_is_edited_in_place(page: Page) -> None:
     say(page, "one")
     say(page, "two")
     url = page.url
@@ -82,9 +65,7 @@ def test_the_last_message_is_edited_in_place(http: Serve, tab: Tab) -> None:
     assert page.url == url
 
 
-def test_an_earlier_message_is_edited_in_a_fork_and_nothing_is_lost(http: Serve, tab: Tab) -> None:
-    page = tab(http().url)
-    page.goto("/i/ada")
+def test_an_earlier_message_is_edited_in_a_fork_and_nothing_is_lost(page: Page) -> None:
     for text in ("one", "two", "three"):
         say(page, text)
     url = page.url
@@ -96,39 +77,6 @@ def test_an_earlier_message_is_edited_in_a_fork_and_nothing_is_lost(http: Serve,
     assert page.url != url
     page.goto(url)
     expect(page.locator(".question")).to_have_text(["one", "two", "three"])
-
-
-def test_a_fork_begins_behind_the_reply_that_was_chosen_and_has_its_own_title(http: Serve, tab: Tab) -> None:
-    page = tab(http().url)
-    page.goto("/i/ada")
-    for text in ("one", "two", "three"):
-        say(page, text)
-    url = page.url
-    page.get_by_role("button", name="Fork", exact=True).nth(1).click()
-    page.wait_for_url(lambda now: now != url)
-    expect(page.locator(".question")).to_have_text(["one", "two"])
-    say(page, "four")
-    expect(page.locator(".question")).to_have_text(["one", "two", "four"])
-    page.get_by_text("More").click()
-    page.get_by_label("Title").fill("The short one")
-    page.get_by_role("button", name="Rename").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("The short one")
-    page.get_by_text("More").click()
-    page.get_by_role("button", name="Fork this session").click()
-    expect(page.locator("#recent li")).to_have_count(3)
-
-
-def test_a_reload_joins_the_reply_under_way(http: Serve, tab: Tab, gate: Gate) -> None:
-    page = tab(http([gate.reply("Half of it", " and the rest.")]).url)
-    page.goto("/i/ada")
-    say(page, "slowly", wait=False)
-    expect(page.locator("#live .growing")).to_have_text("Half of it")
-    page.reload()
-    expect(page.locator("#live .growing")).to_have_text("Half of it")
-    expect(page.locator(".question")).to_have_text(["slowly"])
-    gate.open()
-    done(page)
-    expect(answers(page)).to_have_text("Half of it and the rest.")
 
 
 def test_a_lost_connection_is_taken_up_again_without_saying_anything_twice(http: Serve, tab: Tab, gate: Gate) -> None:
@@ -143,25 +91,6 @@ def test_a_lost_connection_is_taken_up_again_without_saying_anything_twice(http:
     gate.open()
     done(page)
     expect(answers(page).locator("p")).to_have_text(["Block one.", "Half and the rest."])
-
-
-def test_sessions_are_found_by_their_title_and_by_what_was_said(http: Serve, tab: Tab) -> None:
-    page = tab(http().url)
-    for first, second in (("Chess openings", "The Sicilian is sharp"), ("Gardening plans", "Tomatoes need the sun")):
-        page.goto("/i/ada")
-        say(page, first)
-        say(page, second)
-    go(page, "Sessions")
-    rows = page.locator(".rows > li > a")
-    expect(rows).to_have_text(["Gardening plans", "Chess openings"])
-    page.get_by_role("searchbox").fill("chess")
-    expect(rows).to_have_text(["Chess openings"])
-    page.get_by_role("searchbox").fill("tomatoes")
-    expect(rows).to_have_text(["Gardening plans"])
-    expect(page.locator(".rows")).to_contain_text("Tomatoes need the sun")
-    expect(page.get_by_role("status")).to_have_text("1 found")
-    page.get_by_role("searchbox").fill("zeppelin")
-    expect(page.locator(".rows")).to_have_text("No sessions found")
 
 
 def test_tools_are_shown(http: Serve, tab: Tab) -> None:
@@ -183,16 +112,6 @@ def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:
         if answers(page).count():
             break
     expect(answers(page)).to_have_text("You said: no script here")
-
-
-def test_identities_are_apart_and_one_click_away(http: Serve, tab: Tab) -> None:
-    page = tab(http().url)
-    page.goto("/i/ada")
-    say(page, "only for ada")
-    page.locator("aside .who summary").click()
-    page.get_by_role("link", name="grace").click()
-    expect(page.get_by_label("Message", exact=True)).to_have_attribute("placeholder", "Message grace")
-    expect(page.get_by_role("complementary").get_by_role("link", name="only for ada")).to_have_count(0)
 
 
 def test_a_retry_keeps_the_earlier_reply_and_the_model_is_shown_the_chosen_one(http: Serve, tab: Tab) -> None:
@@ -220,21 +139,6 @@ def test_a_retry_keeps_the_earlier_reply_and_the_model_is_shown_the_chosen_one(h
         kept = [each["assistant_text"] for each in client.get("/v1/memories").json()["data"]]
     assert "reply two" in kept
     assert not {"reply one", "reply three"} & set(kept)
-
-
-def test_another_tab_shows_a_reply_that_was_given_again_and_one_that_was_chosen(http: Serve, tab: Tab) -> None:
-    served = http(["reply one", "reply two"])
-    page = tab(served.url)
-    page.goto("/i/ada")
-    say(page, "tell me something")
-    other = page.context.new_page()
-    other.goto(page.url)
-    page.get_by_role("button", name="Retry").click()
-    expect(answers(page)).to_have_text("reply two")
-    expect(other.locator(".answer > .prose")).to_have_text("reply two")
-    page.get_by_role("button", name="Earlier reply").click()
-    expect(other.locator(".answer > .prose")).to_have_text("reply one")
-    expect(other.locator(".question")).to_have_count(1)
 
 
 def test_a_failed_reply_says_why_is_tried_again_and_is_announced(http: Serve, tab: Tab) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
-from chatbot.models.model import Price
 from chatbot.models.provider import stored_key
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, go, open_memory, open_menu, remember, say, slow
+from tests.surfaces.page.actions import answers, go, open_memory, say, slow
 
 Tab = Callable[..., Page]
 
@@ -99,56 +98,6 @@ def test_what_was_remembered_is_opened_corrected_and_never_recalled_again(page: 
     assert "4712" not in page.locator("#log").inner_text()
 
 
-def test_a_memory_is_added_by_hand_and_found_by_filters(page: Page, served: Served) -> None:
-    with served.client() as client:
-        remember(client, "Chess club meets on Tuesday", type="event")
-    go(page, "Memory")
-    page.get_by_text("Add a memory").click()
-    page.get_by_label("What should be remembered, in one sentence").fill("Kim likes the blue telescope")
-    page.get_by_label("People, separated by commas").fill("Kim, Sam")
-    page.get_by_role("button", name="Add", exact=True).click()
-    expect(page.get_by_role("status").first).to_have_text("Added.")
-    rows = page.locator(".row-title")
-    expect(rows).to_have_text(["Kim likes the blue telescope", "Chess club meets on Tuesday"])
-    expect(page.locator(".by-day")).to_have_text(["Today"])
-    page.locator("details.filters > summary").click()
-    filters = page.get_by_role("search")
-    filters.get_by_label("Person").fill("sam")
-    filters.get_by_label("Person").press("Tab")
-    expect(rows).to_have_text(["Kim likes the blue telescope"])
-    filters.get_by_label("Person").fill("")
-    filters.get_by_label("Person").press("Tab")
-    expect(rows).to_have_count(2)
-    filters.get_by_label("Type").select_option("event")
-    expect(rows).to_have_text(["Chess club meets on Tuesday"])
-    filters.get_by_label("Type").select_option("")
-    expect(rows).to_have_count(2)
-    tomorrow = date.today() + timedelta(days=1)  # noqa: DTZ011 - the day where the browser is
-    filters.get_by_label("From").fill(tomorrow.isoformat())
-    expect(page.locator(".rows")).to_have_text("No memories found")
-
-
-def test_many_memories_are_hidden_at_once_and_brought_back(page: Page, served: Served) -> None:
-    with served.client() as client:
-        for title in ("Tea is at four", "The key is under the mat", "Kim lives in Graz"):
-            remember(client, title)
-    go(page, "Memory")
-    rows = page.locator(".row-title")
-    expect(page.get_by_role("button", name="Never recall the selected ones")).to_be_hidden()
-    page.get_by_label("Select: Tea is at four").check()
-    page.get_by_label("Select: Kim lives in Graz").check()
-    page.get_by_role("button", name="Never recall the selected ones").click()
-    expect(page.get_by_role("status").first).to_contain_text("2 memories are hidden")
-    expect(rows).to_have_text(["The key is under the mat"])
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_role("status").first).to_have_text("Restored.")
-    expect(rows).to_have_count(3)
-    page.get_by_label("Select: Tea is at four").check()
-    page.get_by_label("Select all on this page").check()
-    page.get_by_role("button", name="Never recall the selected ones").click()
-    expect(page.locator(".rows")).to_contain_text("No memories yet")
-
-
 def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:
     page.locator(".choices summary").click()
     sheet = page.locator(".choices .sheet")
@@ -213,20 +162,6 @@ def test_a_key_is_stored_and_never_shown_and_its_models_are_offered(page: Page, 
     assert stored_key("anthropic") == ""
 
 
-def test_settings_are_changed_and_hold_for_the_next_message(page: Page, served: Served) -> None:
-    go(page, "Settings")
-    page.get_by_role("textbox", name="Instructions").fill("You are a gardener.")
-    page.get_by_label("Maximum US dollars per day").fill("2.5")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("status").first).to_have_text("Saved. The next message uses the new settings.")
-    expect(page.get_by_label("Maximum US dollars per day")).to_have_value("2.5")
-    go(page, "New chat")
-    say(page, "hello there")
-    assert "You are a gardener." in str(served.models["ada"].prompts[-1][0].content)
-    go(page, "Cost")
-    expect(page.locator(".column")).to_contain_text("Limits: $2.50 per day")
-
-
 def test_tasks_have_dates(page: Page) -> None:
     go(page, "Tasks")
     today = date.today()  # noqa: DTZ011 - the day where the browser is
@@ -239,34 +174,6 @@ def test_tasks_have_dates(page: Page) -> None:
     expect(page.locator(".by-day")).to_have_text(list(due))
     page.get_by_role("button", name="Complete: task of Today").click()
     expect(page.locator(".by-day")).to_have_text(["Overdue", "Next 7 days", "Later"])
-
-
-def test_cost_is_drawn_by_day(page: Page, served: Served) -> None:
-    served.models["ada"]._price = Price(0.000001, 0.000002)
-    say(page, "what do you cost?")
-    go(page, "Cost")
-    chart = page.get_by_role("img", name="Cost per day over the last 30 days")
-    expect(chart).to_be_visible()
-    expect(chart.locator("rect")).to_have_count(30)
-    expect(chart.locator("rect:not(.empty)")).to_have_count(1)
-
-
-def test_a_session_is_renamed_in_the_list_pinned_and_found(page: Page) -> None:
-    say(page, "Chess openings")
-    go(page, "Sessions")
-    page.locator(".rename summary").click()
-    page.get_by_role("textbox", name="Title").fill("The Sicilian")
-    page.locator(".rename").get_by_role("button", name="Rename").click()
-    expect(page.locator(".rows > li > a")).to_have_text(["The Sicilian"])
-    page.get_by_role("button", name="Pin: The Sicilian").click()
-    expect(page.locator(".rows .small").first).to_contain_text("pinned")
-    open_menu(page)
-    expect(page.locator("#recent h3")).to_have_text(["Pinned"])
-    page.keyboard.press("Escape")
-    page.get_by_role("searchbox").fill("openings")
-    expect(page.get_by_role("status")).to_have_text("1 found")
-    page.locator(".rows > li > a").click()
-    expect(page.locator("#here .question")).to_be_in_viewport()
 
 
 def test_a_memory_is_opened_from_the_list_and_leads_to_its_session(page: Page) -> None:

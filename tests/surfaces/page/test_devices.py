@@ -6,8 +6,7 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve
-from tests.surfaces.page.actions import answers, done, say
-from tests.surfaces.page.gate import Gate
+from tests.surfaces.page.actions import Gate, answers, done, say
 
 Tab = Callable[..., Page]
 
@@ -60,18 +59,3 @@ def _append(client: httpx.Client, page: Page, role: str, content: str) -> None:
     session = page.url.rpartition("/")[2]
     body = {"messages": [{"role": role, "content": content}]}
     assert client.post(f"/v1/sessions/{session}/messages", json=body).is_success
-
-
-def test_a_reply_that_another_server_writes_is_joined(http: Serve, tab: Tab, gate: Gate) -> None:
-    one, other = http([gate.reply("Half of it", " and the rest.")]), http()
-    page = tab(one.url)
-    page.goto("/i/ada")
-    say(page, "slowly", wait=False)
-    expect(page.locator("#live .growing")).to_have_text("Half of it")
-    far = tab(other.url)
-    far.goto(page.url.replace(one.url, other.url))
-    expect(far.locator("#live .growing")).to_have_text("Half of it")
-    gate.open()
-    done(far)
-    expect(answers(far)).to_have_text("Half of it and the rest.")
-    expect(far.locator(".question")).to_have_text(["slowly"])

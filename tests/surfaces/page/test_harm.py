@@ -144,6 +144,7 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
     with served.client() as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         for path, status in {
+            "nosuch": 404,
             "c/nothing": 404,
             f"c/{session}/why": 404,
             f"c/{session}/why?at=yesterday": 404,

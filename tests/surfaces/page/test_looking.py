@@ -12,17 +12,10 @@ from tests.surfaces.page.actions import go, open_memory, remember, say
 Tab = Callable[..., Page]
 
 
-@pytest.fixture
-def served(http: Serve) -> Served:
-    return http()
-
-
-def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(served: Served, tab: Tab) -> None:
+def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(served: Served, page: Page) -> None:
     with served.client() as client:
         remember(client, "The locker at the gym has the number 4711", type="note")
         remember(client, "Chess club meets on Tuesday", type="event")
-    page = tab(served.url)
-    page.goto("/i/ada")
     go(page, "Memory")
     rows = page.locator(".row-title")
     expect(rows).to_have_count(2)
@@ -44,12 +37,10 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
     expect(page.locator(".rows")).to_have_text("No memories found")
 
 
-def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> None:
+def test_a_search_leads_on_to_all_that_was_found(served: Served, page: Page) -> None:
     with served.client() as client:
         for number in range(27):
             remember(client, f"An orchard with {number} trees")
-    page = tab(served.url)
-    page.goto("/i/ada")
     go(page, "Memory")
     page.get_by_role("searchbox").fill("orchard")
     rows = page.locator(".row-title")
@@ -64,33 +55,9 @@ def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> No
     expect(page.get_by_role("heading", level=1)).to_have_text("Error")
 
 
-def test_an_address_that_leads_nowhere_is_told_as_a_page(served: Served, tab: Tab) -> None:
-    page = tab(served.url)
-    for path in ("/i/ada/nosuch", "/nosuch"):
-        answer = page.goto(path)
-        assert answer is not None
-        assert answer.status == 404
-        expect(page.get_by_role("heading", level=1)).to_have_text("Error")
-    with served.client() as client:
-        assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
-
-
-def test_the_list_shows_every_memory_with_its_sensitivity(served: Served, tab: Tab) -> None:
-    with served.client() as client:
-        remember(client, "The surprise party is on Saturday", sensitivity="private")
-    page = tab(served.url)
-    page.goto("/i/ada")
-    go(page, "Memory")
-    page.get_by_role("searchbox").fill("party")
-    expect(page.locator(".row-title")).to_have_text(["The surprise party is on Saturday"])
-    expect(page.locator(".rows")).to_contain_text("private")
-
-
-def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Served, tab: Tab) -> None:
+def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Served, page: Page) -> None:
     with served.client() as client:
         memory_id = remember(client, "Kim lives in Graz", people=["Kim"], tags=["address"])
-    page = tab(served.url)
-    page.goto("/i/ada")
     open_memory(page, "Kim lives in Graz")
     page.locator("details.correct > summary").click()
     page.get_by_label("Title").fill("Kim lives in Linz")
@@ -103,11 +70,9 @@ def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Se
     expect(page.get_by_role("button", name="Hide")).to_have_count(0)
 
 
-def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
+def test_forgetting_and_bringing_back(served: Served, page: Page) -> None:
     with served.client() as client:
         memory_id = remember(client, "The key is under the mat")
-        page = tab(served.url)
-        page.goto("/i/ada")
         open_memory(page, "The key is under the mat")
         page.get_by_role("button", name="Hide").click()
         expect(page.get_by_role("status")).to_contain_text("Hidden")
@@ -120,12 +85,10 @@ def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
 
 
 def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_when_it_is_confirmed(
-    served: Served, tab: Tab
+    served: Served, page: Page
 ) -> None:
     with served.client() as client:
         kept = [remember(client, "The password is plugh"), remember(client, "Tea is at four")]
-        page = tab(served.url)
-        page.goto("/i/ada")
         open_memory(page, "The password is plugh")
         sure = page.get_by_role("button", name="Delete permanently")
         expect(sure).to_be_hidden()
@@ -153,21 +116,7 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
         assert client.get("/v1/sessions").json()["data"] == []
 
 
-def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None:
-    with served.client() as client:
-        remember(client, "Nothing changes here")
-    page = tab(served.url)
-    page.goto("/i/ada")
-    open_memory(page, "Nothing changes here")
-    page.locator("details.correct > summary").click()
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Error")
-    expect(page.locator(".problem")).to_contain_text("nothing was changed")
-
-
-def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> None:
-    page = tab(served.url)
-    page.goto("/i/ada")
+def test_tasks_are_added_ticked_off_and_reopened(page: Page) -> None:
     go(page, "Tasks")
     for title, priority in (("Water the plants", "low"), ("Call Kim", "high")):
         page.get_by_label("New task").fill(title)
@@ -183,9 +132,7 @@ def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> No
     expect(page.locator(".rows")).to_have_text("No completed tasks")
 
 
-def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Served, tab: Tab) -> None:
-    page = tab(served.url)
-    page.goto("/i/ada")
+def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(page: Page) -> None:
     go(page, "Profile")
     expect(page.locator(".rows").first).to_contain_text("No profile yet")
     expect(page.locator(".rows").last).to_contain_text("No memory is sure to answer this")
@@ -203,13 +150,11 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Serve
     expect(page.locator(".rows").first).to_contain_text("No profile yet")
 
 
-def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Tab) -> None:
+def test_people_are_shown_with_what_is_stated_about_them(served: Served, page: Page) -> None:
     with served.client() as client:
         remember(client, "Sam won the tournament", people=["Sam"])
         remember(client, "Kim and Sam play chess", people=["Sam", "Kim"])
         client.post("/v1/facts", json={"subject": "Sam", "predicate": "lives in", "object": "Graz"})
-    page = tab(served.url)
-    page.goto("/i/ada")
     go(page, "People")
     expect(page.locator(".rows > li > a")).to_have_text(["Sam", "Kim"])
     expect(page.locator(".rows > li").first).to_contain_text("lives in Graz")
@@ -219,13 +164,11 @@ def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Ta
     expect(page.locator(".row-title")).to_have_text(["Kim and Sam play chess"])
 
 
-def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(served: Served, tab: Tab) -> None:
+def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(served: Served, page: Page) -> None:
     with served.client() as client:
         inside = remember(client, "The locker at the gym has the number 4711")
         for number in range(12):
             remember(client, f"The gym has a locker room with a door that is painted in colour {number}")
-    page = tab(served.url)
-    page.goto("/i/ada")
     say(page, "Which number has the locker at the gym?")
     say(page, "Thank you, that is all.")
     page.get_by_role("link", name="Why").first.click()
@@ -264,19 +207,7 @@ def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     expect(page.locator(".rows > li")).to_have_count(1)
 
 
-def test_a_memory_shows_words_for_what_programs_kept_with_it(served: Served, tab: Tab) -> None:
-    with served.client() as client:
-        memory_id = remember(client, "Kim plays chess", metadata={"seen_in": ["a.md", "b.md"], "checked": True})
-    page = tab(served.url)
-    page.goto(f"/i/ada/memory/{memory_id}")
-    expect(page.locator(".about")).to_contain_text("Seen in")
-    expect(page.locator(".about")).to_contain_text("a.md, b.md")
-    expect(page.locator(".about")).to_contain_text("yes")
-
-
-def test_a_session_is_downloaded_as_markdown(served: Served, tab: Tab) -> None:
-    page = tab(served.url)
-    page.goto("/i/ada")
+def test_a_session_is_downloaded_as_markdown(page: Page) -> None:
     say(page, "Grüße aus Graz")
     page.get_by_text("More").click()
     with page.expect_download() as download:

@@ -98,22 +98,5 @@ def test_a_page_opened_from_the_end_of_another_begins_at_its_top(page: Page) -> 
     assert _scrolled(page) == 0
 
 
-def test_scrolling_up_brings_what_was_said_before_and_keeps_the_place(page: Page, served: Served) -> None:
-    with served.client() as client:
-        session = client.post("/v1/sessions", json={"title": "A long talk"}).json()
-        for number in range(40):
-            said = {"text": f"question {number}", "stream": False}
-            assert client.post(f"/v1/sessions/{session['id']}/chat", json=said).is_success
-    go(page, "Sessions")
-    page.locator(".rows").get_by_role("link", name="A long talk").click()
-    expect(page.locator("#heading")).to_have_text("A long talk")
-    first = page.locator(".question").first.inner_text()
-    page.get_by_text(first, exact=True).scroll_into_view_if_needed()
-    page.mouse.wheel(0, -3_000)
-    expect(page.locator(".question").first).not_to_have_text(first)
-    expect(page.get_by_text(first, exact=True)).to_be_in_viewport()
-    expect(page.locator(".question").last).not_to_be_in_viewport()
-
-
 def _scrolled(page: Page) -> int:
     return int(page.evaluate("window.scrollY"))

@@ -6,8 +6,7 @@ import pytest
 from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.servers.http_server import Serve, Served, wait_until
-from tests.surfaces.page.actions import answers, done, go, open_menu, remember, say, slow
-from tests.surfaces.page.gate import Gate
+from tests.surfaces.page.actions import Gate, answers, done, go, remember, say, slow
 
 Tab = Callable[..., Page]
 
@@ -88,9 +87,7 @@ def test_stop_ends_the_reply_and_leaves_what_waits(http: Serve, tab: Tab, gate: 
     expect(answers(page)).to_have_text(["Half of it", "two"])
 
 
-def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(http: Serve, tab: Tab) -> None:
-    page = tab(http().url, **DESKTOP)
-    page.goto("/i/ada")
+def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Page) -> None:
     say(page, "first")
     lost: list[str] = []
 
@@ -112,9 +109,7 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(http: Ser
     expect(page.locator(".question")).to_have_text(["first", "second"])
 
 
-def test_a_draft_is_there_again_after_leaving(http: Serve, tab: Tab) -> None:
-    page = tab(http().url, **DESKTOP)
-    page.goto("/i/ada")
+def test_a_draft_is_there_again_after_leaving(page: Page) -> None:
     say(page, "first")
     box = page.get_by_label("Message", exact=True)
     box.press_sequentially("half a thou")
@@ -210,9 +205,7 @@ def _copied(page: Page) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
-    page = tab(http().url, **DESKTOP)
-    page.goto("/i/ada")
+def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     say(page, "first")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
@@ -239,28 +232,7 @@ def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
     expect(page.locator("#recent a")).to_have_text("Renamed in place")
 
 
-def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, look: dict[str, object]) -> None:
-    page = tab(http().url, **look)
-    for text in ("Chess openings", "Gardening plans"):
-        page.goto("/i/ada")
-        say(page, text)
-    go(page, "Sessions")
-    page.get_by_role("button", name="Pin: Chess openings").click()
-    open_menu(page)
-    expect(page.locator("#recent h3")).to_have_text(["Pinned", "Today"])
-    expect(page.locator("#recent li").first).to_have_text("Chess openings")
-    page.keyboard.press("Escape")
-    page.get_by_role("button", name="Archive: Gardening plans").click()
-    expect(page.locator(".rows > li > a")).to_have_text(["Chess openings"])
-    page.get_by_role("link", name="Archived").click()
-    expect(page.locator(".rows > li > a")).to_have_text(["Gardening plans"])
-    page.get_by_role("button", name="Restore: Gardening plans").click()
-    expect(page.locator(".rows > li > a")).to_have_count(2)
-
-
-def test_files_are_chosen_taken_off_dropped_and_shown(http: Serve, tab: Tab) -> None:
-    page = tab(http().url, **DESKTOP)
-    page.goto("/i/ada")
+def test_files_are_chosen_taken_off_dropped_and_shown(page: Page) -> None:
     chosen: list[FilePayload] = [
         {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The locker has the number 4711."},
         {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
