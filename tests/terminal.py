@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -74,10 +73,6 @@ class Terminal:
     def type(self, keys: str) -> None:
         """Press keys."""
         self._process.send(keys)
-
-    def interrupt(self) -> None:
-        """Send the process SIGINT."""
-        self._process.kill(signal.SIGINT)
 
     def say(self, line: str) -> None:
         """Wait for the prompt, type a line and press Enter."""

@@ -399,10 +399,7 @@ NAMES: Sequence[str] = ("library", "cli", "http", "mcp")
 @asynccontextmanager
 async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
     """That way in to the memory of `ada` in the current folder, for a caller of that clearance."""
-    Path("config.toml").write_text(
-        f'identity = "ada"\n[model]\nname = "scripted"\n[agents.{AGENT}]\nmemory = ["basic_session", "observations"]\n',
-        encoding="utf-8",
-    )
+    Path("config.toml").write_text('identity = "ada"\n[model]\nname = "scripted"\n', encoding="utf-8")
     identity = Path("identities", "ada", "identity.toml")
     identity.parent.mkdir(parents=True, exist_ok=True)
     if not identity.exists() or name == "cli":

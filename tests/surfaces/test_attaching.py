@@ -49,11 +49,6 @@ def test_what_was_pasted_names_no_file() -> None:
     assert [file.name for file in attached("read @deep/er.md", pasted)[1]] == ["er.md"]
 
 
-def test_a_path_that_leads_nowhere_is_an_error() -> None:
-    with pytest.raises(InvalidValue, match=r"file not found: 'deep/none.md'"):
-        attached("@deep/none.md", PastedTexts())
-
-
 @pytest.mark.parametrize("name", ["~nobody-of-this-name", "n" * 5_000, "\ud800", "a\0b"])
 def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
     assert attached(f"ask @{name}", PastedTexts()) == (f"ask @{name}", [])

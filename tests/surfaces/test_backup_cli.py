@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.command import ok, project, run
+from tests.command import from_json, ok, project, run
 from tests.effort import share
 from tests.patience import PATIENCE_S
 
@@ -40,7 +40,7 @@ def ada(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _digest(identity: str = "ada") -> str:
-    findings = json.loads(ok("doctor", "--json", "-i", identity))
+    findings = from_json("doctor", "-i", identity)
     return str(next(each["message"] for each in findings if each["subject"] == "digest")).partition(":")[0]
 
 
@@ -142,16 +142,6 @@ def test_the_token_is_sent_to_servers_of_the_configuration_alone(
 def test_a_place_that_is_no_folder_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
     assert "neither a folder nor the address of a server" in run("sync", "ftp://example.org").stderr
-
-
-def test_a_file_that_is_set_aside_is_told_with_its_reason() -> None:
-    run("sync")
-    Path("place/0123456789ab").mkdir()
-    Path("place/0123456789ab/000001-00.gz").write_bytes(b"forged")
-    done = run("sync", "-i", "bo")
-    assert done.returncode == 1
-    assert "set aside 0123456789ab/000001-00.gz: its digest differs from its name" in done.stderr
-    assert _digest("bo") == _digest()
 
 
 @pytest.mark.parametrize("after_s", share([0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3], of="killed syncs"))

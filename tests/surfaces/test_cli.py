@@ -1,7 +1,6 @@
 """The command line as scripts use it: real processes, real files, exit codes."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
-from typing import Any
 
 import pytest
 
 from chatbot.models import provider as keys
-from tests.command import ok, run
+from tests.command import fails, from_json, ok, project, run
 from tests.patience import PATIENCE_S
 
 CONFIG = """
@@ -29,14 +27,7 @@ memory = []
 
 @pytest.fixture(autouse=True)
 def _project() -> None:
-    Path("config.toml").write_text(CONFIG, encoding="utf-8")
-    for name in ("ada", "grace"):
-        Path("identities", name).mkdir(parents=True)
-        Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."', encoding="utf-8")
-
-
-def from_json(*arguments: str, **environment: str) -> Any:
-    return json.loads(ok(*arguments, "--json", **environment))
+    project(CONFIG, "ada", "grace", identity='persona = "You are one."')
 
 
 def test_a_question_is_an_argument_a_pipe_or_both() -> None:
@@ -48,18 +39,6 @@ def test_a_question_is_an_argument_a_pipe_or_both() -> None:
         == "You said: about this:\n\npiped\n"
     )
     assert ok("ask", "--no-stream", "whole") == "You said: whole\n"
-
-
-def test_no_question_is_a_mistake_in_usage() -> None:
-    done = run("ask")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no question" in done.stderr
-
-
-def test_a_reply_as_json_is_the_receipt_with_the_reply() -> None:
-    receipt = from_json("ask", "hello")
-    assert (receipt["reply"], receipt["finish"]) == ("You said: hello", "stop")
-    assert receipt["calls"][0]["input_tokens"] > 0
 
 
 def test_asking_begins_a_session_unless_told_to_go_on() -> None:
@@ -81,12 +60,6 @@ def test_another_identity_knows_nothing() -> None:
     assert run("ask", "-i", "grace", "-r", "my secret", "hi").returncode == 4
 
 
-def test_an_ephemeral_question_leaves_no_transcript() -> None:
-    assert ok("ask", "--ephemeral", "quiet") == "You said: quiet\n"
-    assert from_json("sessions", "list") == []
-    assert not list(Path().rglob("transcript.md"))
-
-
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     assert ok("usage") == "No model calls yet\n"
     ok("ask", "alpha")
@@ -101,26 +74,6 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
     assert (done.returncode, done.stdout) == (6, "")
     assert "session_tokens = 10" in done.stderr
     assert from_json("usage")["calls"] == 0
-
-
-def test_stores_beside_the_configuration_are_listed() -> None:
-    Path("mine.py").write_text(
-        'from chatbot.stores import TranscriptStore\nclass Mine(TranscriptStore):\n    """My own."""\n'
-        "    def __init__(self, home, *, size: int = 3): ...\n"
-        "    async def transcript_append(self, session, entries): ...\n"
-        "    async def transcript_read_last(self, session, n): return []\n"
-        "    async def forget_session(self, session): ...\n",
-        encoding="utf-8",
-    )
-    listed = from_json("stores", CHATBOT_AGENTS__CHAT__MEMORY='["mine:Mine"]')
-    mine = next(store for store in listed if store["name"] == "mine:Mine")
-    assert mine == {
-        "name": "mine:Mine",
-        "used": True,
-        "keeps": ["transcript"],
-        "settings": {"size": 3},
-        "about": "My own.",
-    }
 
 
 KEYS = """
@@ -156,21 +109,12 @@ def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
         (["ask", "--config", "nowhere.toml", "hi"], 3, "nowhere.toml"),
         (["ask", "-m", "local/nowhere.gguf", "hi"], 5, "nowhere.gguf"),
         (["ask", "-r", "--", "hi"], 2, "name the session"),
+        (["ask"], 2, "no question"),
         ([], 2, "needs a terminal"),
     ],
 )
 def test_what_goes_wrong_has_its_code_and_its_words(arguments: list[str], code: int, named: str) -> None:
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_failed_model_leaves_the_question_in_the_session() -> None:
-    assert run("ask", "-m", "local/nowhere.gguf", "do not lose me").returncode == 5
-    (session,) = from_json("sessions", "list")
-    entries = from_json("sessions", "show", session["id"])["entries"]
-    assert [entry["role"] for entry in entries] == ["user", "error"]
+    fails(code, named, *arguments)
 
 
 def test_control_characters_never_reach_the_terminal() -> None:
@@ -215,27 +159,17 @@ def test_ctrl_c_keeps_what_was_said() -> None:
     ]
 
 
-def test_a_session_folder_can_be_moved_with_ordinary_tools() -> None:
-    ok("ask", "take me along")
-    (session,) = Path("identities/ada/memory/sessions").iterdir()
-    ok("ask", "-i", "grace", "hello")
-    shutil.copytree(session, Path("identities/grace/memory/sessions") / session.name)
-    titles = [record["title"] for record in from_json("sessions", "list", "-i", "grace")]
-    assert sorted(titles) == ["hello", "take me along"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "stdin", "named"),
     [
-        (["ask", "-"], b"good and \xff bad", b"standard input is not valid UTF-8 (character 10)"),
-        (["-m", "local/./missing.gguf", "ask", "hi"], b"", b"missing.gguf"),
+        (["ask", "-"], b"good and \xff bad", "standard input is not valid UTF-8 (character 10)"),
+        (["-m", "local/./missing.gguf", "ask", "hi"], b"", "missing.gguf"),
     ],
 )
 def test_a_question_that_could_not_be_put_leaves_no_empty_session(
-    arguments: list[str], stdin: bytes, named: bytes
+    arguments: list[str], stdin: bytes, named: str
 ) -> None:
-    command = [sys.executable, "-m", "chatbot", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    done = run(*arguments, stdin=stdin)
     assert done.returncode != 0
     assert named in done.stderr
     listed = from_json("sessions", "list")

@@ -1,6 +1,5 @@
 """Completion scripts, run by the machinery of the shells themselves."""
 
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.cli.arguments import build_parser
-from tests.command import ok
+from tests.command import from_json, ok
 from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.terminal import Terminal
@@ -124,4 +123,4 @@ def test_every_command_is_in_every_script(shell: str) -> None:
             assert name in script
     if path := found_or_installed(shell, shell):
         subprocess.run([path, "-n"], input=script, text=True, check=True, timeout=PATIENCE_S)
-    assert json.loads(ok("completion", shell, "--json"))["script"] + "\n" == script
+    assert from_json("completion", shell)["script"] + "\n" == script

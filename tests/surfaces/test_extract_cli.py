@@ -11,10 +11,7 @@ from tests.servers.extraction_replies import REPLIES
 
 def _configure(reply: str, more: str = "") -> None:
     script = json.dumps([reply])
-    command.project(
-        f'identity = "ada"\n[model]\nname = "scripted"\nscript = {script}\n{more}'
-        '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
-    )
+    command.project(f'identity = "ada"\n[model]\nname = "scripted"\nscript = {script}\n{more}')
     Path("notes.txt").write_text("Sam moved to Porto. The locker is 4711.", encoding="utf-8")
 
 
@@ -72,9 +69,3 @@ def test_a_budget_refuses_the_call() -> None:
     _configure(REPLIES["valid"], "[budget]\nday_tokens = 50\n")
     done = command.run("memory", "extract", "notes.txt")
     assert (done.returncode, "day_tokens = 50 tokens" in done.stderr) == (6, True)
-
-
-def test_a_long_text_is_read_in_parts() -> None:
-    _configure(REPLIES["valid"])
-    done = json.loads(command.run("memory", "extract", "-", "--json", stdin=b"Sam likes tea.\n" * 2_000).stdout)
-    assert done["calls"] == 4

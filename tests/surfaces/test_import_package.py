@@ -135,18 +135,8 @@ def test_outside_plug_ins_work_with_a_wheel(python: Path, tmp_path: Path) -> Non
 @pytest.mark.nightly
 def test_the_contract_kit_runs_from_an_outside_package(python: Path, tmp_path: Path) -> None:
     suite = python.parents[2] / "outside/test_outside.py"
-    options = (
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "asyncio_mode=auto",
-        "-o",
-        "asyncio_default_fixture_loop_scope=function",
-        "--rootdir",
-        str(tmp_path),
-    )
-    told = _run(python, "-m", "pytest", *options, str(suite), cwd=tmp_path)
+    options = "-q -p no:cacheprovider -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function --rootdir"
+    told = _run(python, "-m", "pytest", *options.split(), str(tmp_path), str(suite), cwd=tmp_path)
     assert re.search(r"\n[1-9]\d* passed[^\n]* in ", told), told
     assert "failed" not in told
 

@@ -1,11 +1,9 @@
 """`chatbot init`: a configuration and an identity outside of any source tree; nothing is ever overwritten."""
 
-import json
 import tomllib
 from pathlib import Path
 
-from tests.command import ok, run
-from tests.terminal import Terminal
+from tests.command import from_json, ok, run
 
 CONFIG = Path(".config/chatbot/config.toml")
 IDENTITY = Path(".local/share/chatbot/identities/sam/identity.toml")
@@ -27,11 +25,11 @@ def test_flags_say_everything_and_what_follows_works() -> None:
 def test_what_is_there_is_left_as_it_is() -> None:
     ok("init", "--name", "sam", "--model", "scripted")
     before = (Path.home() / CONFIG).read_bytes()
-    told = json.loads(ok("init", "--name", "sam", "--model", "other", "--json"))
+    told = from_json("init", "--name", "sam", "--model", "other")
     assert (told["wrote"], len(told["kept"])) == ([], 2)
     assert (Path.home() / CONFIG).read_bytes() == before
     assert "the model is still scripted" in ok("init", "--model", "other")
-    other = json.loads(ok("init", "--name", "kim", "--json"))
+    other = from_json("init", "--name", "kim")
     assert other["run"] == "chatbot -i kim"
 
 
@@ -49,20 +47,3 @@ def test_a_name_that_no_identity_can_have_writes_nothing() -> None:
     done = run("init", "--name", "../up", "--model", "scripted")
     assert (done.returncode, "cannot be an identity" in done.stderr) == (4, True)
     assert not (Path.home() / CONFIG).exists()
-
-
-def test_questions_are_asked_on_a_terminal() -> None:
-    terminal = Terminal("init")
-    try:
-        terminal.see(r"name of the identity.*\[ada\]:")
-        terminal.type("sam\r")
-        terminal.see("model: .*:")
-        terminal.type("scripted\r")
-        terminal.see("in one sentence")
-        terminal.type("You are Sam.\r")
-        terminal.see("now run: chatbot")
-        terminal.ended()
-    finally:
-        terminal.close()
-    assert 'name = "scripted"' in (Path.home() / CONFIG).read_text(encoding="utf-8")
-    assert 'persona = "You are Sam."' in (Path.home() / IDENTITY).read_text(encoding="utf-8")

@@ -1,40 +1,16 @@
 """A new user: an installed wheel, an empty home, a terminal, and nothing to go by but `--help`."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.surfaces.test_import_package import archives, python
 from tests.terminal import Terminal
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `chatbot` of a wheel that was built from this tree, in an environment of its own.
-
-    What it depends on is lent by the environment of the tests, so that no network is needed; the tree itself is not.
-    """
-    place = tmp_path_factory.mktemp("installed")
-    build = ["uv", "build", "-q", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", str(place)]
-    subprocess.run([*build, str(ROOT)], check=True, timeout=PATIENCE_S, env=os.environ | {"HOME": str(place)})
-    (wheel,) = place.glob("*.whl")
-    venv.create(place / "venv", symlinks=True)
-    python = place / "venv/bin/python"
-    install = ["uv", "pip", "install", "-q", "--no-deps", "--offline", "--python", str(python), str(wheel)]
-    subprocess.run(install, check=True, timeout=PATIENCE_S, env=os.environ | {"HOME": str(place)})
-    (packages,) = (place / "venv/lib").glob("python*/site-packages")
-    (packages / "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    return place / "venv/bin/chatbot"
+__all__ = ["archives", "python"]
 
 
 class NewUser:
@@ -70,8 +46,8 @@ class NewUser:
 
 
 @pytest.fixture
-def user(installed: Path) -> Iterator[NewUser]:
-    user = NewUser(installed)
+def user(python: Path) -> Iterator[NewUser]:
+    user = NewUser(python.with_name("chatbot"))
     yield user
     user.close()
 

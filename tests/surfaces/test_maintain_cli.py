@@ -1,9 +1,7 @@
 """`chatbot maintain` as people and scripts use it."""
 
-import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +13,6 @@ CONFIG = """
 identity = "ada"
 [model]
 name = "scripted"
-[agents.chat]
-memory = ["basic_session", "observations"]
 [agents.bare]
 memory = ["basic_session"]
 [maintenance]
@@ -24,6 +20,7 @@ compression_min_age_days = 0
 """
 
 ok = partial(command.ok, "maintain")
+report = partial(command.from_json, "maintain")
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +29,7 @@ def _project() -> None:
 
 
 def add(title: str, *arguments: str) -> str:
-    return str(json.loads(command.ok("memory", "add", title, *arguments, "--json"))["id"])
-
-
-def report(*arguments: str) -> Any:
-    return json.loads(ok("--json", *arguments))
+    return str(command.from_json("memory", "add", title, *arguments)["id"])
 
 
 def test_it_says_what_it_would_do_then_does_it_then_has_nothing_to_do() -> None:
@@ -72,22 +65,6 @@ def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
     with locked(Path("identities/ada/memory"), name=".maintenance.lock"):
         assert "already maintaining" in ok()
         assert report()["skipped"] == "under way"
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("similarity = 2", "expected `float` <= 1"),
-        ("decay_per_dya = 1", "did you mean 'decay_per_day'"),
-        ('rules = [{types = ["nope"]}]', "nope"),
-        ("rules = [{archive_after = 1}]", "archive_after"),
-    ],
-)
-def test_a_setting_that_is_wrong_is_named(setting: str, words: str) -> None:
-    with Path("config.toml").open("a", encoding="utf-8") as config:
-        config.write(setting + "\n")
-    done = command.run("maintain")
-    assert (done.returncode, words in done.stderr) == (Exit.CONFIG, True), done.stderr
 
 
 def test_an_agent_that_keeps_no_observations_has_nothing_to_maintain() -> None:

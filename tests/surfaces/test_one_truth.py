@@ -1,7 +1,6 @@
 """The receipt, `why`, the line under a reply and the page agree with the provider's own log of what it was sent."""
 
 import asyncio
-import json
 import re
 from html import unescape
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from chatbot.chat.receipts import IN_PROMPT, memory_line, outcomes
 from chatbot.runtime import Options, Runtime
-from tests.command import ok, project, run
+from tests.command import from_json, ok, project, run
 from tests.servers.http_server import serving
 from tests.surfaces.test_providers_cli import asked_at
 
@@ -56,7 +55,7 @@ async def _talk() -> str:
 
 
 def receipts() -> list[dict[str, Any]]:
-    return [json.loads(ok("why", str(number), "--json")) for number in range(1, len(QUESTIONS) + 1)]
+    return [from_json("why", str(number)) for number in range(1, len(QUESTIONS) + 1)]
 
 
 def said_by(rows: dict[str, dict[str, Any]], each: str) -> str:
@@ -64,7 +63,7 @@ def said_by(rows: dict[str, dict[str, Any]], each: str) -> str:
 
 
 def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: str, openai_url: str) -> None:
-    rows = {row["id"]: row for row in json.loads(ok("memory", "list", "--limit", "0", "--json"))}
+    rows = {row["id"]: row for row in from_json("memory", "list", "--limit", "0")}
     sent = [each["body"]["messages"] for each in asked_at(openai_url)]
     found: set[str] = set()
     for messages, receipt in zip(sent, receipts(), strict=True):

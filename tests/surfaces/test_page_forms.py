@@ -1,5 +1,6 @@
 """Forms of the page, sent as a browser sends them, without a browser."""
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from chatbot.memory import MemorySystem
 from chatbot.server.page import settings
 from chatbot.server.page.markdown import highlighted, rendered
 from chatbot.stores.errors import StoreFailed
@@ -59,16 +61,6 @@ def test_settings_are_written_to_the_identity_keep_its_comments_and_hold_at_once
     assert FILE.read_text().startswith("# mine\n")
     assert 'value="2.5"' in saved.text
     assert "You are brief." in saved.text
-
-
-def test_settings_that_are_invalid_change_nothing(client: httpx.Client) -> None:
-    FILE.write_text('# mine\npersona = "You are ada."\n')
-    for name, value in (("budget.day_usd", "-1"), ("maintenance.decay_per_day", "7"), ("agents.chat.recall_rows", "x")):
-        assert client.post(
-            "/i/ada/settings", data={"persona": "other", "persona.other": "Other", name: value}
-        ).status_code in {409, 422}, name
-        assert FILE.read_text() == '# mine\npersona = "You are ada."\n'
-    assert client.get("/i/ada").is_success
 
 
 @pytest.mark.parametrize(
@@ -231,3 +223,30 @@ def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Clien
     assert "<bdi>notes.txt</bdi>" in shown
     assert client.post("/i/ada/say", data={"text": " "}).status_code == 422
     assert client.post("/i/ada/say", data={"text": "x", "file:0:a": "https://example.test/a"}).status_code == 422
+
+
+async def _derived() -> tuple[str, str]:
+    """Something of Ada's, and what was made from it."""
+    async with MemorySystem("identities/ada/memory") as memory:
+        memories = memory.memory("chat")
+        source = (await memories.remember("Kim told of the boat that she sold to Ole for nine thousand")).id
+        made = await memories.remember("Kim sold the boat to Ole", derived_from=[source], visibility="shared")
+        return source, made.id
+
+
+@pytest.mark.parametrize("how", ["wrong", "changed"])
+def test_a_correction_goes_along_with_what_it_was_made_from(how: str) -> None:
+    source, made = asyncio.run(_derived())
+    with serving() as served, served.client() as client:
+        said = {"how": how, "title": "Kim sold the barge to Ole", "facts": "In May\nAt noon"}
+        answer = client.post(f"/i/ada/memory/{made}/correct", data=said)
+        corrected = answer.headers["location"].rpartition("/")[2].partition("?")[0]
+        assert (corrected == made) == (how == "wrong")
+        assert "Kim sold the barge to Ole" in client.get(f"/i/ada/memory/{corrected}").raise_for_status().text
+        assert client.get(f"/v1/memories/{corrected}").json()["facts"] == ["In May", "At noon"]
+        client.patch(f"/v1/memories/{source}", json={"sensitivity": "private"}).raise_for_status()
+        assert client.get(f"/v1/memories/{corrected}").status_code == 404, "it is as strict as its source by now"
+        client.delete(f"/v1/memories/{source}", params={"purge": True}).raise_for_status()
+        ask = {"ask": ["private"]}
+        assert client.get(f"/v1/memories/{corrected}", params=ask).status_code == 404
+    assert b"barge" not in Path("identities/ada/memory/observations.jsonl").read_bytes()

@@ -1,11 +1,10 @@
 """Plots: as wide as asked for, and as large as their figures."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.command import ok, run
+from tests.command import from_json, ok, run
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def _spent() -> None:
 
 @pytest.mark.usefixtures("_spent")
 def test_the_days_are_counted_and_drawn_in_eighty_columns() -> None:
-    days = json.loads(ok("memory", "stats", "--json", "--days", "7"))
+    days = from_json("memory", "stats", "--days", "7")
     assert len(days["days"]) == 7
     assert days["hit_rate"] == 0.5
     today = days["days"][-1]
@@ -29,5 +28,5 @@ def test_the_days_are_counted_and_drawn_in_eighty_columns() -> None:
         assert "█" in shown
         assert "\x1b" not in shown
         assert max(map(len, shown.splitlines())) <= 80
-    assert json.loads(ok("usage", "--json", "--days", "2"))["days"][-1]["calls"] == 2
+    assert from_json("usage", "--days", "2")["days"][-1]["calls"] == 2
     assert run("usage", "--days", "0").returncode == 2

@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Identifier
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Options
 from chatbot.server.identities import Identities
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, StoreFailed
@@ -60,22 +60,6 @@ def test_the_command_line_works_on_a_database(name: str, tmp_path: Path) -> None
     assert ok("why")
     assert "PostgreSQL" in ok("doctor")
     assert not list(tmp_path.glob("identities/*/memory"))
-
-
-async def test_a_second_server_knows_what_the_first_one_was_told(name: str, postgres: str) -> None:
-    where = f"{postgres}#{name}"
-    async with Runtime(Options()) as runtime, MemorySystem(where) as elsewhere:
-        session = await runtime.new_session()
-        assert session is not None
-        await runtime.chat(session).turn("I keep bees in the garden")
-        assert [each.id for each in await elsewhere.list_sessions()] == [session.id]
-        same = await elsewhere.load_session(session.id, "chat")
-        assert [each.content for each in await same.transcript_read_all()] == ["I keep bees in the garden", "Noted."]
-        found = await elsewhere.memory("chat").search("bees")
-        assert [hit.observation.type for hit in found] == ["exchange"]
-        await elsewhere.delete_session(session.id)
-        assert await runtime.memory.list_sessions() == []
-        assert await runtime.memories().search("bees") == []
 
 
 async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) -> None:

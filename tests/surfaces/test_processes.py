@@ -22,121 +22,41 @@ CONFIG = """
 identity = "ada"
 [model]
 name = "scripted"
-[agents.chat]
-memory = ["basic_session", "observations"]
 """
-COMMANDS: dict[str, tuple[int, str]] = {
-    "": (2, ""),
-    "ask": (0, "ask -c how --no-stream"),
-    "sessions": (2, "sessions"),
-    "sessions list": (0, "sessions list --json"),
-    "sessions show": (0, "sessions show {session}"),
-    "sessions search": (0, "sessions search bicycle"),
-    "sessions compare": (0, "sessions compare {session} {session}"),
-    "sessions rename": (0, "sessions rename {session} tyre"),
-    "sessions move": (0, "sessions move {session} house"),
-    "projects": (2, "projects"),
-    "projects list": (0, "projects list"),
-    "projects rename": (2, "projects rename none house"),
-    "projects export": (0, "projects export none"),
-    "projects erase": (2, "projects erase none --dry-run"),
-    "sessions pin": (0, "sessions pin {session}"),
-    "sessions mark": (0, "sessions mark {session} private"),
-    "sessions fork": (0, "sessions fork {session} --json"),
-    "sessions export": (0, "sessions export {session} --format jsonl"),
-    "sessions import": (2, "sessions import missing.zip"),
-    "sessions archive": (0, "sessions archive {session}"),
-    "sessions delete": (2, "sessions delete {session}"),
-    "sessions prune": (0, "sessions prune"),
-    "why": (0, "why"),
-    "prompt": (0, "prompt --dry-run --new bicycle"),
-    "memory": (2, "memory"),
-    "memory add": (0, "memory add tea --person Ida --json"),
-    "memory edit": (0, "memory edit {row} --title milk"),
-    "memory supersede": (0, "memory supersede {row} {other}"),
-    "memory confirm": (0, "memory confirm {row}"),
-    "memory forget": (0, "memory forget {row}"),
-    "memory restore": (0, "memory restore {row}"),
-    "memory purge": (2, "memory purge {row}"),
-    "memory extract": (0, "memory extract -"),
-    "memory search": (0, "memory search aisle --json"),
-    "memory recall": (0, "memory recall aisle --json"),
-    "memory list": (0, "memory list"),
-    "memory get": (0, "memory get {row}"),
-    "memory timeline": (0, "memory timeline {row}"),
-    "memory history": (0, "memory history {row}"),
-    "memory people": (0, "memory people"),
-    "memory profile": (0, "memory profile"),
-    "memory profile set": (0, "memory profile set home Lisbon"),
-    "memory profile pin": (4, "memory profile pin home"),
-    "memory profile unpin": (4, "memory profile unpin home"),
-    "memory profile forget": (4, "memory profile forget home"),
-    "memory profile history": (4, "memory profile history home"),
-    "memory profile accept": (4, "memory profile accept {row}"),
-    "memory profile reject": (4, "memory profile reject {row}"),
-    "memory tasks": (0, "memory tasks"),
-    "memory tasks add": (0, "memory tasks add Pay"),
-    "memory tasks start": (0, "memory tasks start {task}"),
-    "memory tasks done": (0, "memory tasks done {task}"),
-    "memory tasks cancel": (0, "memory tasks cancel {task}"),
-    "memory facts": (0, "memory facts"),
-    "memory facts add": (0, "memory facts add Ida drives cars"),
-    "memory facts remove": (0, "memory facts remove {fact}"),
-    "memory facts purge": (2, "memory facts purge {fact}"),
-    "memory import": (0, "memory import CLAUDE.md"),
-    "memory export": (0, "memory export"),
-    "memory stats": (0, "memory stats"),
-    "memory reindex": (0, "memory reindex"),
-    "maintain": (0, "maintain --dry-run"),
-    "usage": (0, "usage --json"),
-    "stores": (0, "stores"),
-    "storage": (2, "storage"),
-    "storage create": (3, "storage create"),
-    "storage copy": (0, "storage copy identities/ada/memory copied"),
-    "backup": (0, "backup copy.chatbot"),
-    "restore": (2, "restore copy.chatbot"),
-    "sync": (2, "sync"),
-    "models": (0, "models --json"),
-    "models list": (0, "models list"),
-    "models alias": (5, "models alias fast"),
-    "models weights": (0, "models weights"),
-    "models get": (0, "models get minilm"),
-    "setup": (2, "setup"),
-    "keys": (2, "keys"),
-    "keys set": (3, "keys set nobody"),
-    "keys list": (0, "keys list"),
-    "keys remove": (4, "keys remove openai"),
-    "personas": (2, "personas"),
-    "personas list": (0, "personas list"),
-    "personas show": (0, "personas show tutor"),
-    "personas use": (0, "personas use tutor"),
-    "hooks": (0, "hooks"),
-    "tools": (2, "tools"),
-    "tools list": (0, "tools list --json"),
-    "mcp": (2, "mcp --port 1"),
-    "serve": (3, "serve --host 0.0.0.0"),
-    "token": (2, "token"),
-    "token add": (0, "token add phone --clearance public"),
-    "token list": (0, "token list"),
-    "token limit": (4, "token limit phone --day-usd 1"),
-    "token revoke": (4, "token revoke phone"),
-    "users": (2, "users"),
-    "users list": (0, "users list --json"),
-    "users limit": (0, "users limit alice --day-usd 1"),
-    "users export": (4, "users export alice"),
-    "users erase": (4, "users erase alice --yes"),
-    "config": (0, "config"),
-    "config show": (0, "config show"),
-    "config path": (0, "config path"),
-    "config set": (0, "config set terminal.vi true"),
-    "config unset": (3, "config unset model.seed"),
-    "config edit": (2, "config edit"),
-    "config trust": (0, "config trust"),
-    "doctor": (0, "doctor --json"),
-    "init": (0, "init --here --name kim --model scripted"),
-    "completion": (0, "completion bash"),
+LINES: dict[int, str] = {
+    0: """
+        ask -c how --no-stream; sessions list --json; sessions show {session}; sessions search bicycle;
+        sessions compare {session} {session}; sessions rename {session} tyre; sessions move {session} house;
+        projects list; projects export none; sessions pin {session}; sessions mark {session} private;
+        sessions fork {session} --json; sessions export {session} --format jsonl; sessions archive {session};
+        sessions prune; why; prompt --dry-run --new bicycle; memory add tea --person Ida --json;
+        memory edit {row} --title milk; memory supersede {row} {other}; memory confirm {row}; memory forget {row};
+        memory restore {row}; memory extract -; memory search aisle --json; memory recall aisle --json; memory list;
+        memory get {row}; memory timeline {row}; memory history {row}; memory people; memory profile;
+        memory profile set home Lisbon; memory tasks; memory tasks add Pay; memory tasks start {task};
+        memory tasks done {task}; memory tasks cancel {task}; memory facts; memory facts add Ida drives cars;
+        memory facts remove {fact}; memory import CLAUDE.md; memory export; memory stats; memory reindex;
+        maintain --dry-run; usage --json; stores; storage copy identities/ada/memory copied; backup copy.chatbot;
+        models --json; models list; models weights; models get minilm; keys list; personas list; personas show tutor;
+        personas use tutor; hooks; tools list --json; token add phone --clearance public; token list;
+        users list --json; users limit alice --day-usd 1; config; config show; config path;
+        config set terminal.vi true; config trust; doctor --json; init --here --name kim --model scripted;
+        completion bash
+    """,
+    2: """
+        sessions; projects; projects rename none house; projects erase none --dry-run; sessions import missing.zip;
+        sessions delete {session}; memory; memory purge {row}; memory facts purge {fact}; storage;
+        restore copy.chatbot; sync; setup; keys; personas; tools; mcp --port 1; token; users; config edit
+    """,
+    3: "storage create; keys set nobody; serve --host 0.0.0.0; config unset model.seed",
+    4: """
+        memory profile pin home; memory profile unpin home; memory profile forget home; memory profile history home;
+        memory profile accept {row}; memory profile reject {row}; keys remove openai; token limit phone --day-usd 1;
+        token revoke phone; users export alice; users erase alice --yes
+    """,
+    5: "models alias fast",
 }
-"""The exit code of each command for these arguments, in the project below."""
+"""Arguments of each command by the exit code that they lead to, in the project below."""
 _PASSING = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
     (r"(cbt|tk)_[\w-]+", "TOKEN"),
@@ -182,6 +102,28 @@ def _id_in(told: str) -> str:
     return found[0]
 
 
+def _names(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield parser.prog
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _names(child)
+
+
+NAMES = {each.removeprefix("chatbot").strip() for each in _names(build_parser())}
+
+
+def _command(line: str) -> str:
+    """Return the name of the command in a line: as many of its words as name one."""
+    words = line.split()
+    return max((" ".join(words[:n]) for n in range(4) if " ".join(words[:n]) in NAMES), key=len)
+
+
+COMMANDS: dict[str, tuple[int, str]] = {
+    "": (2, ""),
+    **{_command(line): (code, line) for code, text in LINES.items() for line in map(str.strip, text.split(";"))},
+}
+"""The same by the name of the command."""
 BY_DAY = ("", "ask", "prompt", "memory add", "models", "doctor", "mcp", "serve", "init")
 """Ways of starting and ending: with a model and without, with input, in JSON, with an error of either kind."""
 
@@ -215,15 +157,7 @@ def _lasting(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
 
 
 def test_every_command_of_the_grammar_is_tried() -> None:
-    assert {each.removeprefix("chatbot").strip() for each in _names(build_parser())} == set(COMMANDS)
-
-
-def _names(parser: argparse.ArgumentParser) -> Iterator[str]:
-    yield parser.prog
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                yield from _names(child)
+    assert set(COMMANDS) == NAMES
 
 
 def test_nothing_of_a_run_is_left_behind() -> None:

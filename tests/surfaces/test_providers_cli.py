@@ -77,12 +77,6 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
     assert {"chat", "title", "extract", "embed"} <= usage["by_purpose"].keys()
 
 
-def test_an_unknown_provider_is_an_error_with_the_nearest_one() -> None:
-    Path("asked.toml").write_text('[providers.antropic]\napi_key = "k"\n', encoding="utf-8")
-    done = run("config", "--config", "asked.toml")
-    assert (done.returncode, "did you mean 'anthropic'?" in done.stderr) == (3, True)
-
-
 @pytest.mark.parametrize(
     "text",
     [

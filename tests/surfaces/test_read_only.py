@@ -1,71 +1,36 @@
 """A memory that can only be read, as on a backup or a read-only mount: reads answer as ever, writes name the folder."""
 
-import asyncio
-import io
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from chatbot.cli.main import main
-from chatbot.memory import MemorySystem
-from chatbot.stores.errors import ReadOnlyFolder
+from tests.command import fails, from_json, ok, run
 
-CONFIG = """
-[model]
-name = "scripted"
-[agents.chat]
-memory = ["basic_session", "observations"]
-"""
 HOME = Path("identities/ada/memory")
-READS = [
-    "sessions list",
-    "sessions show {first}",
-    "sessions show {second} --json",
-    "sessions search bicycle",
-    "sessions search Norway --json",
-    "sessions compare {first} {second}",
-    "sessions export {first} -o -",
-    "memory list",
-    "memory list --json",
-    "memory search stamps",
-    "memory timeline {row}",
-    "memory history {row}",
-    "memory get {row}",
-    "memory people",
-    "memory tasks",
-    "memory facts",
-    "memory stats",
-    "memory export -o -",
-    "why --session {first}",
-    "prompt --dry-run stamps",
-    "usage",
-    "doctor",
-    "stores",
-    "config --json",
-]
-COUNTING = ("memory search", "memory get", "prompt")
-"""Reads that count how often a row was of use."""
-WRITES = [
-    "ask hello",
-    "sessions rename {first} other",
-    "sessions delete {first} --with-memory --yes",
-    "sessions archive {first}",
-    "sessions fork {first}",
-    "sessions pin {first}",
-    "sessions mark {first} private",
-    "memory add something",
-    "memory forget {row} --yes",
-    "memory purge {row} --yes",
-    "memory confirm {row}",
-]
+
+
+def _lines(text: str) -> list[str]:
+    return [" ".join(each.split()) for each in text.split(";")]
+
+
+READS = _lines("""
+    sessions list; sessions show {first}; sessions show {second} --json; sessions search bicycle;
+    sessions search Norway --json; sessions compare {first} {second}; sessions export {first} -o -; memory list;
+    memory list --json; memory search stamps; memory timeline {row}; memory history {row}; memory get {row};
+    memory people; memory tasks; memory facts; memory stats; memory export -o -; why --session {first};
+    prompt --dry-run stamps; usage; doctor; stores; config --json
+""")
+WRITES = _lines("""
+    ask hello; sessions rename {first} other; sessions delete {first} --with-memory --yes; sessions archive {first};
+    sessions fork {first}; sessions pin {first}; sessions mark {first} private; memory add something;
+    memory forget {row} --yes; memory purge {row} --yes; memory confirm {row}
+""")
 
 
 @contextmanager
@@ -95,34 +60,24 @@ def files(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """Two sessions and some rows; the names of one row and of both sessions."""
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Two sessions and some rows; the names of their folder, of both sessions and of one row."""
     folder = tmp_path / "project"
     (folder / "identities/ada").mkdir(parents=True, mode=0o700)
     (folder / "identities").chmod(0o700)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     monkeypatch.setenv("CHATBOT_CONFIG", str(folder / "config.toml"))
-    Path("config.toml").write_text(CONFIG, encoding="utf-8")
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     Path("identities/ada/identity.toml").touch(0o600)
-    names = {"folder": str(folder)}
-    for name, said in {"first": "My sister Ida collects stamps from Norway.", "second": "My bicycle is red."}.items():
-        assert main(["ask", "--json", said]) == 0
-        names[name] = json.loads(capsys.readouterr().out)["session"]
-    assert main(["memory", "add", "Ida wants stamps", "--json"]) == 0
-    capsys.readouterr()
-    assert main(["memory", "list", "--json"]) == 0
-    names["row"] = json.loads(capsys.readouterr().out)[0]["id"]
-    return names
+    said = {"first": "My sister Ida collects stamps from Norway.", "second": "My bicycle is red."}
+    names = {name: from_json("ask", text)["session"] for name, text in said.items()}
+    ok("memory", "add", "Ida wants stamps")
+    return names | {"folder": str(folder), "row": from_json("memory", "list")[0]["id"]}
 
 
-def answers(project: dict[str, str], capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[int, str, str]]:
-    found = {}
-    for command in READS:
-        code = main(command.format(**project).split())
-        out, err = capsys.readouterr()
-        found[command] = (code, _without_what_differs(out), err)
-    return found
+def answers(names: dict[str, str]) -> dict[str, tuple[int, str, str]]:
+    done = {line: run(*line.format(**names).split()) for line in READS}
+    return {line: (each.returncode, _without_what_differs(each.stdout), each.stderr) for line, each in done.items()}
 
 
 def _without_what_differs(out: str) -> str:
@@ -140,92 +95,30 @@ def forget_caches(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_bare", [False, True])
-def test_every_read_answers_on_a_read_only_mount_as_on_a_writable_one(
-    project: dict[str, str],
-    capsys: pytest.CaptureFixture[str],
-    is_bare: bool,  # noqa: FBT001
-) -> None:
-    folder = Path(project["folder"])
+def test_every_read_answers_on_a_read_only_mount_as_on_a_writable_one(names: dict[str, str], *, is_bare: bool) -> None:
+    folder = Path(names["folder"])
     if is_bare:
         forget_caches(folder)
     before = files(folder)
     with read_only(folder):
-        there = answers(project, capsys)
+        there = answers(names)
     assert files(folder) == before
-    here = answers(project, capsys)
-    for command in READS:
-        assert there[command] == here[command], command
-        assert there[command][0] == 0, there[command]
-        assert there[command][2] == "", command
+    assert there == answers(names)
+    assert {(code, err) for code, _, err in there.values()} == {(0, "")}
 
 
-def test_reading_writes_nothing_though_it_could(project: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(project["folder"])
-    forget_caches(folder)
-    before = files(folder)
-    for command in [each for each in READS if not each.startswith(COUNTING)]:
-        assert main(command.format(**project).split()) == 0
-        assert files(folder) == before, command
-    assert capsys.readouterr().err == ""
+def test_every_write_on_a_read_only_mount_names_the_folder(names: dict[str, str]) -> None:
+    with read_only(Path(names["folder"])):
+        for line in WRITES:
+            fails(7, "cannot be written (Read-only file system)", *line.format(**names).split())
+            assert f"{Path(names['folder']) / HOME}" in run(*line.format(**names).split()).stderr
 
 
-def test_a_session_that_would_live_longer_when_used_is_shown_where_it_cannot(
-    project: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CHATBOT_SESSIONS__TTL_DAYS", "30")
-    with read_only(Path(project["folder"])):
-        assert main(["sessions", "show", project["first"]]) == 0
-    assert "Norway" in capsys.readouterr().out
-
-
-def test_every_write_on_a_read_only_mount_names_the_folder(
-    project: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with read_only(Path(project["folder"])):
-        for command in WRITES:
-            assert main(command.format(**project).split()) == 7, command
-            out, err = capsys.readouterr()
-            assert out == ""
-            assert f"{Path(project['folder']) / HOME}" in err
-            assert "cannot be written (Read-only file system)" in err
-
-
-def test_the_library_reads_all_and_refuses_each_write_with_one_error(project: dict[str, str]) -> None:
-    async def use() -> None:
-        async with MemorySystem(HOME) as memory:
-            session = await memory.load_session(project["first"], "chat")
-            said = await session.transcript_read_all()
-            assert len(said) == await session.transcript_count() == len(await session.transcript_read_last()) == 2
-            assert await session.kv_entries() == []
-            assert len(await session.receipts()) == 1
-            assert len(await memory.list_sessions()) == 2
-            assert (await memory.find_session("my bicycle is red.")).id == project["second"]
-            assert await session.memory.search("stamps")
-            assert [file.name for file in await session.list_files()]
-            for refused in (
-                lambda: session.transcript_append("user", "no"),
-                lambda: session.transcript_drop_last(1),
-                lambda: session.kv_set("key", "no"),
-                lambda: session.kv_delete("key"),
-                lambda: session.rename("no"),
-                lambda: session.receipt_append({}),
-                lambda: session.memory.remember("no"),
-                lambda: memory.create_session(["basic_session"], "chat"),
-                lambda: memory.delete_session(session.id),
-                memory.maintain,
-            ):
-                with pytest.raises(ReadOnlyFolder, match="memory"):
-                    await refused()
-
-    with read_only(Path(project["folder"])):
-        asyncio.run(use())
-
-
-def test_what_cannot_be_read_is_never_empty(project: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_never_empty(names: dict[str, str]) -> None:
     for name in ("first", "second"):
-        path = HOME / "sessions" / project[name] / "transcript.md"
+        path = HOME / "sessions" / names[name] / "transcript.md"
         path.unlink()
         path.mkdir()
-    for command in ("sessions search bicycle", "sessions show {first}", "sessions export {first} -o -"):
-        assert main(command.format(**project).split()) != 0, command
-        assert "transcript.md" in capsys.readouterr().err
+    for line in ("sessions search bicycle", "sessions show {first}", "sessions export {first} -o -"):
+        done = run(*line.format(**names).split())
+        assert (done.returncode != 0, "transcript.md" in done.stderr) == (True, True), line

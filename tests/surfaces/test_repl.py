@@ -1,6 +1,5 @@
 """The chat as a person meets it: a real process in a real pseudo-terminal, its screen read back."""
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from filelock import FileLock
 from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.loop import _keys
-from tests.command import ok
+from tests.command import ok, project
 from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal
 
@@ -24,12 +23,7 @@ Start = Callable[..., "Terminal"]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    Path("config.toml").write_text(
-        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n[agents.bare]\nmemory = []\n',
-        encoding="utf-8",
-    )
-    Path("identities/ada").mkdir(parents=True)
-    Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
+    project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n', identity="")
     opened: list[Terminal] = []
 
     def begin(*arguments: str, replies: list[str] | None = None, program: str | None = None) -> Terminal:
@@ -118,23 +112,6 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
 
 
 @pytest.mark.nightly
-def test_several_lines_are_one_message(start: Start) -> None:
-    chat = start()
-    chat.prompt()
-    chat.type(f"first{ALT_ENTER}second")
-    chat.see("first\n  second")
-    chat.type("\r")
-    chat.see("You said: first")
-    chat.prompt()
-    chat.type("\x1b[200~pasted one\npasted two\x1b[201~")
-    chat.see("pasted one\n  pasted two")
-    chat.type("\r")
-    chat.see("You said: pasted one")
-    chat.leave()
-    assert [content for role, content in _said() if role == "user"] == ["first\nsecond", "pasted one\npasted two"]
-
-
-@pytest.mark.nightly
 def test_what_was_typed_is_remembered_privately(start: Start) -> None:
     first = start()
     first.say("typed before")
@@ -146,18 +123,6 @@ def test_what_was_typed_is_remembered_privately(start: Start) -> None:
     second.prompt()
     second.type(UP)
     second.see("❯ typed before$")
-
-
-@pytest.mark.nightly
-def test_ctrl_c_at_the_prompt_clears_the_line_and_stays(start: Start) -> None:
-    chat = start()
-    chat.prompt()
-    chat.type("never mind")
-    chat.see("❯ never mind")
-    chat.type(CTRL_C)
-    chat.say("still here")
-    chat.see("You said: still here")
-    chat.leave()
 
 
 ENDLESS = """
@@ -174,13 +139,6 @@ chatbot.models.open_model = lambda *_: ScriptedModel([endless, "and on"])
 from chatbot.cli.main import main
 sys.exit(main([]))
 """
-
-
-@pytest.mark.nightly
-def test_the_first_screen_says_that_the_embedded_model_is_tiny_and_what_to_type(start: Start) -> None:
-    chat = start("-m", "local/smollm2-135m")
-    chat.see("this model is tiny and knows little: /setup finds keys")
-    chat.leave()
 
 
 def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
@@ -200,25 +158,6 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
         "go on",
         "and on",
     ]
-
-
-@pytest.mark.nightly
-def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_one_of_an_earlier_sitting(
-    start: Start,
-) -> None:
-    Path("endless.py").write_text(ENDLESS.replace('    yield TextDelta("so far so good")\n', '    if 0: yield "y"\n'))
-    chat = start(program="endless.py")
-    chat.say("tell me a story")
-    chat.see("waiting|recalling")
-    chat.type(CTRL_C)
-    chat.see("stopped; what was said so far is kept")
-    assert "go on with" in chat.leave()
-    again = start("-m", "local/nowhere.gguf")
-    again.see("tell me a story")
-    again.say("hello")
-    again.see("model file not found")
-    assert "go on with" in again.leave()
-    assert [content for role, content in _said() if role == "user"] == ["tell me a story", "hello"]
 
 
 SLOW = """
@@ -277,24 +216,6 @@ def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(sta
 
 
 @pytest.mark.nightly
-def test_a_reply_is_copied_and_saved(start: Start) -> None:
-    chat = start(replies=["Here:\n\n```python\nprint(1)\n```\n"])
-    chat.say("/copy")
-    chat.see("no reply yet")
-    chat.say("code please")
-    chat.see(r"print\(1\).*scripted ·")
-    chat.say("/copy code")
-    chat.see("copied 8 characters")
-    assert base64.b64encode(b"print(1)") in chat.raw
-    chat.say("/save out.py code")
-    chat.see("wrote .*out.py")
-    chat.say("/save out.py")
-    chat.see("already exists")
-    chat.leave()
-    assert Path("out.py").read_text(encoding="utf-8") == "print(1)\n"
-
-
-@pytest.mark.nightly
 def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(start: Start) -> None:
     chat = start("--config", "config.toml")
     chat.say("/setup")
@@ -330,15 +251,6 @@ def test_the_keys_of_vi_move_in_the_line(start: Start) -> None:
     chat.see("You said: hello world")
     chat.type("\x1bi")
     chat.leave()
-
-
-@pytest.mark.nightly
-def test_wide_characters_and_long_lines_fit_eighty_columns(start: Start) -> None:
-    chat = start(replies=["東京タワー 🦜 " * 20])
-    chat.say("日本語で話して")
-    chat.see("東京タワー.*scripted ·")
-    assert "日本語で話して" in chat.leave().replace(" ", "")
-    assert _said()[1][1].startswith("東京タワー 🦜 東京タワー")
 
 
 @pytest.mark.nightly
@@ -425,9 +337,7 @@ def test_the_user_is_asked_about_each_call_that_may_destroy_and_a_clear_yes_is_n
 @pytest.fixture
 def remembering(start: Start) -> Start:
     """The same, with an agent that remembers, and a second identity."""
-    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
-    Path("identities/grace").mkdir()
-    Path("identities/grace/identity.toml").write_text("", encoding="utf-8")
+    project('[model]\nname = "scripted"\n', "grace", identity="")
     return start
 
 
@@ -509,6 +419,7 @@ def test_every_command_is_typed_once_in_one_session(remembering: Start, monkeypa
         if shown:
             chat.see(rf"❯ {re.escape(line)} *\n.*(?:{shown}).*\n❯$")
     chat.ended()
+    assert b"\x1b]52;" in chat.raw  # what `/copy` gives to the terminal
 
 
 EVERY_KEY = {
@@ -584,22 +495,6 @@ def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -
 
 
 @pytest.mark.nightly
-def test_compacting_keeps_the_transcript_and_shrinks_the_window(remembering: Start) -> None:
-    chat = remembering()
-    for text in ("The boat lies in Kiel", "It is called Merle", "And it is blue"):
-        chat.say(text)
-        chat.see(f"You said: {text}")
-    chat.say("/compact")
-    chat.see("4 entries are summarized.*Merle")
-    chat.leave()
-    assert len(_said()) == 6
-    again = remembering()
-    again.say("/context")
-    assert re.search(r"summary +█?\S* +[1-9]", again.see("of a window of")) is not None
-    again.leave()
-
-
-@pytest.mark.nightly
 def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembering: Start) -> None:
     chat = remembering()
     chat.say("My name is Sam")
@@ -615,20 +510,6 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.say("hello")
     chat.see("You said: hello")
     chat.leave()
-
-
-@pytest.mark.nightly
-def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDITOR", "sed -i s/tea/coffee/")
-    chat = remembering()
-    chat.say("I like tea")
-    chat.see("You said: I like tea")
-    chat.say("/edit")
-    chat.see("❯ I like coffee\n+You said: I like coffee")
-    chat.say("/edit")
-    chat.see("nothing was changed")
-    chat.leave()
-    assert [content for role, content in _said() if role == "user"] == ["I like coffee"]
 
 
 @pytest.mark.nightly
@@ -658,25 +539,6 @@ def test_an_editor_that_goes_wrong_leaves_the_exchange_as_it_was(
 
 
 @pytest.mark.nightly
-def test_a_question_that_is_edited_at_the_prompt_may_be_left_as_it_was(
-    remembering: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("EDITOR", "VISUAL"):
-        monkeypatch.delenv(name, raising=False)
-    chat = remembering()
-    chat.say("I like tea")
-    chat.see("You said: I like tea")
-    chat.say("/edit")
-    chat.see("❯ I like tea$")
-    chat.type(CTRL_C)
-    chat.prompt()
-    chat.say("and coffee")
-    chat.see("You said: and coffee")
-    chat.leave()
-    assert [content for role, content in _said() if role == "user"] == ["I like tea", "and coffee"]
-
-
-@pytest.mark.nightly
 def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
     Path("notes").mkdir()
     chat = remembering()
@@ -698,22 +560,6 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
     assert "The boat lies in Kiel" in Path("boat.md").read_text(encoding="utf-8")
     chat.say("/export boat.md")
     chat.see("already exists")
-    chat.leave()
-
-
-@pytest.mark.nightly
-def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_size(remembering: Start) -> None:
-    chat = remembering()
-    chat.prompt()
-    chat.type("a long thought")
-    chat.see("a long thought")
-    chat.type(CTRL_C)
-    chat.prompt()
-    chat.resize(50)
-    chat.type(UP)
-    chat.see("❯ a long thought$")
-    chat.type("\r")
-    chat.see("You said: a long thought")
     chat.leave()
 
 
@@ -768,18 +614,6 @@ def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
     assert "tell me much" in shown
     chat.leave()
     assert _said()[-1] == ("assistant", " ".join(words))
-
-
-@pytest.mark.nightly
-def test_the_sessions_listed_are_those_that_are_not_put_away(start: Start) -> None:
-    ok("ask", "--new", "The first topic is tea")
-    ok("sessions", "archive", "The first topic is tea")
-    chat = start("--new")
-    chat.say("the second topic is coffee")
-    chat.see("You said")
-    chat.say("/sessions")
-    assert "first topic" not in chat.see("the second topic is coffee.*/resume NUMBER")
-    chat.leave()
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])

@@ -2,20 +2,16 @@
 
 import asyncio
 import json
-import os
-import shutil
-import subprocess
 import zipfile
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from chatbot.cli import arguments
 from chatbot.cli.sessions import grammar
 from chatbot.memory import MemorySystem
-from chatbot.stores.json_lines import encode
 from chatbot.transfer import KINDS
 from chatbot.transfer.exports import SUFFIXES
 from tests import command
@@ -25,8 +21,6 @@ from tests.transfer import exports
 CONFIG = """
 [model]
 name = "scripted"
-[agents.chat]
-memory = ["basic_session", "observations"]
 [agents.other]
 memory = ["basic_session"]
 """
@@ -39,23 +33,13 @@ def _project() -> None:
     Path("config.toml").write_text(CONFIG, encoding="utf-8")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return command.run("sessions", *arguments)
+run = partial(command.run, "sessions")
+ok = partial(command.ok, "sessions")
+from_json = partial(command.from_json, "sessions")
 
 
-def ok(*arguments: str) -> str:
-    return command.ok("sessions", *arguments)
-
-
-def from_json(*arguments: str) -> Any:
-    return json.loads(ok(*arguments, "--json"))
-
-
-def fails(code: int, named: str, *arguments: str) -> None:
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (code, ""), done.stdout
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
+def fails(code: int, words: str, *arguments: str) -> None:
+    command.fails(code, words, "sessions", *arguments)
 
 
 def make(*titles: str, agent: str = "chat", days_ago: int = 0, said: int = 2) -> list[str]:
@@ -174,15 +158,6 @@ def test_a_search_says_how_to_go_on() -> None:
     assert ok("search", "nothing", "of", "the", "kind") == "no session matches\n"
 
 
-def test_what_a_search_found_is_shown_page_by_page() -> None:
-    made = make(*(f"about giraffes {number}" for number in range(3)))
-    assert ok("search", "giraffe", "--limit", "2").endswith("more: --page-after 2\n")
-    pages = [from_json("search", "giraffe", "--limit", "2", "--page-after", each) for each in ("0", "2")]
-    assert {hit["session"]["id"] for page in pages for hit in page} == set(made)
-    assert list(map(len, pages)) == [2, 1]
-    assert ok("search", "giraffe", "--page-after", "3") == "no more results\n"
-
-
 def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
     make("source", said=4)
     fork = from_json("fork", "source", "--at", "2", "--title", "fork")
@@ -251,9 +226,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     with zipfile.ZipFile("export.zip", "w") as archive:
         archive.writestr("conversations.json", exports.as_bytes(value))
     told = ok("import", "export.zip")
-    assert "1 session imported" in told
-    assert "skipped conversation 2: no id" in told
-    assert [hit["session"]["title"] for hit in from_json("search", "timeout")] == ["Deploy timeout"]
+    assert ("1 session imported" in told, "skipped conversation 2: no id" in told) == (True, True)
     Path("broken.json").write_bytes(exports.as_bytes(value)[:-9])
     fails(7, "not valid JSON", "import", "broken.json")
     fails(2, "file not found", "import", "nothing.json")
@@ -271,14 +244,6 @@ def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str, 
     assert len(titles("list")) == left
 
 
-def test_an_interrupt_by_signal_ends_the_question_too() -> None:
-    make("one")
-    asking = terminal("delete", "one")
-    asking.see("type yes:")
-    asking.interrupt()
-    asking.ended(130)
-
-
 @pytest.mark.parametrize("columns", [30, *(pytest.param(each, marks=pytest.mark.nightly) for each in (60, 80))])
 def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> None:
     from rich.cells import cell_len
@@ -289,43 +254,6 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
     assert max(cell_len(line) for line in lines) <= columns
     lines = terminal("search", "税务申报", columns=columns).ended().splitlines()
     assert max(cell_len(line) for line in lines if "chatbot -r" not in line) <= columns
-
-
-def test_matches_are_marked_where_colour_is_shown_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    make("a giraffe")
-    coloured = terminal("search", "giraffe")
-    coloured.ended()
-    assert b"\x1b[1;33mgiraffe" in coloured.raw
-    monkeypatch.setenv("NO_COLOR", "1")
-    plain = terminal("search", "giraffe")
-    plain.ended()
-    assert b"33m" not in plain.raw
-    assert "\x1b" not in ok("search", "giraffe")
-
-
-@pytest.mark.nightly
-def test_the_first_search_shows_how_far_it_is_on_a_terminal_alone() -> None:
-    make(*(f"talk {number} of a giraffe" for number in range(150)))
-    first = terminal("search", "giraffe")
-    assert "talk" in first.ended()
-    assert b"reading sessions" in first.raw
-    again = terminal("search", "giraffe")
-    again.ended()
-    assert b"reading sessions" not in again.raw
-    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
-    assert "talk" in ok("search", "giraffe")
-
-
-def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
-    make("first")
-    index = HOME / "sessions.json"
-    with index.open() as file:
-        told = json.load(file)
-    record = {name: value for name, value in told["sessions"][0].items() if name != "sum"}
-    crowd = [record | {"id": f"{number:08x}{record['id'][8:]}", "title": f"s{number}"} for number in range(10_000)]
-    lines = ",\n".join(encode(each).decode().rstrip() for each in [*crowd, record])
-    index.write_text(f'{{"version": 1, "folders": "{told["folders"]}", "sessions": [\n{lines}\n]}}\n', encoding="utf-8")
-    assert titles("list", "--limit", "3") == ["first", "s9999", "s9998"]
 
 
 def test_what_the_grammar_offers_is_what_there_is() -> None:

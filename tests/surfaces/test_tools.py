@@ -21,7 +21,6 @@ async def weather(city: str) -> str:
 def _project() -> None:
     command.project(
         '[model]\nname = "scripted"\n'
-        '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
         '[agents.own]\ntools = ["own_tools:weather"]\n'
         '[agents.bare]\nmemory = ["basic_session"]\n'
         "[agents.none]\ntools = []\n",
@@ -59,9 +58,3 @@ def test_an_agent_has_its_own_tools_or_is_told_why_it_has_none(arguments: list[s
     done = run(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
     assert words in done.stdout
-
-
-def test_tools_that_do_not_exist_are_a_mistake_in_the_configuration() -> None:
-    done = run(CHATBOT_AGENTS__OWN__TOOLS='["memry"]')
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "did you mean 'memory'?" in done.stderr

@@ -1,6 +1,5 @@
 """A model that is a file is told and kept by the name of the file: where it stands is nobody's business."""
 
-import json
 from pathlib import Path
 
 import httpx
@@ -10,7 +9,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.local_model import LocalModel
 from chatbot.models.weights import find_model
 from chatbot.runtime import Options, Runtime
-from tests.command import ok, project, run
+from tests.command import from_json, ok, project, run
 from tests.servers.http_server import serving
 from tests.telemetry.collector import collecting
 
@@ -36,7 +35,7 @@ def test_receipts_bills_exports_and_telemetry_have_no_folder_of_it(model: str) -
     project("[model]\nmax_output_tokens = 4\n")
     with collecting() as collector:
         telemetry = {"CHATBOT_TELEMETRY__ENDPOINT": collector.url}
-        receipt = json.loads(ok("ask", "--json", "-m", model, "hello there, my friend", **telemetry))
+        receipt = from_json("ask", "-m", model, "hello there, my friend", **telemetry)
         run("ask", "-c", "-m", model.replace("mine", "away"), "are you still there?", **telemetry)
         assert b"mine.gguf" in b"".join(body for *_, body in collector.bodies)
         assert FOLDER.encode() not in b"".join(body for *_, body in collector.bodies)

@@ -13,8 +13,6 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from chatbot.cli.arguments import build_parser
-from chatbot.cli.exits import run_command
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace, user_of
 from chatbot.memory.users import erase_user, export_user, users_in
@@ -25,6 +23,7 @@ from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import STATUSES
+from tests.command import fails, ok
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, http
@@ -34,32 +33,15 @@ from tests.surfaces.test_mcp import call
 __all__ = ["http"]
 
 _EVERYONE = [
-    "alice",
-    "Alice",
-    "ALICE",
-    "a/lice",
-    "../alice",
-    "user:alice",
-    "owner",
-    "null",
-    "alice%2Fbob",
-    "alice bob",
-    "alice  bob",
-    "#alice",
-    "caf\u00e9",
-    "cafe\u0301",
-    "\u540d\u524d",
-    "\uff41lice",
-    "al\u200bice",
-    "x" * 900,
-    "x" * 899 + "y",
-    "alice\u2028bob",
+    *("alice", "Alice", "ALICE", "a/lice", "../alice", "user:alice", "owner", "null", "alice%2Fbob", "alice bob"),
+    *("alice  bob", "#alice", "caf\u00e9", "cafe\u0301", "\u540d\u524d", "\uff41lice", "al\u200bice"),
+    *("x" * 900, "x" * 899 + "y", "alice\u2028bob"),
 ]
 """Twenty, each of which something could take for another, for a path, or for nobody."""
 LABELS = _EVERYONE if NIGHTLY else [_EVERYONE[number] for number in (0, 1, 4, 9, 10, 12, 13)]
 STORES = ["basic_session", "observations"]
 MEMORY = Path("identities/ada/memory")
-CONFIG = '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+CONFIG = '[model]\nname = "scripted"\n'
 
 
 def secret(number: int) -> str:
@@ -300,19 +282,8 @@ async def test_users_of_a_chat_are_apart() -> None:
 def test_each_label_has_a_namespace_of_its_own_that_can_be_kept() -> None:
     labels = [
         *_EVERYONE,
-        " ",
-        "  ",
-        "a",
-        "a ",
-        "\ud800",
-        "\n",
-        "user%3Aalice",
-        "~",
-        ".",
-        "..",
-        "x" * 196,
-        "x" * 200,
-        "x" * LONGEST_LABEL,
+        *(" ", "  ", "a", "a ", "\ud800", "\n", "user%3Aalice", "~", ".", ".."),
+        *("x" * length for length in (196, 200, LONGEST_LABEL)),
     ]
     spaces = [user_namespace(label) for label in labels]
     assert len({space.casefold() for space in spaces} - {"user:alice"}) == len(labels) - 3  # the three alices
@@ -343,12 +314,12 @@ WRONG: list[tuple[dict[str, Any], dict[bytes, bytes]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "headers"), WRONG, ids=str)
-def test_a_request_names_one_user_or_is_refused(http: Serve, body: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+def test_a_request_names_one_user_or_is_refused(http: Serve) -> None:
     with http().client() as client:
-        asked = {"model": "ada", "session_id": "new", "messages": [{"role": "user", "content": "hi"}]}
-        answer = client.post("/v1/chat/completions", json=asked | body, headers=headers)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), answer.text
+        for body, headers in WRONG:
+            asked = {"model": "ada", "session_id": "new", "messages": [{"role": "user", "content": "hi"}]}
+            answer = client.post("/v1/chat/completions", json=asked | body, headers=headers)
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), answer.text
         assert client.get("/v1/sessions").json()["data"] == []
 
 
@@ -363,18 +334,15 @@ def _memories(client: httpx.Client, **headers: str) -> str:
     return client.get("/v1/memories", headers=headers).text
 
 
-@pytest.mark.usefixtures("config_is_asked_for")
-@pytest.mark.parametrize("value", [b"alice", b" alice", b"alice ", b"\t alice \t"])
-def test_spaces_around_the_header_name_no_other_user(http: Serve, value: bytes) -> None:
+def test_spaces_around_the_header_name_no_other_user(http: Serve) -> None:
     served = http()
-    with served.client() as client, create_connection(served.address) as raw:
+    with served.client() as client:
         client.post("/v1/memories", json={"title": "tea"}, headers={"X-Chatbot-User": "alice"}).raise_for_status()
-        raw.sendall(
-            b"GET /v1/memories HTTP/1.1\r\nHost: localhost\r\nX-Chatbot-User:"
-            + value
-            + b"\r\nConnection: close\r\n\r\n"
-        )
-        assert b'"tea"' in b"".join(iter(lambda: raw.recv(65_536), b""))
+    head = b"GET /v1/memories HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Chatbot-User:"
+    for value in (b"alice", b" alice", b"alice ", b"\t alice \t"):
+        with create_connection(served.address) as raw:
+            raw.sendall(head + value + b"\r\n\r\n")
+            assert b'"tea"' in b"".join(iter(lambda: raw.recv(65_536), b""))
 
 
 @pytest.mark.usefixtures("config_is_asked_for")
@@ -448,10 +416,9 @@ def _erase_over_http(served: Served) -> None:
 
 
 def _erase_on_the_command_line(_: Served) -> None:
-    with pytest.raises(InvalidValue, match="--yes"):
-        _cli("users", "erase", "alice")
+    fails(2, "--yes", "users", "erase", "alice")
     assert _kept_of(0)
-    _cli("users", "erase", "alice", "--yes")
+    ok("users", "erase", "alice", "--yes")
 
 
 def _erase_by_the_library(_: Served) -> None:
@@ -464,14 +431,8 @@ def _erase_by_the_library(_: Served) -> None:
     asyncio.run(erase())
 
 
-def _cli(*arguments: str) -> None:
-    asyncio.run(run_command(build_parser(arguments).parse_args(arguments)))
-
-
 @pytest.mark.parametrize("erase", [_erase_over_http, _erase_on_the_command_line, _erase_by_the_library])
-def test_one_user_is_exported_and_erased_and_the_others_stay(
-    http: Serve, erase: Callable[[Served], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve, erase: Callable[[Served], None]) -> None:
     served = http()
     for number, label in enumerate(("alice", "bob")):
         with served.client(**{"X-Chatbot-User": label}) as client:
@@ -488,10 +449,8 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(
     assert len(exported["sessions"][0]["messages"]) == 2
     assert (len(exported["facts"]), len(exported["memories"]) >= 3) == (1, True)
     assert others_in(json.dumps(exported), 0) == []
-    _cli("users", "list")
-    assert "bob" in capsys.readouterr().out
-    _cli("users", "export", "alice")
-    printed = json.loads(capsys.readouterr().out)
+    assert "bob" in ok("users", "list")
+    printed = json.loads(ok("users", "export", "alice"))
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
     erase(served)
     assert _kept_of(0) == []
