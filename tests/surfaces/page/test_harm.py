@@ -144,7 +144,6 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
     with served.client() as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         for path, status in {
-            "nosuch": 404,
             "c/nothing": 404,
             f"c/{session}/why": 404,
             f"c/{session}/why?at=yesterday": 404,
@@ -158,6 +157,9 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
             response = client.get(f"/i/ada/{path}")
             assert response.status_code == status, path
             assert "Error" in response.text
+        as_page = client.get("/i/ada/nosuch", headers={"accept": "text/html"})
+        assert (as_page.status_code, "<h1" in as_page.text and "Error" in as_page.text) == (404, True)
+        assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
         for path in ("retry", "edit", "fork"):
             response = client.post(f"/i/ada/c/{session}/{path}", data={"at": "2020-01-01T00:00:00Z", "text": "x"})
             assert response.status_code == 409, path
