@@ -285,7 +285,7 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
 
 
 def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
-    """Return the facts of the wanted project, once they have the project of their sources."""
+    """Return the facts of the wanted project; first give them the project of their sources."""
     asked = wanted.project
     return [fact for fact in facts if asked is None or fold(fact.project) == fold(asked)]
 
