@@ -20,6 +20,7 @@ import errno
 import logging
 import os
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -78,6 +79,14 @@ def stamp(path: Path) -> Stamp | None:
         return Stamp.of(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def erase(path: Path) -> None:
+    """Delete a file, a link, a pipe, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:  # opening a pipe as a folder would wait forever
+        path.unlink(missing_ok=True)
 
 
 def below(folder: Path) -> Iterator[Path]:

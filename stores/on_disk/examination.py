@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import tempfile
 import time
@@ -24,7 +23,7 @@ from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
+from chatbot.stores.files import LOCK_NAME, Folder, below, erase, locked, make_folder, opened, sync_folder
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
@@ -361,7 +360,7 @@ def _written_anew(
 
 
 def _erase(path: Path) -> str:
-    shutil.rmtree(path)
+    erase(path)
     return "deletion finished"
 
 

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, Store
 from chatbot.stores.files import (
     checked_status,
     contained,
+    erase,
     locked,
     make_folder,
     opened,
@@ -226,7 +228,8 @@ class FolderSessions(Sessions):
         for folder in (self._sessions, self._drafts, self._trash):
             make_folder(folder)
         for stray in (*filter(_is_old, self._drafts.iterdir()), *self._trash.iterdir()):
-            shutil.rmtree(stray, ignore_errors=True)
+            with suppress(OSError):
+                erase(stray)
         self._is_ready = True
 
     def _folder(self, session_id: str) -> Path:

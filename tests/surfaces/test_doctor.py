@@ -95,6 +95,7 @@ DAMAGES: list[tuple[str, Damage, str]] = [
     ("identities", lambda _: Path("identities").chmod(0o777), "is writable by other users"),
     ("persona", lambda _: Path("identities/ada/identity.toml").chmod(0o666), "is writable by other users"),
     ("stray", lambda session: (MEMORY / "sessions" / "old things").mkdir(mode=0o700), "not a session id"),
+    ("pipe", lambda _: os.mkfifo(MEMORY / ".trash" / "pipe", 0o600), "only partly deleted"),
     ("trash", lambda session: shutil.copytree(session, MEMORY / ".trash" / session.name), "only partly deleted"),
 ]
 
