@@ -40,6 +40,13 @@ async def test_sessions_json_can_be_read_by_people_when_we_are_done(memory_home:
     assert not (memory_home / "sessions.journal.jsonl").exists()
 
 
+async def test_a_damaged_index_is_built_anew(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    for damage in (b"", b"garbage", b"{}", b"null", b'{"sessions": 5}', b"\xff\xfe\x00"):
+        (memory_home / "sessions.json").write_bytes(damage)
+        assert await _listed(memory_home) == ids, damage
+
+
 async def test_an_index_cut_at_any_byte_loses_no_session(memory_home: Path) -> None:
     ids = await _make(memory_home)
     index = memory_home / "sessions.json"
@@ -76,6 +83,15 @@ async def test_an_index_that_is_changed_while_it_is_read_is_read_again_under_the
     assert {record.id for record in found} > set(ids)
 
 
+@pytest.mark.parametrize("name", ["sessions.json", "sessions.journal.jsonl"])
+async def test_a_missing_index_is_built_anew(memory_home: Path, name: str) -> None:
+    ids = await _make(memory_home)
+    async with MemorySystem(memory_home) as memory:
+        ids.append((await memory.create_session(STORES, "chat")).id)
+        (memory_home / name).unlink()
+        assert sorted(record.id for record in await memory.list_sessions()) == ids
+
+
 async def test_a_copied_folder_is_a_session_of_its_own(memory_home: Path) -> None:
     (session_id,) = await _make(memory_home, 1)
     copy = session_id[:-4] + "beef"
@@ -86,6 +102,12 @@ async def test_a_copied_folder_is_a_session_of_its_own(memory_home: Path) -> Non
         assert len(await session.transcript_read_all()) == 2
         original = await memory.load_session(session_id, "chat")
         assert len(await original.transcript_read_all()) == 1
+
+
+async def test_a_session_removed_by_hand_is_not_listed(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    shutil.rmtree(memory_home / "sessions" / ids[1])
+    assert await _listed(memory_home) == [ids[0], ids[2]]
 
 
 async def test_a_change_by_hand_between_our_own_is_noticed(memory_home: Path) -> None:
@@ -142,6 +164,18 @@ async def test_a_damaged_session_json_is_recovered_from_the_index(
     assert json.loads(path.read_bytes())["title"] == "renamed"
     assert [aside.read_bytes() for aside in path.parent.glob("session.json.damaged-*")] == [b'{"id":']
     assert "session.json" in caplog.text
+
+
+async def test_a_session_that_nothing_knows_is_an_error_and_hides_no_other(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    path = memory_home / "sessions" / ids[1] / "session.json"
+    path.write_bytes(b"{}")
+    (memory_home / "sessions.json").unlink()
+    assert await _listed(memory_home) == [ids[0], ids[2]]
+    async with MemorySystem(memory_home) as memory:
+        with pytest.raises(DamagedSession, match=r"session\.json"):
+            await memory.load_session(ids[1], "chat")
+    assert path.read_bytes() == b"{}"
 
 
 async def test_a_session_of_a_later_release_is_left_alone(memory_home: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from chatbot.stores.backend import Examination
 from chatbot.stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
-from chatbot.stores.files import below, contained, locked, make_folder, opened
+from chatbot.stores.files import below, contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
 from tests.patience import PATIENCE_S
@@ -82,6 +82,25 @@ def test_a_name_cannot_leave_its_folder(folder: Path, name: str) -> None:
         contained(folder, name)
 
 
+def test_a_link_in_place_of_a_file_is_refused_for_reading_and_writing(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    (folder / "file").symlink_to(outside)
+    with pytest.raises(UnsafePath), opened(folder) as opened_folder:
+        opened_folder.read("file")
+    with pytest.raises(UnsafePath), locked(folder) as opened_folder:
+        opened_folder.append("file", b"x")
+    assert outside.read_bytes() == b"mine"
+
+
+def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(UnsafePath, match="link"), opened(tmp_path / "link"):
+        pass
+    with pytest.raises(UnsafePath):
+        contained(tmp_path, "../folder")
+
+
 def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Path, tmp_path: Path) -> None:
     (folder / "real").mkdir()
     (folder / "inside").symlink_to(folder / "real")
@@ -89,6 +108,11 @@ def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Pat
     assert contained(folder, "inside") == folder / "inside"
     with pytest.raises(UnsafePath):
         contained(folder, "leaves")
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFolder, match="nowhere"), opened(tmp_path / "nowhere"):
+        pass
 
 
 def test_replacing_sweeps_what_a_killed_writer_left(folder: Path) -> None:
@@ -101,6 +125,26 @@ def test_replacing_sweeps_what_a_killed_writer_left(folder: Path) -> None:
     assert not stray.exists()
     assert other.exists()
     assert (folder / "kv.json").read_bytes() == b"whole"
+
+
+def test_a_torn_last_line_is_ended_before_the_next_one(folder: Path) -> None:
+    (folder / "lines").write_bytes(b'{"a": 1}\n{"b"' + bytes(5000))
+    with locked(folder) as opened_folder:
+        opened_folder.append("lines", b'{"c": 3}\n')
+    assert (folder / "lines").read_bytes() == b'{"a": 1}\n{"b"\n{"c": 3}\n'
+
+
+def test_the_stamp_of_a_file_that_just_changed_is_not_trusted(folder: Path) -> None:
+    def is_settled() -> bool:
+        opened_folder.replace("file", b"one")
+        before = stamp(folder / "file")
+        assert before is not None
+        return before.is_settled()
+
+    with locked(folder) as opened_folder:
+        # It is too young to be trusted, should the inode be used again; some are looked at late on a busy machine.
+        assert not all(is_settled() for _ in range(50))
+    assert stamp(folder / "absent") is None
 
 
 HOLDER = """
@@ -125,6 +169,35 @@ def test_whoever_waits_for_a_lock_gives_up_in_time_and_gets_it_when_the_holder_i
         holder.wait(timeout=PATIENCE_S)
         with locked(folder, timeout_s=5):
             pass
+
+
+def test_a_lock_on_a_deleted_folder_is_no_lock(folder: Path) -> None:
+    with opened(folder) as opened_folder:
+        opened_folder.lock(1)
+        opened_folder.unlock()
+        (folder / ".lock").unlink()
+        folder.rmdir()
+        with pytest.raises(OSError):  # noqa: PT011 - the system may refuse in more than one way
+            opened_folder.lock(1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine lets not even root mount a file system")
+    try:
+        with locked(folder) as opened_folder:
+            opened_folder.append("lines", b"kept\n")
+            with pytest.raises(OSError, match="No space left"):
+                opened_folder.append("lines", b"x" * 100_000)
+            with pytest.raises(OSError, match="No space left"):
+                opened_folder.replace("whole", b"x" * 100_000)
+            opened_folder.append("lines", b"kept too\n")
+        assert (folder / "lines").read_bytes() == b"kept\nkept too\n"
+        assert sorted(path.name for path in folder.iterdir()) == [".lock", "lines"]
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("kind", ["a folder", "a pipe", "a pipe that someone reads"])

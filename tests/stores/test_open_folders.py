@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import MissingFolder, StoreBusy, UnsafePath
 from chatbot.stores.files import locked
 from chatbot.stores.open_folders import MOST, OpenFolders
+from chatbot.stores.records import SessionRef
+from chatbot.stores.testing.session_contract import entry
 
 
 @pytest.fixture
@@ -75,6 +78,26 @@ def test_a_file_that_became_a_link_is_refused(folder: Path) -> None:
     assert (folder / "moved").read_bytes() == b"1\n"
 
 
+def test_a_lock_that_was_deleted_or_renamed_locks_out_nobody_and_is_made_anew(folder: Path) -> None:
+    for get_rid in (Path.unlink, lambda lock: lock.rename(folder / "old lock")):
+        folders = OpenFolders()
+        add(folders, folder, b"1\n")
+        get_rid(folder / ".lock")
+        with locked(folder), pytest.raises(StoreBusy), folders.locked(folder, timeout_s=0.01):
+            pass
+
+
+def test_a_folder_that_was_replaced_is_opened_anew(folder: Path) -> None:
+    folders = OpenFolders()
+    add(folders, folder, b"1\n")
+    shutil.copytree(folder, folder.with_name("copy"))
+    folder.rename(folder.with_name("old"))
+    folder.with_name("copy").rename(folder)
+    add(folders, folder, b"2\n")
+    assert (folder / "lines").read_bytes() == b"1\n2\n"
+    assert (folder.with_name("old") / "lines").read_bytes() == b"1\n"
+
+
 def test_a_folder_that_became_a_link_is_refused(folder: Path) -> None:
     folders = OpenFolders()
     add(folders, folder, b"1\n")
@@ -91,6 +114,15 @@ def test_a_folder_that_was_deleted_is_missed_and_let_go(folder: Path) -> None:
     with pytest.raises(MissingFolder, match="folder"):
         add(folders, folder, b"2\n")
     assert descriptors(folder) == 0
+
+
+def test_an_error_leaves_nothing_open_and_nothing_locked(folder: Path) -> None:
+    folders = OpenFolders()
+    with pytest.raises(RuntimeError), folders.locked(folder):
+        raise RuntimeError
+    assert descriptors(folder) == 0
+    with locked(folder, timeout_s=0):
+        pass
 
 
 def test_no_more_folders_stay_open_than_the_process_may_have(tmp_path: Path) -> None:
@@ -146,3 +178,15 @@ def test_a_forked_child_keeps_nothing_open_and_unlocks_nothing_of_its_parents(fo
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert descriptors(folder) == 3
+
+
+async def test_a_session_that_is_forgotten_and_a_store_that_is_closed_keep_nothing_open(tmp_path: Path) -> None:
+    store = BasicSessionStore(tmp_path)
+    sessions = [SessionRef(name, tmp_path / name) for name in ("a", "b")]
+    for session in sessions:
+        session.folder.mkdir()
+        await store.transcript_append(session, [entry("said")])
+    await store.forget_session(sessions[0])
+    assert [descriptors(session.folder) for session in sessions] == [0, 3]
+    await store.aclose()
+    assert descriptors(tmp_path) == 0

@@ -1,6 +1,7 @@
 """The text index finds what the reference finds, whatever happened to its files in between."""
 
 import json
+import os
 import random
 import resource
 from array import array
@@ -193,6 +194,19 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 
 
+def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts: Texts) -> None:
+    flush(index, texts, 0, 300)
+    visible = everything(texts)
+    scored(index, WORDS, visible)
+    (Path(index._kept.name) / "manifest.json").unlink()
+    for segment in index._segments:
+        (Path(index._kept.name) / segment.entry.name).unlink()
+    texts[300] = (300, {"title": WORDS})
+    visible.flags.append(1)
+    index.put(300, *texts[300])
+    assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
+
+
 def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
     flush(index, texts, 0, 32)
     one, other = sorted((tmp_path / "index").glob("seg-*"))
@@ -213,6 +227,68 @@ def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(index: Te
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
+
+
+def spoil_with_link(folder: Path, segment: Path) -> None:
+    other = folder.parent / "elsewhere"
+    segment.rename(other)
+    segment.symlink_to(other)
+
+
+def spoil_start(folder: Path, segment: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = next(entry for entry in manifest["segments"] if entry["name"] == segment.name)
+    entry["end"] -= 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def spoil_digest(folder: Path, segment: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    next(entry for entry in manifest["segments"] if entry["name"] == segment.name)["digest"] = "é" * 32
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def spoil_by_removing(folder: Path, segment: Path) -> None:
+    segment.unlink()
+
+
+def spoil_with_folder(folder: Path, segment: Path) -> None:
+    segment.unlink()
+    segment.mkdir()
+
+
+def spoil_with_nothing(folder: Path, segment: Path) -> None:
+    segment.write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [spoil_with_link, spoil_with_folder, spoil_with_nothing, spoil_start, spoil_digest, spoil_by_removing],
+)
+def test_a_segment_that_is_not_as_it_was_written_is_removed(
+    tmp_path: Path, index: TextIndex, texts: Texts, spoil: object
+) -> None:
+    assert callable(spoil)
+    flush(index, texts, 0, 300)
+    victim = min((tmp_path / "index").glob("seg-*"))
+    spoil(tmp_path / "index", victim)
+    again = TextIndex(FolderShelf(tmp_path / "index"))
+    again.open()
+    assert not os.path.lexists(victim)
+    assert len(again.uncovered(array("q", range(300)))) in {16, 12}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"format": 1, "segments": [{}]}', b"\xff"]
+)
+def test_a_manifest_that_makes_no_sense_is_an_empty_one(
+    tmp_path: Path, index: TextIndex, texts: Texts, content: bytes
+) -> None:
+    flush(index, texts, 0, 300)
+    (tmp_path / "index" / "manifest.json").write_bytes(content)
+    again = TextIndex(FolderShelf(tmp_path / "index"))
+    again.open()
+    assert len(again.uncovered(array("q", range(300)))) == 300
 
 
 def test_an_index_of_other_terms_is_started_anew(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
@@ -250,3 +326,28 @@ def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, text
     visible = everything(texts)
     for each in (index, other):
         assert match(each, left, WORDS[:3], visible) == rank(seen(left, visible), WORDS[:3])
+
+
+def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Texts) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    visible = everything(texts)
+    expected = rank(seen(texts, visible), WORDS[:3])
+    fill(index, texts)
+    with ThreadPoolExecutor(1) as thread:
+        for plan in index.rebuild_plans(300):
+            rows = [(row, *texts[row]) for row in range(plan.start, plan.end)]
+            future = thread.submit(index.write, plan, rows)
+            while not future.done():
+                assert scored(index, WORDS[:3], visible) == expected
+            written = future.result()
+            assert written is not None
+            index.publish(written)
+            assert scored(index, WORDS[:3], visible) == expected
+    assert index.pending == 0
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(text_index.IndexUnusable, match="no text index"):
+        TextIndex(FolderShelf(tmp_path / "file" / "index")).open()

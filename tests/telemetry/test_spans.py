@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +12,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from chatbot.config import ModelSettings
 from chatbot.errors import ModelTimeout, RateLimited
-from chatbot.messages import TextDelta, ToolCall
-from chatbot.models import Price, ScriptedModel
+from chatbot.memory.memory import Memory
+from chatbot.messages import Message, TextDelta, ToolCall
+from chatbot.models import Price, ScriptedModel, litellm_import
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
@@ -29,6 +33,18 @@ TURN = "invoke_agent chat"
 FACTS = json.dumps({"facts": [{"content": "Sam lives in Porto", "subject": "Sam", "category": "home"}]})
 MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"
 SEARCH = ToolCall("call_1", "memory_search", '{"query": "locker"}')
+
+
+async def test_opening_a_memory_is_a_span_for_each_store(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (_, session):
+        await session.memory.remember("tea")
+    for store in ("basic_session", "observations"):
+        span = watched.one(f"open {store}")
+        assert span.attributes == {
+            "chatbot.store": store,
+            "chatbot.operation": "open",
+            "chatbot.store.access": "open",
+        }
 
 
 async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watched, talking: Talking) -> None:
@@ -116,6 +132,67 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
     }
 
 
+@pytest.mark.usefixtures("with_encoders")
+async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_store(
+    watched: Watched, talking: Talking, openai_url: str
+) -> None:
+    settings = f'[embedding]\nmodel = "openai/embeds"\n[providers.openai]\napi_base = "{openai_url}"\n'
+    await litellm_import.litellm()  # else it is imported within the time that a question may take
+    async with talking(ScriptedModel(), settings) as (runtime, session):
+        await session.memory.remember("tea is green")
+        await session.memory.search("what is green?")
+        assert (await runtime.ledger.total()).by_purpose.keys() == {"embed"}
+    assert watched.above(watched.named("candidates observations")[0]) == ["memory search"]
+    call = watched.named("embeddings embeds")[-1]
+    assert call.attributes
+    assert call.attributes["chatbot.purpose"] == "embed"
+    assert call.attributes["gen_ai.usage.input_tokens"] == 3
+    assert (
+        watched.value("gen_ai_client_token_usage_count", gen_ai_operation_name="embeddings", gen_ai_token_type="input")
+        > 0
+    )
+
+
+Work = Callable[[Memory, str, str], Awaitable[Any]]
+OPERATIONS: dict[str, Work] = {
+    "remember": lambda session, *_: session.remember("green tea"),
+    "supersede": lambda session, old, new: session.supersede(old, new),
+    "search": lambda session, *_: session.search("tea"),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_an_operation_on_memory_is_a_span(name: str, watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (runtime, session):
+        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memories()):
+            ids = [(await session.memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
+            watched.exporter.clear()
+            await OPERATIONS[name](memory, *ids)
+            assert watched.spans[0].name == f"memory {name}"
+            assert watched.above(watched.spans[-1])[-1] == f"memory {name}", "the store is asked within it"
+
+
+async def test_what_is_done_with_whole_sessions_is_a_span_too(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (runtime, session):
+        await session.transcript_append("user", "The locker has the number 4711")
+        await runtime.memory.search_sessions("locker")
+        await runtime.memory.fork_session(session.id)
+        await runtime.memory.maintain()
+        await runtime.memory.delete_session(session.id)
+    names = [span.name.removeprefix("memory ") for span in watched.spans]
+    assert {"create_session", "search_sessions", "fork_session", "maintain", "delete_session"} <= {*names}
+    assert names.count("maintain") == 1
+
+
+async def test_a_change_tells_its_kind_and_how_many_rows(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (_, session):
+        old, new = [(await session.memory.remember(title)).id for title in ("tea", "coffee")]
+        watched.exporter.clear()
+        await session.memory.supersede(old, new)
+    assert (watched.one("commit observations").attributes or {})["chatbot.changes"] == ("supersede",)
+    assert (watched.one("memory supersede").attributes or {})["chatbot.rows"] == 1
+
+
 async def test_what_fails_tells_the_type_of_the_error_alone(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (_, session):
         with pytest.raises(UnknownObservation):
@@ -156,6 +233,54 @@ async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Tal
     assert span.status.status_code is StatusCode.UNSET
     assert (span.attributes or {})["chatbot.turn.finish"] == "cancelled"
     assert (watched.one("chat scripted").attributes or {})["error.type"] == "CancelledError"
+
+
+async def test_a_reply_that_is_left_in_another_task_ends_its_span(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["one two three"])) as (runtime, _):
+        stream = runtime.answer([Message("user", "hello")])
+        assert await anext(stream) == TextDelta("one ")
+        await asyncio.gather(stream.aclose())
+    assert (watched.one("chat scripted").attributes or {})["error.type"] == "GeneratorExit"
+
+
+async def test_an_answer_without_a_session_has_its_purpose(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["hello"])) as (runtime, _):
+        async for _ in runtime.answer([Message("user", "hi")]):
+            pass
+    assert (watched.one("chat scripted").attributes or {})["chatbot.purpose"] == "answer"
+
+
+async def test_a_tool_that_fails_and_one_that_there_is_not(watched: Watched, talking: Talking) -> None:
+    calls: list[Reply] = [[ToolCall("a", "memory_get", "{}"), ToolCall("b", "plugh_of_sam", "{}")], "Done."]
+    async with talking(ScriptedModel(calls)) as (runtime, session):
+        await runtime.chat(session).turn("hello")
+    assert [span.name for span in watched.spans if span.name.startswith("execute_tool")] == [
+        "execute_tool memory_get",
+        "execute_tool unknown",
+    ]
+    assert watched.value("chatbot_tool_duration_seconds_count", error_type="ToolError") == 2
+
+
+HOOKS = """
+from chatbot.hooks import Hook
+
+class Raises(Hook):
+    topics = ("turn:end", "memory.*.update")
+    async def handle(self, event):
+        raise RuntimeError("plugh")
+"""
+
+
+async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: Watched, talking: Talking) -> None:
+    Path("failing_hooks.py").write_text(HOOKS, encoding="utf-8")
+    async with talking(ScriptedModel(["hello"]), '[hooks."failing_hooks:Raises"]') as (runtime, session):
+        await runtime.chat(session).turn(MOVED)
+        await runtime.hooks.bus.drain()
+    told = [span.attributes or {} for span in watched.named("hook failing_hooks:Raises")]
+    assert {(each["chatbot.topic"], each["error.type"]) for each in told} == {
+        ("turn:end", "RuntimeError"),
+        ("memory.update", "RuntimeError"),
+    }
 
 
 async def test_no_word_of_anybody_stands_in_a_span_or_a_metric(watched: Watched, talking: Talking) -> None:
