@@ -22,6 +22,7 @@ from chatbot.config import (
     Section,
     Settings,
     StandingSettings,
+    merge,
     read_toml,
 )
 from chatbot.errors import ConfigError
@@ -37,6 +38,12 @@ SHIPPED = Path(__file__).parents[1] / "config.toml"
 def _config(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Config:
     Path("config.toml").write_text(text, encoding="utf-8")
     return Settings.read(Path("config.toml"), environ=environ or {}, flags=flags).combined()
+
+
+def test_without_any_file_the_defaults_hold() -> None:
+    config = Settings.read(environ={}).combined()
+    assert config.model.name == "local/smollm2-135m"
+    assert config.agents["chat"].memory == ("basic_session", "observations")
 
 
 def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
@@ -76,6 +83,8 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),
         ("[budget]\nday_usd = -1", r"expected `float` >= 0"),
+        ("[model]\nretries = 99", "expected `int` <= 10"),
+        ("model = 'x'", "'model' = 'x'"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
         ("[model]\nname = \n", r"config\.toml is not valid TOML: .*line 2"),
     ],
@@ -83,6 +92,12 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
 def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         _config(text)
+
+
+def test_a_file_that_is_no_text_is_refused() -> None:
+    Path("config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        Settings.read(environ={})
 
 
 @pytest.mark.parametrize(
@@ -125,6 +140,12 @@ def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: f
 
     assert limit({section: {key: 1}}, {section: {key: own}}) == holds
     assert limit({section: {key: 0}}, {section: {key: 7}}) == limit({}, {section: {key: 7}}) == 7
+
+
+def test_merging_keeps_what_the_stronger_does_not_name() -> None:
+    weaker = {"a": {"b": 1, "c": 2}, "d": 3}
+    assert merge(weaker, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
+    assert weaker == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
 def leaves(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:

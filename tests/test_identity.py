@@ -40,6 +40,12 @@ def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
     assert list_identities(tmp_path / "nowhere") == []
 
 
+def test_an_unknown_identity_suggests_the_nearest(tmp_path: Path) -> None:
+    _write(tmp_path, "grace", "")
+    with pytest.raises(IdentityError, match="did you mean 'grace'"):
+        load_identity(tmp_path, "gracie")
+
+
 @pytest.mark.parametrize("name", ["", "../ada", "a/b", ".", "..", "Ada", "-x", "a b", "x" * 65, "/etc"])
 def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(IdentityError):
@@ -73,6 +79,23 @@ def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) ->
     with pytest.raises(ConfigError, match=words) as refused:
         load_identity(tmp_path, "max")
     assert "identity.toml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[hooks."identities.eve.payload:Hook"]', "payload:Hook"),
+        ('[memory."payload:Store"]', "payload:Store"),
+        ('[agents.chat]\nmemory = ["payload:Store"]', "agents.chat.memory"),
+        ('[agents.other]\ntools = ["memory", "os:system"]', "agents.other.tools"),
+        ('[model]\nname = "huggingface/http://eve.example"', "model.name"),
+        ('[embedding]\nmodel = "huggingface/http://eve.example"', "embedding.model"),
+    ],
+)
+def test_an_identity_from_a_stranger_runs_no_code_and_gets_no_key(tmp_path: Path, text: str, words: str) -> None:
+    _write(tmp_path, "eve", text)
+    with pytest.raises(ConfigError, match=f"is not trusted: it sets .*{words}"):
+        load_identity(tmp_path, "eve")
 
 
 @pytest.mark.parametrize("text", ["hooks = 1", "agents = [1]", "[agents]\nchat = 1", "[agents.chat]\ntools = [1]"])

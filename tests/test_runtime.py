@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.config import ModelSettings
-from chatbot.errors import ConfigError, IdentityError, UnknownModel
+from chatbot.errors import ConfigError, IdentityError, UnknownModel, WrongAgent
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
@@ -60,6 +60,15 @@ async def test_another_identity_knows_nothing_of_it() -> None:
         await runtime.chat(await runtime.resume()).turn("what do you know?")
         assert len(await runtime.memory.list_sessions()) == 1
     assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
+
+
+async def test_a_session_of_another_agent_is_not_resumed() -> None:
+    async with Runtime() as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+    async with Runtime(Options(agent="other")) as runtime:
+        with pytest.raises(WrongAgent):
+            await runtime.resume(session.id)
 
 
 @pytest.mark.parametrize("store", ["in_memory", "own_store:Own"])

@@ -11,7 +11,7 @@ import pytest
 
 from chatbot.chat import Chat, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
 from chatbot.chat.dialogue import STOPPED
-from chatbot.chat.ledger import Ledger
+from chatbot.chat.ledger import Bill, Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
@@ -592,3 +592,26 @@ async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
     receipt = await _chat(model, session, memory_home, tools=Toolbox([Talkative("web", 3)])).turn("look it up")
     assert receipt.tools == [{"name": "web", "error": False, "reads_like": "order"}]
     assert receipt.notices == ["what the tool web answered reads like an instruction (order), and is only data"]
+
+
+async def test_a_budget_in_tokens_refuses_the_call_that_could_pass_it(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    model = ScriptedModel(["a reply"])
+    chat = _chat(model, session, memory_home, budget=BudgetSettings(session_tokens=60))
+    await chat.turn("hello")
+    with pytest.raises(BudgetExceeded, match="session_tokens = 60"):
+        await _talk_on(chat)
+    bill = await chat.bill()
+    assert bill.tokens <= 60
+    assert (await _transcript(session))[-1][0] == "error"
+
+
+async def test_a_bill_survives_a_damaged_line(session: SessionHandle, memory_home: Path) -> None:
+    chat = _chat(ScriptedModel(["hi"]), session, memory_home)
+    await chat.turn("hello")
+    with (memory_home / "usage.jsonl").open("ab") as ledger:
+        ledger.write(b'{"at": "yesterday"}\nnot json\n')
+    await chat.turn("hello")
+    assert (await Ledger(memory_home).total()).calls == 2
+    assert await Ledger(memory_home / "nowhere").total() == Bill()

@@ -13,6 +13,7 @@ import pytest
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
 from tests.servers.extraction_replies import REPLIES
@@ -174,6 +175,16 @@ async def test_the_model_that_chats_is_asked_where_no_other_is_named(configure: 
         assert await runtime.model.context_window()  # it is still open
 
 
+async def test_taking_back_an_exchange_takes_back_its_facts(configure: Configure) -> None:
+    configure()
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        assert len(await facts(runtime)) == 1
+        await chat.take_back()
+        assert await facts(runtime, statuses=["active", "deleted"]) == []
+
+
 async def test_what_a_guest_says_stays_as_strict_as_their_session(configure: Configure) -> None:
     configure()
     async with talking() as (runtime, _):
@@ -229,6 +240,20 @@ async def test_without_a_model_that_answers_the_rules_go_on(configure: Configure
         assert 1 <= len(notices) <= 4  # tried again only when the window has moved
 
 
+@pytest.mark.parametrize("name", ["orders", "blank", "deep"])
+async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(name: str, configure: Configure) -> None:
+    configure(f"extracts-{name}", **SUMMARIES)
+    model = ScriptedModel([REPLY])
+    async with talking(model) as (runtime, session):
+        chat = runtime.chat(session)
+        for n in range(14):
+            await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
+            await runtime.hooks.bus.drain()
+        text = "\n".join(message.content for message in model.prompts[-1])
+        assert "gnore all previous" not in text
+        assert "[[[[[" not in text or name == "deep"
+
+
 @pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank"])
 async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
     configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
@@ -241,3 +266,15 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
         assert (await chat.bill()).by_purpose["summarize"].calls == 1
+
+
+async def test_everything_that_is_kept_can_be_read_again(configure: Configure) -> None:
+    configure("extracts-gates", summaries=True, window=6)
+    async with talking() as (runtime, session):
+        for n in range(8):
+            await runtime.chat(session).turn(f"The house number {n} in the street has a door of colour {n * 7}")
+        await runtime.hooks.bus.drain()
+    async with Runtime(Options(), model=ScriptedModel([REPLY])) as runtime:
+        page = await runtime.memory.memory().list_observations(limit=100, ask=SENSITIVITIES)
+        assert {row.visibility for row in page.rows} == {"private"}
+        assert await runtime.memory.memory().reindex() == len(page.rows)

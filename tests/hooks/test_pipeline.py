@@ -379,6 +379,28 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         assert summary.metadata["open_items"] == []
 
 
+@pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
+async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
+    async with Runtime(model=ScriptedModel([reply for _, reply in FACTS] + ["So plugh is its name."])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        for text, _ in FACTS:
+            await chat.turn(text)
+        said = await chat.turn("We decided to name the cello plugh, after the cave")
+        assert said.remembered is not None
+        if how == "taken back":
+            await chat.take_back()
+        elif how == "purged":
+            await session.memory.purge(said.remembered)
+        else:
+            await session.memory.forget(said.remembered)
+        await runtime.leave(session)
+        await runtime.hooks.bus.drain()
+        [summary] = await session.memory.session_summaries(session_id=session.id)
+        assert summary.metadata["request"] == FACTS[0][0]
+        assert "plugh" not in f"{summary.text()}{summary.metadata}"
+
+
 async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_run() -> None:
     baking = ["How long does the sourdough starter need for bread?", "Does the sourdough starter smell of bread?"]
     network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
@@ -399,6 +421,24 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
         latest = runtime.hooks.capabilities.find("memory.boundaries")
         assert latest is not None
         assert await latest(again) == datetime.fromisoformat(moment)
+
+
+async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
+    script: list[Reply] = [
+        calls("read_file", path="src/uploader.py"),
+        "Seven tries, for the proxy drops long requests.",
+    ]
+    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn("How often does the uploader try again?")
+        await chat.take_back()
+        assert (await session.memory.list_observations()).rows == ()
+        await chat.turn("How often does the uploader try again?")
+        await runtime.hooks.bus.drain()
+        assert len((await session.memory.list_observations()).rows) == 2
+        await chat.take_back()
+        assert (await session.memory.list_observations()).rows == ()
 
 
 async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:

@@ -15,7 +15,7 @@ from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.system import SystemOptions
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
-from chatbot.stores.errors import InvalidValue, UnknownObservation
+from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
 from chatbot.stores.observation import STATUSES
 from tests.clock import Clock
 
@@ -99,6 +99,14 @@ async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Cl
     with pytest.raises(InvalidValue, match="future"):
         await session.memory.profile_set("home", "Mars City", since=day_of(400))
     assert told(await session.memory.profile()) == {"home": "Berlin"}
+
+
+async def test_purging_a_statement_does_not_bring_the_older_one_back(session: SessionHandle, clock: Clock) -> None:
+    await state(session.memory, clock, 0, "home", "Berlin")
+    newest = await state(session.memory, clock, 90, "home", "Lisbon")
+    await session.memory.purge(newest)
+    assert await session.memory.profile("home") == []
+    assert [line.value for line in await session.memory.profile_history("home")] == ["Berlin"]
 
 
 async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
@@ -204,6 +212,14 @@ async def test_a_key_of_ones_own_is_found_however_many_others_use_the_same(syste
     assert (before.id, before.superseded_by) == (first.id, second.id)
 
 
+async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> None:
+    tool = system.cleared_for(rights=TOOL_RIGHTS)
+    proposal = await tool.memory().profile_set("home", "Graz")
+    with pytest.raises(MissingRight):
+        await tool.memory().profile_accept(proposal.id)
+    assert [row.id for row in await system.memory().profile_proposals()] == [proposal.id]
+
+
 async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle, clock: Clock) -> None:
     said = await say(session.memory, clock, 0, "Lisbon here we come, with Rex and Luna! The Berlin flat is gone.")
     stated = [("Home", "Lisbon"), ("dog", "Rex"), ("dog", "Luna"), ("door code", "4821"), ("", "Berlin"), ("flat", "")]
@@ -262,6 +278,13 @@ async def test_of_two_statements_alike_the_newer_stands_first_and_both_hold(
     [alone] = (await session.memory.recall("How much is my rent?", limit=1)).hits
     assert alone.id == new
     assert {row.status for row in await session.memory.every(statuses=STATUSES)} == {"active"}
+
+
+async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(session: SessionHandle, clock: Clock) -> None:
+    said = await state(session.memory, clock, 0, "home", "Berlin")
+    recollection = await session.memory.recall("What is my home in Berlin?")
+    assert [hit.id for hit in recollection.hits] == [said]
+    assert "in the profile" in {each.verdict for each in recollection.considered}
 
 
 @pytest.mark.parametrize(

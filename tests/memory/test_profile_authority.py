@@ -148,6 +148,11 @@ async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told
     assert (line.row.tags, line.sensitivity, line.row.mention_count) == ((), "public", 0)
 
 
+async def test_forgetting_through_a_tool_what_was_said_forgets_what_was_taken_from_it(told: Told) -> None:
+    await told.system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat").forget(told.said)
+    assert await told.homes() == []
+
+
 async def test_a_model_sets_a_key_only_to_the_persons_own_words(told: Told) -> None:
     draft = Draft(
         type="exchange",

@@ -15,7 +15,7 @@ from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
-from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right
+from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, RIGHTS, TOOL_RIGHTS, Right, may
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import AccessDenied, MissingRight, UnknownObservation, UnsupportedOperation
 from chatbot.stores.lifecycle import AsyncResource
@@ -273,6 +273,16 @@ async def test_an_operation_needs_its_right_and_no_other(name: str, owner: str) 
         place = await _place(system, owner, ({needed} if needed else set()) | BESIDE.get(name, set()))
         with suppress(UnsupportedOperation, FileNotFoundError):  # a memory that writes no files has none
             await do(place)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+async def test_only_what_others_wrote_takes_the_right_to_curate(right: Right) -> None:
+    async with MemorySystem(None) as system:
+        own, foreign = [await _place(system, each, {right}) for each in (ACTOR, OWNER)]
+        caller = own.session
+        assert may(caller.caller, right, own.record)
+        assert may(caller.caller, right, foreign.record) == (right not in {"write", "chat"})
+        assert may(caller.caller, "write", foreign.record) == (right == "curate")
 
 
 async def test_each_new_row_fact_and_session_names_who_wrote_it() -> None:

@@ -120,6 +120,18 @@ async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem
         await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad"))
 
 
+async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
+    await _said(memory, "a giraffe", title="zoo")
+    _settle(memory)
+    await memory.search_sessions("giraffe")
+    [cache] = _caches()
+    cache.write_bytes(b"nonsense" * 1_000)
+    async with MemorySystem(memory.home) as second:
+        assert await _found(second, "giraffe") == ["zoo"]
+        assert _ids(cache)
+        assert await _found(second, "giraffe") == ["zoo"]
+
+
 async def test_without_a_cache_folder_the_search_works_all_the_same(
     memory: MemorySystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

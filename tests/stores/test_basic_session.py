@@ -392,3 +392,21 @@ def test_a_read_beside_appends_and_compactions_sees_each_entry_once_and_in_order
             each.result()
     assert lengths[-1] >= lengths[0]
     assert len(TranscriptFile(tmp_path, cap=5).read_all()) == 60
+
+
+@pytest.mark.nightly
+async def test_a_reader_beside_a_writer_sees_whole_entries_only(tmp_path: Path, session: SessionRef) -> None:
+    writer, reader = BasicSessionStore(tmp_path, transcript_cap=10), BasicSessionStore(tmp_path, transcript_cap=10)
+
+    async def write() -> None:
+        for number in range(150):
+            await writer.transcript_append(session, [entry(f"{number:06}" * 1000)])
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        said = await _said(reader, session)
+        assert all(content == content[:6] * 1000 for content in said)
+        numbers = [int(content[:6]) for content in said]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+        await asyncio.sleep(0)  # a cached read does not yield to the writer
+    await writing

@@ -99,6 +99,49 @@ async def test_a_cancelled_waiter_does_not_take_its_item_back_nor_disturb_others
     assert disk.batches == [[0], [1, 2]]
 
 
+async def test_a_failed_commit_whose_waiter_was_cancelled_is_no_loose_error(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    disk.refused = {0}
+    first = asyncio.create_task(commits.add(0))
+    await _started(disk)
+    first.cancel()
+    with _no_complaints():
+        disk.let.release()
+        await commits.finish()
+
+
+async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    adding = [asyncio.create_task(commits.add(0))]
+    await _started(disk)
+    adding.append(asyncio.create_task(commits.add(1)))
+    await asyncio.sleep(0)
+    for task in adding:
+        task.cancel()
+    finishing = asyncio.create_task(commits.finish())
+    await asyncio.wait(adding, timeout=PATIENCE_S)
+    assert not finishing.done()
+    disk.let.release(2)
+    await finishing
+    assert disk.batches == [[0], [1]]
+    assert commits.idle
+
+
+async def test_tidying_begins_when_the_callers_know_and_ends_before_the_next_commit(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit, disk.tidy)
+    disk.let.release()
+    await commits.add(-1)
+    await _started(disk)
+    await _started(disk)  # it tidies, and the caller already went on
+    next_one = asyncio.create_task(commits.add(1))
+    await asyncio.sleep(0)
+    assert disk.batches == [[-1]]
+    disk.let.release(2)
+    await next_one
+    assert disk.batches == [[-1], [100], [1]]
+    assert commits.idle
+
+
 def test_what_many_loops_add_is_committed_once_and_told_to_each_of_them() -> None:
     batches: list[list[tuple[int, int]]] = []
     commits = GroupCommit(batches.append)
@@ -134,6 +177,20 @@ def _thread_of_work() -> int:
     idents: SimpleQueue[int] = SimpleQueue()
     begin(lambda: idents.put(threading.get_ident()))
     return idents.get(timeout=PATIENCE_S)
+
+
+def test_work_that_takes_long_holds_up_no_other() -> None:
+    go_on, ended = threading.Event(), threading.Semaphore(0)
+
+    def wait() -> None:
+        assert go_on.wait(PATIENCE_S)
+        ended.release()
+
+    for _ in range(3):
+        begin(wait)
+    assert _thread_of_work() != threading.get_ident()
+    go_on.set()
+    assert all(ended.acquire(timeout=PATIENCE_S) for _ in range(3))
 
 
 def test_work_that_fails_is_reported_and_takes_no_thread_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

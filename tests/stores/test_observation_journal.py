@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -813,3 +814,54 @@ def test_a_row_erased_while_another_indexes_it_is_in_no_file(
         assert await store.get(OWNER, [id_of(1), id_of(2)]) == [adding(2).row]
 
     place.run(reindex)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int) -> None:
+    chance = random.Random(seed)
+    everything = Filter(statuses=STATUSES)
+
+    async def live(store: ObservationFileStore) -> list[str]:
+        number = 0
+        for _ in range(6):
+            for _ in range(chance.randint(0, 6)):
+                number += 1
+                there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
+                took = chance.choice(there) if there and chance.random() < 0.3 else None
+                event = replace(adding(number, title=f"title {number}"), supersedes=took)
+                [outcome] = await store.commit(OWNER, [event])
+                if outcome.kind == "skipped":
+                    await store.commit(OWNER, [replace(event, supersedes=None)])
+            there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
+            if gone := chance.sample(there, chance.randint(0, len(there))):
+                await store.purge(OWNER, gone)
+        return list(store._replica.table.ids)
+
+    async def again(store: ObservationFileStore) -> list[str]:
+        await store.find(OWNER, Filter())
+        return list(store._replica.table.ids)
+
+    ids = place.run(live)
+    for each in [*place.cache.rglob("table")]:
+        shutil.rmtree(each)
+    assert place.run(again) == ids == sorted(ids)
+
+
+def test_an_index_that_another_process_removes_while_it_is_built_costs_no_answer(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(number, title=f"word{number}") for number in range(1, 9)])
+        search = store._replica.search
+        documents = search._documents
+
+        def removing(plan: Any) -> Iterator[Any]:
+            yield from documents(plan)
+            [index] = place.cache.rglob("index")
+            shutil.rmtree(index)
+
+        monkeypatch.setattr(search, "_documents", removing)
+        assert await store.reindex() == 8
+        assert [each.id for each in await store.match(OWNER, ["word8"], Filter())] == [id_of(8)]
+
+    place.run(work)

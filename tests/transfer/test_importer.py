@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
 from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(memory_home) as opened:
+        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> ImportReport:
@@ -75,6 +82,15 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
     assert latest.id == own.id
 
 
+async def test_importing_twice_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
+    path = _file(tmp_path / "c.json", _conversations(3))
+    await _import(memory, path)
+    before = sorted(memory_home.rglob("*.md"))
+    report = await _import(memory, path)
+    assert (report.sessions, report.already) == ([], 3)
+    assert sorted(memory_home.rglob("*.md")) == before
+
+
 async def test_a_conversation_that_has_grown_is_gone_on_with(memory: MemorySystem, tmp_path: Path) -> None:
     said = [exports.chatgpt_message("user", "one"), exports.chatgpt_message("assistant", "two")]
     await _import(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
@@ -126,6 +142,12 @@ async def test_a_conversation_that_a_file_has_twice_is_one_session_and_a_dry_run
         report = await _import(memory, path, dry_run=dry_run)
         assert ([each["entries"] for each in report.sessions], report.already) == ([1, 2], 1)
     assert len(await (await _only(memory)).transcript_read_all()) == 3
+
+
+async def test_a_report_names_the_file_that_was_imported(memory: MemorySystem, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# House\nblue", "utf-8")
+    assert (await _import(memory, tmp_path / "notes.md")).path == str(tmp_path / "notes.md")
+    assert (await _import(memory, tmp_path)).path == str(tmp_path)
 
 
 async def test_half_a_file_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:

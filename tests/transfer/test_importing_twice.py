@@ -1,6 +1,7 @@
 """A repeated import changes what came from that very file, and nothing else."""
 
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from tests.effort import examples
 
 AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(memory_home) as opened:
+        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, *, dry_run: bool = False) -> ImportReport:
@@ -80,6 +87,36 @@ async def test_what_was_moved_is_known_and_its_edits_are_changes(
         assert await _held(memory) == ["Bike: grey", "Car: red", "House: green"]
 
 
+async def test_what_was_edited_since_its_file_was_moved_is_added(memory: MemorySystem, tmp_path: Path) -> None:
+    old = _write(tmp_path / "notes" / "a.md", "# House\nblue\n# Car\nred\n# Bike\ngrey")
+    await _came(memory, old.parent)
+    shutil.move(old.parent, tmp_path / "papers")
+    _write(tmp_path / "papers" / "a.md", "# House\ngreen\n# Car\nred\n# Bike\ngrey")
+    assert await _came(memory, tmp_path / "papers") == (1, 0, 2)
+    assert await _held(memory) == ["Bike: grey", "Car: red", "House: blue", "House: green"]
+
+
+async def test_an_edited_copy_leaves_what_the_other_file_still_says(memory: MemorySystem, tmp_path: Path) -> None:
+    one = _write(tmp_path / "p1" / "CLAUDE.md", "# Style\ntabs\n# Host\nalpha")
+    other = _write(tmp_path / "p2" / "CLAUDE.md", "# Style\ntabs\n# Host\nbeta")
+    assert [await _came(memory, each) for each in (one, other)] == [(2, 0, 0), (1, 0, 1)]
+    _write(other, "# Style\nspaces\n# Host\nbeta")
+    assert await _came(memory, other) == (1, 0, 1)
+    assert [await _came(memory, each) for each in (one, other)] == [(0, 0, 2)] * 2
+    assert await _held(memory) == ["Host: alpha", "Host: beta", "Style: spaces", "Style: tabs"]
+
+
+async def test_sections_that_say_the_same_are_told_apart_when_one_is_edited(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    path = _write(tmp_path / "a.md", "# Day\nrain\n# Day\nrain")
+    report = await _import(memory, path)
+    assert (report.memories, report.already) == (1, 1)
+    _write(path, "# Day\nrain\n# Day\nsun")
+    assert await _came(memory, path) == (1, 0, 1)
+    assert await _held(memory) == ["Day: rain", "Day: sun"]
+
+
 async def test_sections_of_one_name_that_change_places_are_kept(memory: MemorySystem, tmp_path: Path) -> None:
     path = _write(tmp_path / "a.md", "# Day\nrain\n# Day\nsun")
     await _came(memory, path)
@@ -109,6 +146,15 @@ async def test_what_was_forgotten_stays_so_when_its_file_is_moved(memory: Memory
     shutil.move(old.parent, tmp_path / "papers")
     assert await _came(memory, tmp_path / "papers") == (0, 0, 1)
     assert await _held(memory) == []
+
+
+async def test_what_was_known_already_keeps_what_is_written_of_it(memory: MemorySystem, tmp_path: Path) -> None:
+    await memory.memory("chat").remember("House", narrative="blue", metadata={"colour": "yes"})
+    path = _write(tmp_path / "a.md", "# House\nblue")
+    for _ in range(2):
+        assert (await _import(memory, path)).already == 1
+    [row] = await memory.memory().every()
+    assert row.metadata == {"colour": "yes"}
 
 
 async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
