@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
-import uuid6
 from msgspec import Struct
 
 from chatbot.memory.scoring import PROFILES, ScoringProfile
@@ -64,6 +63,8 @@ CHOICES = "choices"
 
 def new_id() -> UUID:
     """A UUIDv7: unique, and in the order of time."""
+    import uuid6  # late, for the first prompt needs no id
+
     return uuid6.uuid7()
 
 
