@@ -136,10 +136,7 @@ class MiniLMEmbedder(Embedder):
 
 def _find_minilm() -> Path:
     """Return the path of the weights. Raises `MissingModel` with the install command."""
-    folder = MINILM.folder()
-    if folder is None:
-        raise MissingModel(f"{MINILM_NAME} is not installed: {MINILM.bring}")
-    path = folder / "model.onnx"
+    path = MINILM.found() / "model.onnx"
     if not path.is_file():
         raise MissingModel(f"{path} is missing: {MINILM.bring}")
     return path
@@ -164,17 +161,10 @@ class MultilingualEncoder:
         self._lock = threading.Lock()
         self._model: NumpyBackend | None = None
 
-    @staticmethod
-    def check() -> None:
-        """Raise `MissingModel`, with the command that installs it, where the package is not installed."""
-        if MULTILINGUAL.folder() is None:
-            raise MissingModel(f"the multilingual encoder is not installed: {MULTILINGUAL.bring}")
-
     def encode(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector of length 1 for each text."""
         from chatbot.models.minilm import one_core
 
-        self.check()
         with self._lock, one_core():
             if self._model is None:
                 self._model = _backend(MULTILINGUAL.importable() / "resources")
@@ -291,7 +281,7 @@ class LocalEmbedder(Embedder):
     async def check(self) -> None:
         """Raise `MissingModel`, with the command that installs it, where an encoder is missing."""
         await self._english.check()
-        self._any.check()
+        MULTILINGUAL.found()
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector: both parts of an English one, and the multilingual part of any other."""

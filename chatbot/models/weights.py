@@ -9,7 +9,6 @@ each in the user's cache folder, whose memory all processes share.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import struct
@@ -79,28 +78,26 @@ def check_gguf(path: Path) -> None:
 
 def missing_engine() -> MissingModel:
     """The error for a machine without llama.cpp."""
-    bring = _ENGINE if _has_weights() else f"{_ENGINE} && {_WEIGHTS}"
+    bring = _ENGINE if _gguf() else f"{_ENGINE} && {_WEIGHTS}"
     return MissingModel(f"the engine for local models is not installed: {bring}{_OR}")
 
 
 def has_engine() -> bool:
     """Return whether llama.cpp is installed."""
-    return importlib.util.find_spec("cyllama") is not None
+    return find_spec("cyllama") is not None
 
 
-def _has_weights() -> bool:
+def _gguf() -> Path | None:
+    # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
     folder = SMOLLM2.folder()
-    return folder is not None and any(folder.glob("*.gguf"))
+    return next(folder.glob("*.gguf"), None) if folder else None
 
 
 def _embedded() -> Path:
-    # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
-    folder = SMOLLM2.folder()
-    files = list(folder.glob("*.gguf")) if folder else []
-    if not files:
-        bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
-        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
-    return files[0]
+    if file := _gguf():
+        return file
+    bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
+    raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
 
 
 _LIMIT_S = 1800.0
@@ -133,10 +130,15 @@ class Weights:
         places = (spec.submodule_search_locations if spec else None) or ()
         return next((Path(place) for place in places), None)
 
-    def importable(self) -> Path:
-        """Make the package importable from where `get` put it; return its folder. Raises `MissingModel`."""
+    def found(self) -> Path:
+        """Return the folder of the package. Raises `MissingModel` with the command that fetches it."""
         if (folder := self.folder()) is None:
             raise MissingModel(f"the weights of {self.name} are not installed: {self.bring}")
+        return folder
+
+    def importable(self) -> Path:
+        """Make the package importable from where `get` put it; return its folder. Raises `MissingModel`."""
+        folder = self.found()
         if find_spec(self.module) is None:
             sys.path.append(str(_folder()))
         return folder
