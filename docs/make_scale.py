@@ -135,7 +135,8 @@ def drawn(table: dict[tuple[str, int], list[float]]) -> str:
             parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
             for x, y, value in points:
                 parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>')
-                parts.append(f'<text x="{x - 8:.1f}" y="{y - 7:.1f}" fill="{color}">{value:.3g}</text>')
+                said = f"{value:,.0f}" if value >= 1_000 else f"{value:.3g}"
+                parts.append(f'<text x="{x - 8:.1f}" y="{y - 7:.1f}" fill="{color}">{said}</text>')
         for power, label in enumerate(("1,000", "10,000", "100,000", "1,000,000")):
             x = left + power / 3 * (_WIDTH - _LEFT - 40) - 14
             parts.append(f'<text x="{x:.1f}" y="{top + _HEIGHT - _TOP - 14}" fill="#777">{label}</text>')
