@@ -76,8 +76,10 @@ class LiteLLMReranker(Reranker):
 
     async def rank(self, question: str, texts: Sequence[str]) -> Reranking:
         """Make one call. Its errors never contain a key or the provider's exception."""
+        provider = self._provider.arguments()
         request = {
-            **self._provider.arguments(),
+            "headers": provider.pop("extra_headers", None),  # LiteLLM sends no others with this call
+            **provider,
             "query": question,
             "documents": list(texts),
             "top_n": len(texts),

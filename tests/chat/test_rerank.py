@@ -95,7 +95,7 @@ def test_none_is_opened_unasked_and_none_at_a_provider_that_is_sent_no_memories(
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A server that speaks as Cohere's does, and prefers what comes last."""
+    """A server that speaks as Cohere's does, knows one key and one header, and prefers what comes last."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -103,7 +103,8 @@ def address() -> Iterator[str]:
             count = len(asked["documents"])
             results = [{"index": number, "relevance_score": number / count} for number in reversed(range(count))]
             body = json.dumps({"id": "x", "results": results, "meta": {"billed_units": {"search_units": 1}}}).encode()
-            self.send_response(200)
+            is_ours = self.headers["authorization"].lower() == "bearer k" and self.headers["x-team"] == "bees"
+            self.send_response(200 if is_ours else 401)
             self.send_header("content-type", "application/json")
             self.end_headers()
             self.wfile.write(body)
@@ -119,7 +120,8 @@ def address() -> Iterator[str]:
 @pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 async def test_a_model_of_litellm_is_asked_at_its_provider(address: str) -> None:
     settings = RerankSettings(model="cohere/rerank-v3.5", usd_per_call=0.002)
-    async with LiteLLMReranker(settings, {"cohere": ProviderSettings(api_key="k", api_base=address)}) as reranker:
+    provider = ProviderSettings(api_key="k", api_base=address, headers={"x-team": "bees"})
+    async with LiteLLMReranker(settings, {"cohere": provider}) as reranker:
         found = await reranker.rank("Which?", ["one", "two", "three"])
     assert found.scores == [0, pytest.approx(1 / 3), pytest.approx(2 / 3)]
     assert found.usage.cost_usd == 0.002
