@@ -98,13 +98,13 @@ def test_a_role_that_could_see_everything_is_told(tmp_path: Path) -> None:
 def test_the_views_say_what_people_ask_for(tmp_path: Path) -> None:
     backend = open_backend(tmp_path)
     backend.sessions.begin(record(1))
-    backend.sessions.publish(replace(record(1), title="the garden \0 of Ada"))
+    backend.sessions.publish(replace(record(1), title="the garden of Ada"))
     backend.lines("usage").append(
         [{"at": "2026-03-04T05:06:07Z", "model": "m", "purpose": "chat", "input_tokens": n, "output_tokens": 1,
           "cost_usd": 0.25} for n in (1, 2)]
     )  # fmt: skip
     rows = backend.rows("SELECT title, agent FROM chatbot.sessions")
-    assert rows == [("the garden \ufffd of Ada", "chat")]
+    assert rows == [("the garden of Ada", "chat")]
     rows = backend.rows("SELECT day::text, calls, input_tokens, cost_usd::float FROM chatbot.cost_by_day")
     assert rows == [("2026-03-04", 2, 3, 0.5)]
     backend.close()
