@@ -169,7 +169,8 @@ def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
 def _modes(found: _Found) -> Iterator[Flaw]:
     known = [(path, status) for path, status in found.items() if not stat.S_ISLNK(status.st_mode)]
     foreign = [path for path, status in known if status.st_uid != os.geteuid()]
-    open_ones = [path for path, status in known if status.st_mode & _OTHERS and path not in foreign]
+    own = [(path, status) for path, status in known if path not in foreign and not _is_hard_link(status)]
+    open_ones = [path for path, status in own if status.st_mode & _OTHERS]
     for path in foreign:
         yield Flaw("permissions", "bad", f"{path} belongs to another user", f"sudo chown $USER {quote(str(path))}")
     for path in open_ones:
@@ -188,13 +189,17 @@ def close_to_others(path: Path) -> str:
     return "access by others removed"
 
 
+def _is_hard_link(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+
+
 def _links(found: _Found) -> Iterator[Flaw]:
     for path, status in found.items():
         if stat.S_ISLNK(status.st_mode):
             yield Flaw(
                 "links", "bad", f"{path} is a symbolic link, which is never followed", f"ls -l {quote(str(path))}"
             )
-        elif stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        elif _is_hard_link(status):
             what = f"{path} is a hard link, which is never opened: put a copy in its place"
             yield Flaw("links", "bad", what, f"ls -l {quote(str(path))}")
 

@@ -157,6 +157,19 @@ def test_a_key_in_a_file_that_others_may_read_is_found_and_closed(
     assert file.stat().st_mode & 0o077 == (0 if code else 0o044)
 
 
+def test_a_file_that_has_another_name_outside_is_reported_and_keeps_its_permissions(
+    project: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    outside.chmod(0o644)
+    (project / "attachments").mkdir(exist_ok=True)
+    (project / "attachments" / "note.txt").hardlink_to(outside)
+    told = findings("--fix", code=1)
+    assert [each["subject"] for each in told if "note.txt is a hard link" in each["message"]] == ["links"]
+    assert outside.stat().st_mode & 0o777 == 0o644
+
+
 def test_an_index_that_is_only_stale_is_built_again_and_not_called_damaged(project: Path) -> None:
     os.utime(project.parent)
     (note,) = [finding for finding in findings() if finding["state"] != "ok"]
