@@ -44,13 +44,14 @@ LINES: dict[int, str] = {
         completion bash
     """,
     2: """
-        sessions; projects; projects rename none house; projects erase none --dry-run; sessions import missing.zip;
-        sessions delete {session}; memory; memory purge {row}; memory facts purge {fact}; storage;
-        restore copy.chatbot; sync; setup; keys; personas; tools; mcp --port 1; token; users; config edit
+        sessions; projects; sessions import missing.zip; sessions delete {session}; memory; memory purge {row};
+        memory facts purge {fact}; storage; restore copy.chatbot; sync; setup; keys; personas; tools; mcp --port 1;
+        token; users; config edit
     """,
     3: "storage create; keys set nobody; serve --host 0.0.0.0; config unset model.seed",
     4: """
-        memory profile pin home; memory profile unpin home; memory profile forget home; memory profile history home;
+        projects rename none house; projects erase none --dry-run; memory profile pin home; memory profile unpin home;
+        memory profile forget home; memory profile history home;
         memory profile accept {row}; memory profile reject {row}; keys remove openai; token limit phone --day-usd 1;
         token revoke phone; users export alice; users erase alice --yes
     """,
