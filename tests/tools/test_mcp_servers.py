@@ -514,7 +514,6 @@ async def test_a_signal_to_the_chat_ends_its_servers(number: signal.Signals) -> 
 
 ASK = """
 import sys
-from chatbot.cli import ask, main
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
 import chatbot.models
@@ -526,6 +525,7 @@ class Calling(ScriptedModel):
             yield delta
 
 chatbot.models.open_model = lambda *_: Calling([ToolCall("c", "one__slow", "{}")])
+from chatbot.cli import main
 sys.exit(main.main(["ask", "--ephemeral", "hi"]))
 """
 
