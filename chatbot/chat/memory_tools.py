@@ -109,7 +109,7 @@ _EFFECTS = {
 
 
 _NOUNS = {"proposal_id": "proposal"}
-"""What ids refer to, by the parameters that take them; all others are ids of memories."""
+"""Noun for the id in a parameter, by its name; any other id is that of a memory."""
 
 
 class OperationTool(Tool):
