@@ -42,6 +42,8 @@ LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024  # most bytes of one read
+_MOST_AT_ONCE = 4 << 30
+"""Bytes that are read of a file at once: more is refused before it fills the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lock
 _SETTLED_NS = 50_000_000
@@ -153,7 +155,7 @@ class Folder:
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`."""
         with self._file(name, os.O_RDONLY) as file:
-            return read_between(file, start, end)
+            return read_between(file, start, end, name)
 
     def chunks_backwards(self, name: str, size: int) -> Iterator[bytes]:
         """Yield chunks of `size` bytes, last first; nothing if the file does not exist.
@@ -508,14 +510,19 @@ def _moment() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
 
 
-def read_between(descriptor: int, start: int, end: int | None = None) -> bytes:
-    """Return the bytes of an open file from `start` to `end`, or to its end."""
+def read_between(descriptor: int, start: int, end: int | None = None, name: str = "") -> bytes:
+    """Return the bytes of an open file from `start` to `end`, or to its end. Raises `OSError` for too many."""
     if end is None or end - start > _CHUNK_BYTES:
         size = os.fstat(descriptor).st_size
         end = size if end is None else min(end, size)
-    data = os.pread(descriptor, max(end - start, 0), start)
-    while len(data) < end - start and (more := os.pread(descriptor, end - start - len(data), start + len(data))):
-        data += more
+    try:
+        if end - start > _MOST_AT_ONCE:
+            raise MemoryError
+        data = os.pread(descriptor, max(end - start, 0), start)
+        while len(data) < end - start and (more := os.pread(descriptor, end - start - len(data), start + len(data))):
+            data += more
+    except MemoryError:
+        raise OSError(errno.EFBIG, f"{end - start:,} bytes are too many to be read at once", name) from None
     return data
 
 

@@ -1,6 +1,7 @@
 """Files in a message at the terminal, and what the user is asked about a call: in this process, with typed keys."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,17 @@ def test_ask_attaches_files_and_standard_input_names_none() -> None:
     done = command.run("ask", "-a", "nowhere.txt", "what?")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "chatbot: file not found: 'nowhere.txt'\n"
+
+
+def test_a_file_of_absurd_size_is_told_and_fills_no_memory() -> None:
+    command.project('[model]\nname = "scripted"\n')
+    command.ok("ask", "-a", "notes.txt", "what?")
+    [session] = Path("identities/ada/memory/sessions").iterdir()
+    [file] = (session / "attachments").iterdir()
+    os.truncate(file, 40 << 30)
+    done = command.run("ask", "-c", "and now?")
+    assert done.returncode == 0
+    assert "notes.txt cannot be read: " in done.stderr
+    assert f"{file.name}: 42,949,672,960 bytes are too many to be read at once" in done.stderr
+    os.truncate(session / "session.json", 40 << 30)
+    command.fails(7, "session.json: 42,949,672,960 bytes are too many to be read at once", "ask", "-c", "and now?")
