@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,12 +20,56 @@ from chatbot.memory.writing import Draft
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES
 from chatbot.stores.records import TranscriptEntry, check_time
-from chatbot.transfer.items import Conversation, Item, MemoryItem, Skip
 
 CHATGPT, CLAUDE, MARKDOWN, MEMSTORE = "chatgpt", "claude", "markdown", "memstore"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_KEY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """An imported conversation. `key` is unique among its kind and the same in every export."""
+
+    key: str
+    title: str
+    created_at: datetime
+    used_at: datetime
+    entries: tuple[TranscriptEntry, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """The parts that are not imported, such as tool calls, and how many of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """An imported memory."""
+
+    key: str
+    draft: Draft
+    namespace: str = ""
+    place: str = ""
+    """The source file, when the key is unique only within that file."""
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Its place and key, unique among its kind."""
+        return self.place, self.key
+
+    def digest(self) -> str:
+        """Return a hash of the content."""
+        said = {found.name: getattr(self.draft, found.name) for found in fields(Draft)}
+        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An item that is not imported, and the reason."""
+
+    what: str
+    why: str
+
+
+Item = Conversation | MemoryItem | Skip
 
 
 def kind_of(value: object) -> str | None:

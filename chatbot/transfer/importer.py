@@ -20,9 +20,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -39,11 +39,12 @@ from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
+from chatbot.stores.fields import how_many
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, is_session_id
 from chatbot.transfer.exports import MemoryExport, SessionExport
-from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip
+from chatbot.transfer.formats import Conversation, MemoryItem, Skip
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
@@ -52,6 +53,42 @@ _EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "met
 _MOST_ADDRESSES = 100
 """A row that more items say is compared with the others again at each import."""
 _BATCH = 200
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """The counts of an import; of a dry run, what an import would do."""
+
+    kind: str
+    path: str
+    dry_run: bool
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    """The sessions added or extended: key, title, number of entries, and their id here."""
+    memories: int = 0
+    exchanges: int = 0
+    """Exchanges of imported conversations that were remembered."""
+    facts: int = 0
+    changed: int = 0
+    """Existing memories whose text was updated."""
+    already: int = 0
+    skipped: list[Skip] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Parts of conversations that are not imported, such as tool calls."""
+    redacted: Counter[str] = field(default_factory=Counter)
+
+    def told(self) -> str:
+        """Return what was added in words; empty for nothing."""
+        added = {"session": len(self.sessions), "memory": self.memories, "exchange": self.exchanges, "fact": self.facts}
+        return ", ".join(how_many(count, what) for what, count in added.items() if count)
+
+    def skip(self, what: str, why: str) -> None:
+        """Report an item that is not imported."""
+        self.skipped.append(Skip(what, why))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"skipped": [asdict(each) for each in self.skipped]}
 
 
 class KnownRows:

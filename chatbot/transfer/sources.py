@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from zipfile import ZipFile, ZipInfo
+from typing import Any
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
-from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE
-from chatbot.transfer.items import Item, Skip
-from chatbot.transfer.untrusted import decoded, elements, open_zip, read_member
+from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE, Item, Skip
 
 BUNDLE = "bundle"
 KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
+_MOST_SQUEEZED = 400
+"""Highest compression ratio that is read: text stays below it, a zip bomb does not."""
+_SMALL = 4 << 20
+"""The ratio of a member up to this size is not checked."""
+_SPACE = re.compile(r"[ \t\r\n]*")
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
 _CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
-_NOT_RECOGNISED = f"has an unknown format: name it with --from ({', '.join(KINDS)})"
-
 
 Items = Iterator[Item | SessionExport | MemoryExport]
+_Member = tuple[str, Callable[[], str]]
+"""A file of an export: its name, and how its text is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,26 +81,51 @@ def memories_in(text: str) -> Source:
 
 
 def _open(path: Path, kind: str | None) -> Source:
-    if path.is_dir():
-        return _open_folder(path, kind)
     if not path.exists():
         raise InvalidValue(f"file not found: {path}")
-    if not path.is_file():
+    if not (path.is_dir() or path.is_file()):
         raise UnsafePath(f"{path} is not a regular file")
-    with path.open("rb") as file:
-        is_zip = file.read(len(_ZIP)) == _ZIP
-    if is_zip:
-        return _open_zip(path, kind)
-    if path.suffix.lower() in MARKDOWN_SUFFIXES or kind == MARKDOWN:
-        _check_kind(path, kind, MARKDOWN)
+    is_zip = path.is_file() and _is_zip(path)
+    members = _exports(path, is_zip=is_zip)
+    is_markdown = kind == MARKDOWN or path.suffix.lower() in MARKDOWN_SUFFIXES or (path.is_dir() and not members)
+    if is_markdown and not is_zip:
+        if kind not in {None, MARKDOWN}:
+            raise InvalidValue(f"{path} is {MARKDOWN}, not {kind}")
         return Source(path, MARKDOWN, lambda: _notes(path))
-    text = _read_text(path)
-    if kind in {None, BUNDLE} and is_bundle(text):
-        return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
-    if kind == BUNDLE:
-        raise DamagedFile(f"{path} is not a bundle: its first line begins none")
-    kind = kind or _recognised(text, path)
-    return Source(path, kind, lambda: _elements(kind, [(path.name, text)]))
+    if is_zip or path.is_dir():
+        if kind in {BUNDLE, MARKDOWN}:
+            raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if is_zip else ""))
+        if not members:
+            raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
+    else:
+        text = _read_text(path)
+        if kind in {None, BUNDLE} and is_bundle(text):
+            return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
+        if kind == BUNDLE:
+            raise DamagedFile(f"{path} is not a bundle: its first line begins none")
+        members = [(path.name, lambda: text)]
+    kind = kind or _recognised(members[0][1](), path)
+    return Source(path, kind, lambda: _elements(kind, members))
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_ZIP)) == _ZIP
+
+
+def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
+    """Return the files of an export in a folder, or anywhere in a zip: conversations first. Raises `DamagedFile`."""
+    if is_zip:
+        files: list[_Member] = [(each.filename, partial(read_member, path, each)) for each in zip_members(path)]
+    else:
+        inside = sorted(path.iterdir()) if path.is_dir() else ()
+        files = [(each.name, partial(_read_text, each)) for each in inside if each.is_file()]
+    last = [(PurePosixPath(each[0]).name, each) for each in files]
+    found = sorted((each for end, each in last if _CONVERSATIONS.fullmatch(end)), key=itemgetter(0))
+    found += [each for end, each in last if end == _CLAUDE_MEMORIES and found]
+    if len({name for name, _ in found}) < len(found):
+        raise DamagedFile(f"{path} contains a name more than once")
+    return found
 
 
 def _notes(path: Path) -> Items:
@@ -112,70 +146,18 @@ def _notes(path: Path) -> Items:
                 yield Skip(name, str(error))
 
 
-def _open_folder(path: Path, kind: str | None) -> Source:
-    """Open a folder of notes, or a folder that holds an unpacked export."""
-    exports = sorted(each for each in path.iterdir() if _CONVERSATIONS.fullmatch(each.name) and each.is_file())
-    if not exports or kind == MARKDOWN:
-        _check_kind(path, kind, MARKDOWN)
-        return Source(path, MARKDOWN, lambda: _notes(path))
-    _check_json(path, kind)
-    remembered = path / _CLAUDE_MEMORIES
-    files = [*exports, *([remembered] if remembered.is_file() else [])]
-    kind = kind or _recognised(_read_text(exports[0]), exports[0])
-    return Source(path, kind, lambda: _elements(kind, ((file.name, _read_text(file)) for file in files)))
-
-
-def _open_zip(path: Path, kind: str | None) -> Source:
-    _check_json(path, kind)
-    with open_zip(path) as archive:
-        members = _members(archive)
-        if not members:
-            raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
-        kind = kind or _recognised(read_member(archive, members[0]), path)
-    return Source(path, kind, lambda: _elements(kind, _texts_in(path)))
-
-
-def _elements(kind: str, texts: Iterable[tuple[str, str]]) -> Items:
-    """Yield what is in the lists of these texts, each after the name of its file."""
-    values = (value for name, text in texts for value in elements(text, name))
+def _elements(kind: str, members: Iterable[_Member]) -> Items:
+    """Yield what is in the lists of these files."""
+    values = (value for name, read_text in members for value in elements(read_text(), name))
     for number, value in enumerate(values, 1):
         yield from formats.read(kind, value, number)
 
 
-def _texts_in(path: Path) -> Iterator[tuple[str, str]]:
-    with open_zip(path) as archive:
-        for member in _members(archive):
-            yield member.filename, read_member(archive, member)
-
-
-def _members(archive: ZipFile) -> list[ZipInfo]:
-    """Return the files to read, conversations first, at any depth of the zip. Raises `DamagedFile`."""
-    last = [(PurePosixPath(each.filename).name, each) for each in archive.infolist()]
-    conversations = [each for end, each in last if _CONVERSATIONS.fullmatch(end)]
-    found = sorted(conversations, key=lambda each: each.filename)
-    found += [each for end, each in last if end == _CLAUDE_MEMORIES and conversations]
-    if len({each.filename for each in found}) < len(found):
-        raise DamagedFile(f"{archive.filename} contains a name more than once")
-    return found
-
-
 def _recognised(text: str, path: Path) -> str:
     """Return the kind that the first element has the shape of."""
-    if not text.lstrip().startswith(("[", "{")):
-        raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
-    if kind := formats.kind_of(next(elements(text, str(path)), None)):
+    if text.lstrip().startswith(("[", "{")) and (kind := formats.kind_of(next(elements(text, str(path)), None))):
         return kind
-    raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
-
-
-def _check_json(path: Path, kind: str | None) -> None:
-    if kind in {BUNDLE, MARKDOWN}:
-        raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if path.is_file() else ""))
-
-
-def _check_kind(path: Path, kind: str | None, found: str) -> None:
-    if kind not in {None, found}:
-        raise InvalidValue(f"{path} is {found}, not {kind}")
+    raise InvalidValue(f"{path} has an unknown format: name it with --from ({', '.join(KINDS)})")
 
 
 def _markdown_files(root: Path) -> Iterator[Path]:
@@ -199,3 +181,65 @@ def _read_text(path: Path) -> str:
         return decoded(path.read_bytes(), str(path))
     except OSError as error:
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def zip_members(path: Path) -> list[zipfile.ZipInfo]:
+    """Return the members of a zip file. Raises `DamagedFile` if it is not one."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise DamagedFile(f"{path} is not a readable zip file: {error}") from error
+
+
+def read_member(path: Path, member: zipfile.ZipInfo) -> str:
+    """Return the text of a member of a zip file. Raises `DamagedFile` or `UnsafePath`."""
+    name = f"{path}: {member.filename!r}"
+    if stat.S_ISLNK(member.external_attr >> 16):
+        raise UnsafePath(f"{name} is a symbolic link, which is refused")
+    squeezed = member.file_size > _SMALL and member.file_size > _MOST_SQUEEZED * max(1, member.compress_size)
+    if member.file_size > LARGEST_JSON or squeezed:
+        raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return decoded(archive.read(member), name)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise DamagedFile(f"{name} cannot be read: {error}") from error
+
+
+def decoded(data: bytes, name: str) -> str:
+    """Decode UTF-8. Raises `DamagedFile` for anything else."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DamagedFile(f"{name} is not valid UTF-8: {error.reason} at byte {error.start:,}") from error
+
+
+def elements(text: str, name: str) -> Iterator[Any]:
+    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` where the text is invalid."""
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    at = _after_space(text, 0)
+    is_list = text.startswith("[", at)
+    at = _after_space(text, at + is_list)
+    try:
+        while not (is_list and text.startswith("]", at)):
+            value, at = decoder.raw_decode(text, at)
+            yield value
+            at = _after_space(text, at)
+            if not is_list:
+                break
+            if text.startswith(",", at):
+                at = _after_space(text, at + 1)
+            elif not text.startswith("]", at):
+                raise json.JSONDecodeError("no comma", text, at)
+        if (end := _after_space(text, at + is_list)) < len(text):
+            raise json.JSONDecodeError("more than one value", text, end)
+    except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
+        at = getattr(error, "pos", at)
+        why = "it ends early: check that the download is complete" if at >= len(text) else f"error at character {at:,}"
+        raise DamagedFile(f"{name} is not valid JSON: {why}") from error
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at

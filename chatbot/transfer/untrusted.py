@@ -1,110 +1,15 @@
-"""Untrusted files: members of a zip file, read within bounds and never unpacked to disk; lists of JSON; receipts."""
+"""Receipts, calls and times from elsewhere: checked before they are shown, billed or hold against what comes."""
 
 from __future__ import annotations
 
-import json
-import re
-import stat
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-from chatbot.stores.errors import DamagedFile, InvalidValue, UnsafePath
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import format_time, parse_time
-
-LARGEST_MEMBER = 1 << 30
-MOST_SQUEEZED = 400
-"""Highest compression ratio that is read: text stays below it, a zip bomb does not."""
-_SMALL = 4 << 20
-"""The ratio of a member up to this size is not checked."""
-
-
-@contextmanager
-def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. Raises `DamagedFile` if it is not one."""
-    try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise DamagedFile(f"{path} is not a readable zip file: {error}") from error
-    with archive:
-        yield archive
-
-
-def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str:
-    """Return the text of a member of a zip file. Raises `DamagedFile` or `UnsafePath`."""
-    name = f"{archive.filename}: {member.filename!r}"
-    if stat.S_ISLNK(member.external_attr >> 16):
-        raise UnsafePath(f"{name} is a symbolic link, which is refused")
-    squeezed = member.file_size > _SMALL and member.file_size > MOST_SQUEEZED * max(1, member.compress_size)
-    if member.file_size > LARGEST_MEMBER or squeezed:
-        raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
-    try:
-        return decoded(archive.read(member), name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise DamagedFile(f"{name} cannot be read: {error}") from error
-
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-def decoded(data: bytes, name: str) -> str:
-    """Decode UTF-8. Raises `DamagedFile` for anything else."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DamagedFile(f"{name} is not valid UTF-8: {error.reason} at byte {error.start:,}") from error
-
-
-def elements(text: str, name: str) -> Iterator[Any]:
-    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` where the text is invalid."""
-    decoder = json.JSONDecoder(parse_constant=lambda _: None)
-    at = _skip(text, 0)
-    if text[at : at + 1] != "[":
-        value, end = _value(decoder, text, at, name)
-        _end(text, end, name)
-        yield value
-        return
-    at = _skip(text, at + 1)
-    while text[at : at + 1] != "]":
-        value, at = _value(decoder, text, at, name)
-        yield value
-        at = _skip(text, at)
-        if text[at : at + 1] == ",":
-            at = _skip(text, at + 1)
-        elif text[at : at + 1] != "]":
-            _broken(name, text, at)
-    _end(text, at + 1, name)
-
-
-def _value(decoder: json.JSONDecoder, text: str, at: int, name: str) -> tuple[Any, int]:
-    try:
-        return decoder.raw_decode(text, at)
-    except json.JSONDecodeError as error:
-        _broken(name, text, error.pos)
-    except (RecursionError, ValueError):  # too deep, or a number of thousands of digits
-        _broken(name, text, at)
-
-
-def _end(text: str, at: int, name: str) -> None:
-    if _skip(text, at) != len(text):
-        _broken(name, text, at)
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
-
-
-def _broken(name: str, text: str, at: int) -> NoReturn:
-    why = "it ends early: check that the download is complete" if at >= len(text) else f"error at character {at:,}"
-    raise DamagedFile(f"{name} is not valid JSON: {why}")
-
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]

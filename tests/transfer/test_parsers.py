@@ -10,10 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
-from chatbot.transfer.formats import MEMSTORE, read, read_chatgpt, read_claude, read_claude_memory, read_markdown
-from chatbot.transfer.items import Conversation, MemoryItem, Skip
-from chatbot.transfer.sources import open_source
-from chatbot.transfer.untrusted import elements
+from chatbot.transfer.formats import (
+    MEMSTORE,
+    Conversation,
+    MemoryItem,
+    Skip,
+    read,
+    read_chatgpt,
+    read_claude,
+    read_claude_memory,
+    read_markdown,
+)
+from chatbot.transfer.sources import elements, open_source
 from tests.transfer import exports
 
 JSON = st.recursive(

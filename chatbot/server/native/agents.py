@@ -24,8 +24,7 @@ from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.exports import export_memories, render_memories
-from chatbot.transfer.importer import Importer
-from chatbot.transfer.items import ImportReport
+from chatbot.transfer.importer import Importer, ImportReport
 from chatbot.transfer.sources import memories_in
 
 router = APIRouter(prefix="/v1")
