@@ -386,25 +386,15 @@ logger = logging.getLogger(__name__)
 
 UNTOLD = "the memory cannot be used just now: the server's standard error says why"
 
-_CODES: dict[type[Exception], int] = {
-    ToolError: INVALID_PARAMS,
-    SessionError: INVALID_PARAMS,
-    DamagedSession: INTERNAL_ERROR,
-    AccessDenied: INVALID_PARAMS,
-    ConflictingChange: INVALID_PARAMS,
-    InvalidValue: INVALID_PARAMS,
-    StoreBusy: INVALID_PARAMS,
-    UnknownObservation: INVALID_PARAMS,
-    UnknownProject: INVALID_PARAMS,
-    UnsupportedOperation: INVALID_PARAMS,
-    ChatbotError: INTERNAL_ERROR,
-    StoreError: INTERNAL_ERROR,
-}
+_OF_THE_CALLER = (ToolError, SessionError, AccessDenied, ConflictingChange, InvalidValue, StoreBusy, UnknownObservation,
+                  UnknownProject, UnsupportedOperation)  # fmt: skip
+"""Errors on which the caller can act."""
 
 
 def code_of(error: Exception) -> int:
-    """The code for an error: that of the nearest class which has one."""
-    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), INTERNAL_ERROR)
+    """Return the code for an error."""
+    is_ours = isinstance(error, DamagedSession) or not isinstance(error, _OF_THE_CALLER)
+    return INTERNAL_ERROR if is_ours else INVALID_PARAMS
 
 
 def told(error: Exception) -> str:
