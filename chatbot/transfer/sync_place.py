@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import secrets
-import time
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -38,8 +37,6 @@ _LARGEST_FILE = 256 << 20
 _LARGEST_ANSWER = 1 << 30
 _LARGEST_REASON = 64 << 10
 _PATIENCE_S = 300.0
-_LEAST_PACE = 10_000
-"""Bytes per second below which an answer takes too long, once the patience is used up."""
 _DATA = "data:application/gzip;base64,"
 
 
@@ -280,16 +277,10 @@ class ServerPlace(SyncPlace):
 
 
 def _received(answer: Any, most: int) -> bytes:
-    """Read an answer to its end. Raises `OSError` for one that is too large, or that comes too slowly."""
-    parts, size, begun = list[bytes](), 0, time.monotonic()
-    while part := answer.read1(1 << 20):
-        parts.append(part)
-        size += len(part)
-        if size > most:
-            raise OSError(f"it answers with more than {most >> 10:,} KiB at once")
-        if time.monotonic() - begun > _PATIENCE_S + size / _LEAST_PACE:
-            raise TimeoutError("its answer takes too long")
-    return b"".join(parts)
+    """Read an answer to its end. Raises `OSError` for one that is too large."""
+    if len(data := answer.read(most + 1)) > most:
+        raise OSError(f"it answers with more than {most >> 10:,} KiB at once")
+    return bytes(data)
 
 
 def _why(error: HTTPError) -> str:
