@@ -110,8 +110,6 @@ _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """Metadata key of a value and its start, the only one in which a successor may differ."""
 _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
-ELSEWHERE = "elsewhere"
-"""Field of a `counts` event: uses on other machines, as JSON by machine."""
 _MERGED = having(FIELDS, MERGED)
 
 

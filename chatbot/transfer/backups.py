@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from chatbot.errors import ConfigError
+from chatbot.errors import ConfigError, without_folders
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
@@ -96,7 +96,7 @@ async def backup(
                     continue  # a session was deleted
                 raise
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
-                damage = await unreadable(storage)
+                damage = [*await unreadable(storage), *(without_folders(why) for _, why in sync.report.aside)]
                 made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value(), damage)
                 place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
                 place.close()

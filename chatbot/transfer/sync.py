@@ -9,7 +9,7 @@ Each machine adds files of its own to the place and reads those of the others:
 
 The lines after the first one, which says whose they are:
 
-    {"k": "row", "id", "parts", "counts"}    events of a row or fact, and how often it was used and mentioned
+    {"k": "row", "id", "parts", "counts"}    events of a row or fact, and how often it was used
     {"k": "gone", "ids", "alone"}            rows that were erased
     {"k": "session", …}                      of a session what is new
     {"k": "lines", "name", "v"}              calls of the bill; of a backup also what belongs to the machine
@@ -32,12 +32,12 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
@@ -57,18 +57,7 @@ from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
 from chatbot.transfer.sync_storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
-from chatbot.transfer.union import (
-    Counters,
-    Incoming,
-    Journal,
-    bringing_in,
-    canonical,
-    digest_of,
-    identity,
-    is_mention,
-    parts_of,
-    relabelled,
-)
+from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, parts_of
 from chatbot.transfer.untrusted import checked_call, past
 
 VERSION = 1
@@ -80,8 +69,6 @@ _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
 _WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
 """Errors of a damaged or forged file."""
-_MOST_MENTIONS = 100_000
-"""Most mentions that one file counts: each becomes an event."""
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -131,7 +118,9 @@ class Delivery:
     """Contents of the files of a place, parsed; of sessions only their number."""
 
     names: list[str] = field(default_factory=list)
-    rows: Incoming = field(default_factory=Incoming)
+    parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    """Events by the id of their row or fact."""
+    counts: dict[str, Counts] = field(default_factory=dict)
     gone: dict[str, bool] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
     sessions: dict[str, list[str]] = field(default_factory=dict)
@@ -139,15 +128,14 @@ class Delivery:
     lines: dict[str, list[Record]] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     digests: set[bytes] = field(default_factory=set)
-    mentions: int = 0
 
     def join(self, other: Delivery) -> None:
         """Add the contents of another one; a row that went alone on one machine and not on another did not."""
         self.names += other.names
-        for row_id, parts in other.rows.parts.items():
-            self.rows.parts[row_id] += parts
-        for row_id, counters in other.rows.counters.items():
-            self.rows.count(row_id, counters)
+        for row_id, parts in other.parts.items():
+            self.parts[row_id] += parts
+        for row_id, counts in other.counts.items():
+            self._count(row_id, counts)
         self.gone |= {each: alone and self.gone.get(each, True) for each, alone in other.gone.items()}
         self.erased += other.erased
         self.sessions |= other.sessions
@@ -183,17 +171,16 @@ class Delivery:
     def _take_row(self, record: Record, until: datetime) -> None:
         for part in map(parse_event, record["parts"]):
             check_fields(part)
-            if [each for each, _ in parts_of(part)] != [record["id"]] or is_mention(part):
+            if [each for each, _ in parts_of(part)] != [record["id"]]:
                 raise DamagedFile("an event is of another row than it says, or is one that is counted")
             past(part.at, until)
-            self.rows.parts[record["id"]].append(part)
+            self.parts[record["id"]].append(part)
             self.digests.add(digest_of(identity(part)))
         if record["counts"]:
-            counters = Counters.parse(record["counts"], until)
-            self.mentions += sum(times for times, _ in counters.mentions.values())
-            if self.mentions > _MOST_MENTIONS:
-                raise DamagedFile(f"it counts more than {_MOST_MENTIONS:,} mentions")
-            self.rows.count(str(record["id"]), counters)
+            self._count(str(record["id"]), Counts.parse(record["counts"], until))
+
+    def _count(self, row_id: str, counts: Counts) -> None:
+        self.counts[row_id] = self.counts.get(row_id, Counts()).joined(counts)
 
 
 class Sync:
@@ -285,6 +272,7 @@ class Sync:
         if not self._dry_run and not self._is_trial:  # what was given to a backup is known to have been there, too
             await self._save()
         self.report.forks = self._sessions.forks
+        self.report.aside += self._sessions.aside
 
     def known_of(self) -> tuple[str, list[str]]:
         """Return which identity this is, and the files that were taken in from the place."""
@@ -329,7 +317,7 @@ class Sync:
         for name, why in self.report.aside:
             raise DamagedFile(f"{self._place.key}: {name} is invalid: {why}. Nothing was written")
         rows, sessions = self._storage.journal().touched(), self._storage.backend.sessions.ids()
-        if {*rows} - batch.rows.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
+        if {*rows} - batch.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
             raise ConfigError(
                 f"the target holds what {self._place.key} does not: nothing was written. Use an empty one"
             )
@@ -351,16 +339,9 @@ class Sync:
             known.own, known.pending = ours, ""
 
     def _become_another(self) -> None:
-        """Become another machine, to which everything is new. What was counted under the former name stays that's."""
-        log, state = self._storage.log, self._state
-        with log.locked() as writing:
-            writing.mend()
-            journal = self._storage.journal(state.machine)
-            relabelled(journal, journal.touched()).write(writing)
-            writing.release()
-            writing.sync()
-        state.machine, state.places, self._known = secrets.token_hex(6), {}, PlaceState()
-        state.save(self._storage.document)
+        """Become another machine, to which everything is new."""
+        self._state.machine, self._state.places, self._known = secrets.token_hex(6), {}, PlaceState()
+        self._state.save(self._storage.document)
 
     def _read(self, names: Sequence[str]) -> Delivery:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
@@ -429,29 +410,27 @@ class Sync:
         with log.locked() if writes else nullcontext() as writing:
             if writing:
                 writing.mend()
-            journal = after = self._storage.journal(state.machine)
+            journal = after = self._storage.journal()
             rows = journal.touched(self._known.digests) if self._gives else []
             gone = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}
             journal.erased |= gone
-            for each in {*state.erased} & batch.rows.parts.keys():
-                del batch.rows.parts[each]
-            made = bringing_in(journal, batch.rows, state.machine, also=rows if writes else ())
+            for each in {*state.erased} & batch.parts.keys():
+                del batch.parts[each]
+            made = bringing_in(journal, batch.parts, batch.counts, also=rows if writes else ())
             self._is_waiting |= made.is_waiting
             if writing:
                 for alone in (True, False):
                     who = MAINTENANCE if alone else "sync"
                     for ids in _portions([each for each, is_alone in gone.items() if is_alone is alone]):
                         made.events.append(Event(kind="purge", at=self._now(), ids=tuple(ids), who=who))
-                made.write(writing)
+                after = made.write(writing, journal)
                 writing.release()
                 writing.sync()
-                if made.events or made.rearranged:
-                    after = self._storage.written() or journal
         self.report.taken["memories"] = made.taken
         self._known.digests |= after.digests() - (set() if self._gives else journal.digests())
         facts = [each for each in state.facts if after.has_fact(each)]
         state.erased += [each for each in state.facts if each not in {*facts, *state.erased}]
-        state.facts = [*dict.fromkeys([*facts, *filter(after.has_fact, (*rows, *batch.rows.parts))])]
+        state.facts = [*dict.fromkeys([*facts, *filter(after.has_fact, (*rows, *batch.parts))])]
         return journal, rows
 
     async def _take_sessions(self, batch: Delivery) -> None:
@@ -482,7 +461,11 @@ class Sync:
             added = unite_lines(self._storage.backend.lines(name), records)
             self.report.taken["calls"] += added if name == BILL else 0
         for name, data in batch.documents.items():
-            self._storage.backend.document(name).change(partial(_kept, data))
+
+            def kept(before: bytes | None, data: bytes = data) -> bytes:
+                return before or data
+
+            self._storage.backend.document(name).change(kept)
 
     def _earlier(self, machine: str, session_id: str) -> Entries:
         """Return all entries of a session that the files of a machine hold."""
@@ -501,7 +484,7 @@ class Sync:
         Sessions of which a line is dropped are given anew.
         """
         cut = chain.from_iterable(each["cut"] for each in self._state.sessions.values())
-        gone = {*self._new([*journal.erased, *self._state.erased, *cut], "cleared ")}
+        gone = {*self._known.new([*journal.erased, *self._state.erased, *cut], "cleared ")}
         names: list[str] = []
         left: list[Record] = []
         for name in sorted(self._known.own) if gone and self._place.keeps and not self._dry_run else ():
@@ -514,10 +497,12 @@ class Sync:
                 continue
             names.append(name)
             left += kept
-            for session_id in (line["session"]["id"] for line in lines if line["k"] == "session"):
-                self._known.sessions.pop(session_id, None)
-                self._known.entries.pop(session_id, None)
-                self._known.files = {each for each in self._known.files if not each.startswith(session_id)}
+            for line in (line for line in lines if line["k"] == "session"):
+                about, receipts = line["session"]["id"], map(canonical, line["receipts"])
+                self._known.sessions.pop(about, None)
+                self._known.digests -= {
+                    digest_of(about + each) for each in (*line["entries"], *line["files"], *receipts)
+                }
         return names, [line for line in left if line["k"] != "session"]
 
     async def _records(self, journal: Journal, rows: Sequence[str], left: Sequence[Record]) -> AsyncIterator[Record]:
@@ -532,7 +517,7 @@ class Sync:
         while some := await asyncio.to_thread(some_rows):
             for each in some:
                 yield each
-        gone = self._new(journal.erased, "gone ")
+        gone = self._known.new(journal.erased, "gone ")
         self.report.given["erased"] = len(gone)
         for alone in (True, False):
             if ids := [each for each in gone if journal.erased[each] is alone]:
@@ -549,23 +534,18 @@ class Sync:
         for each in await asyncio.to_thread(self._others):
             yield each
 
-    def _new(self, said: Iterable[str], about: str = "") -> list[str]:
-        """Return what the place does not know yet of these texts, and note that it will."""
-        found = {digest_of(f"{about}{each}"): each for each in said}
-        new = [each for digest, each in found.items() if digest not in self._known.digests]
-        self._known.digests |= found.keys()
-        return new
-
     def _others(self) -> list[Record]:
         """Return what the place does not have of the bill, of what was erased, and of what only a backup holds."""
         records: list[Record] = []
         for name in (BILL, *(_OWN_LINES if self._is_own else ())):
-            new = [json.loads(each) for each in self._new(map(canonical, self._storage.backend.lines(name).all()))]
+            new = [
+                json.loads(each) for each in self._known.new(map(canonical, self._storage.backend.lines(name).all()))
+            ]
             records += [{"k": "lines", "name": name, "v": some} for some in _portions(new)]
             if name == BILL:
                 self.report.given["calls"] = len(new)
                 self.digest.bill(new)
-        if ids := self._new(self._state.erased, "erased "):
+        if ids := self._known.new(self._state.erased, "erased "):
             self.report.given["erased"] += len(ids)
             records.append({"k": "erased", "ids": ids})
         for name in _OWN_DOCUMENTS if self._is_own else ():
@@ -574,18 +554,18 @@ class Sync:
         return records
 
     def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[Record]:
-        """Yield the parts and counters of rows and facts that the place does not have."""
+        """Yield the parts and counts of rows and facts that the place does not have."""
         known = self._known.digests
         for done, row_id in enumerate(rows, 1):
             history = journal.history(row_id)
-            parts = {digest_of(identity(part)): part for part in history.shared()}
+            parts = {digest_of(identity(part)): part for part in history.parts}
             new = [part.as_json() for digest, part in parts.items() if digest not in known]
-            counts = history.counters.as_json() if history.counters else None
-            digest = digest_of(f"{row_id} {canonical(counts or {})}")
+            counts = history.counts.settled(history.parts)
+            digest = digest_of(f"{row_id} {canonical(counts.as_json())}")
             known |= parts.keys()
-            if new or (counts and digest not in known):
+            if new or (any(counts) and digest not in known):
                 self.report.given["memories"] += len(new)
-                yield {"k": "row", "id": row_id, "parts": new, "counts": counts}
+                yield {"k": "row", "id": row_id, "parts": new, "counts": counts.as_json() if any(counts) else None}
             known.add(digest)
             if self._is_own:
                 self.digest.row(journal, row_id)
@@ -634,10 +614,6 @@ def _quoted(line: Record) -> set[str]:
     if line["k"] == "session":
         return {line["session"]["id"], *line["entries"], *_ID.findall(json.dumps(line["receipts"]))}
     return set()
-
-
-def _kept(data: bytes, before: bytes | None) -> bytes:
-    return before or data
 
 
 def _portions(items: Sequence[Any]) -> Iterator[list[Any]]:

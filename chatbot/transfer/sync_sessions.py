@@ -17,7 +17,7 @@ from typing import Any
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Blobs, checked_blob, checked_blob_name
-from chatbot.stores.errors import InvalidValue, MissingFolder
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError
 from chatbot.stores.records import (
     KeyValue,
     SessionRecord,
@@ -37,7 +37,7 @@ from chatbot.transfer.sync_storage import (
     SyncState,
     unite_lines,
 )
-from chatbot.transfer.union import Said, digest_of, newest, portable, united, with_ids
+from chatbot.transfer.union import Said, canonical, digest_of, newest, portable, united, with_ids
 from chatbot.transfer.untrusted import checked_receipt, past
 
 _PATIENCE_S = 20.0
@@ -101,6 +101,7 @@ class SessionUnion:
         """From a machine and a session to all of its entries that files of the place hold."""
         self._was_deleted = was_deleted
         self.forks: list[str] = []
+        self.aside: list[tuple[str, str]] = []
 
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and are missing now."""
@@ -139,32 +140,41 @@ class SessionUnion:
                 continue
             known.sessions[record.id] = self._state.sessions[record.id]["digest"]
             content = content or await self._storage.content(self._sessions.ref(record.id))
+            new = known.new(content.files, record.id)
+            lost = await asyncio.to_thread(self._unreadable, record.id, new)
+            content = replace(content, files=[each for each in content.files if each not in lost])
             given = self._given(record, content, known)
             given["own"] = {"record": record.as_json(), "choices": content.choices} if is_own else None
-            new = [each for each in content.files if f"{record.id}/{each}" not in known.files]
-            known.files |= {f"{record.id}/{each}" for each in new}
-            for files in _portions(self._blobs(record.id), new):
+            for files in _portions(self._blobs(record.id), [each for each in new if each not in lost]):
                 given["files"] = await asyncio.to_thread(_packed, self._blobs(record.id), files)
                 yield record, content, given
 
     def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> Record:
         """Return a session for the place: of its transcript and receipts what that does not have."""
-        state, said, receipts = self._state.sessions[record.id], content.said, content.receipts
-        there, entries, billed = known.entries.get(record.id, ("", 0, 0))
-        if there != _short([[each for each, _ in said[:entries]], receipts[:billed]]):
-            entries = billed = 0
-        known.entries[record.id] = (_short([[each for each, _ in said], receipts]), len(said), len(receipts))
+        state, said = self._state.sessions[record.id], dict(content.said)
+        new = [(each, said[each]) for each in known.new(said, record.id)]
         return {
             "k": "session",
             "session": portable(record),
             "digest": state["digest"],
             "at": state["at"],
-            "ids": [each for each, _ in said],
+            "ids": [*said],
             "cut": state["cut"],
-            "entries": {id_: [each.role, each.content, format_time(each.at)] for id_, each in said[entries:]},
+            "entries": {id_: [each.role, each.content, format_time(each.at)] for id_, each in new},
             "values": content.values | {key: [None, at] for key, at in state["dead"].items()},
-            "receipts": receipts[billed:],
+            "receipts": [json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
         }
+
+    def _unreadable(self, session_id: str, names: list[str]) -> set[str]:
+        """Return the attachments that cannot be read, and set them aside."""
+        found = {}
+        for name in names:
+            try:
+                self._blobs(session_id).read(name)
+            except StoreError as error:
+                found[name] = str(error)
+        self.aside += [(f"{session_id}/{name}", why) for name, why in found.items()]
+        return {*found}
 
     def _blobs(self, session_id: str) -> Blobs:
         return self._storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
@@ -252,7 +262,7 @@ class SessionUnion:
             await self._merged(session_id)
             if self._state.sessions[session_id]["digest"] == given["digest"]:  # the place has it as it is here
                 known.sessions[session_id] = given["digest"]
-                known.files |= {f"{session_id}/{name}" for name in self._state.sessions[session_id]["files"]}
+                known.new(self._state.sessions[session_id]["files"], session_id)
         return is_new
 
     async def _take_record(self, session_id: str, given: Mapping[str, Any]) -> None:
@@ -278,10 +288,6 @@ class SessionUnion:
         cut = {*given["cut"], *self._state.sessions.get(session_id, {}).get("cut", ())}
         left = [each for each in given["ids"] if each not in cut]
         if any(each not in known for each in left):
-            for fork in await self._forks(session_id):
-                said = await self._storage.store.transcript_read_all(self._sessions.ref(fork))
-                known = {**known, **dict(with_ids(said))}
-        if any(each not in known for each in left):
             known = {**known, **await asyncio.to_thread(self._earlier, machine, session_id)}
         return None if any(each not in known for each in left) else with_ids(known[each] for each in left)
 
@@ -291,14 +297,6 @@ class SessionUnion:
         except MissingFolder:
             return False
         return True
-
-    async def _forks(self, session_id: str) -> list[str]:
-        """Return the sessions that were forked from a session, and from those."""
-        records = await asyncio.to_thread(self._sessions.find, lambda record: record.parent is not None)
-        found = [session_id]
-        for each in found:
-            found += [record.id for record in records if record.parent == each]
-        return found[1:]
 
     async def _make(self, record: SessionRecord, said: Said, *, is_own: bool = False) -> None:
         if not is_own:

@@ -25,7 +25,7 @@ from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_store
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
-from chatbot.transfer.union import Journal, Said, canonical, portable, said_of, with_ids
+from chatbot.transfer.union import Journal, Said, canonical, digest_of, portable, said_of, with_ids
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
 STATE = "sync.json"
@@ -42,13 +42,9 @@ class PlaceState:
     """Contents that a place is known to have."""
 
     digests: set[bytes] = field(default_factory=set)
-    """Of lines of the journal and of parts of them, of counters, bills and erased ids."""
+    """Of lines of the journal and of parts of them, of counts, entries, receipts, attachments, bills and erased ids."""
     sessions: dict[str, str] = field(default_factory=dict)
     """From a session to the digest of its state."""
-    entries: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    """From a session to how many entries and receipts the place has, behind a digest of them."""
-    files: set[str] = field(default_factory=set)
-    """Attachments, each behind its session."""
     taken: set[str] = field(default_factory=set)
     """Files of others that were taken in."""
     own: set[str] = field(default_factory=set)
@@ -56,6 +52,13 @@ class PlaceState:
     """Mark in the names of files that were being written."""
     at: str = ""
     """When the last sync with it was done."""
+
+    def new(self, said: Iterable[str], about: str = "") -> list[str]:
+        """Return what the place does not know yet of these texts, and note that it will."""
+        found = {digest_of(f"{about}{each}"): each for each in said}
+        new = [each for digest, each in found.items() if digest not in self.digests]
+        self.digests |= found.keys()
+        return new
 
 
 @dataclass(slots=True)
@@ -140,17 +143,10 @@ class Storage:
         """The document with the state of syncs."""
         return self.backend.document(STATE)
 
-    def journal(self, machine: str = "") -> Journal:
+    def journal(self) -> Journal:
         """Read the whole log. Needs its lock where it is to be changed."""
         self.log.start_again()
-        return Journal(self.log.read_new(), machine)
-
-    def written(self) -> Journal | None:
-        """Return the log as far as we have just written it; None if others have replaced it since."""
-        mark = self.log.mark()
-        self.log.start_again()
-        lines = [(place, line) for place, line in self.log.read_new() if place[0] < mark.size]
-        return Journal(lines, "") if self.log.mark().inode == mark.inode else None
+        return Journal(line for _, line in self.log.read_new())
 
     async def records(self) -> list[SessionRecord]:
         """Return the records of all sessions, the one used last first."""

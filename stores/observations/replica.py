@@ -31,7 +31,7 @@ from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.open_folders import OPEN
 from chatbot.stores.query import Progress
-from chatbot.stores.row_events import ELSEWHERE, STATUS_AFTER, Event, applied, check_fields, implied, strength_in
+from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, implied, strength_in
 from chatbot.stores.row_history import naming, shown
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ class Replica:
             elif event.kind == "consolidate":
                 table.consolidate(number, *strength_in(event, each))
             else:
-                table.set_counts(number, applied(self.row(number), event), event.fields.get(ELSEWHERE))
+                table.set_counts(number, applied(self.row(number), event))
                 self._bodies.pop(number, None)
         if event.kind != "counts":
             table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE

@@ -40,7 +40,7 @@ from chatbot.stores.observation import (
 from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, Visible, label_of, labels_of
 from chatbot.stores.query import Match, Order
 from chatbot.stores.records import format_time, micros, moment
-from chatbot.stores.row_events import ELSEWHERE, STATUS_AFTER, Event
+from chatbot.stores.row_events import STATUS_AFTER, Event
 
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
@@ -167,11 +167,6 @@ class Table:
         found: list[str | None] = self._read("sessions", [None])
         return found
 
-    @cached_property
-    def elsewhere(self) -> dict[int, str]:
-        """Uses of rows on other machines, by machine, as JSON; see `chatbot.transfer.union`."""
-        return dict(self._read("elsewhere", []))
-
     def _read(self, name: str, nothing: Any) -> Any:
         part = self._left.get(name)
         return nothing if part is None else json.loads(bytes(part))
@@ -191,7 +186,6 @@ class Table:
             "holder_ends": little(labels.row_ends).tobytes(),
             "later": _json([[number, places] for number, places in self.later.items()]),
             "after": _json(self.after),
-            "elsewhere": _json([*self.elsewhere.items()]),
             "sessions": _json(self.sessions),
             "triples": _json([fact.as_json() for fact in self.triples.values()]),
             "retracted": _json(sorted(self.retracted)),
@@ -309,7 +303,6 @@ class Table:
         self._unlink(row_id)
         self.before.pop(row_id, None)
         self.later.pop(number, None)
-        self.elsewhere.pop(number, None)
         self.texts[number] = 0
         self._show(number)
 
@@ -468,8 +461,6 @@ class Table:
             elif self.consolidated_at[number]:
                 set_to = [self.strength[number], self.consolidated_touches[number]]
                 strong[self.consolidated_at[number]][self.ids[number]] = set_to
-            if number in self.elsewhere:
-                fields[ELSEWHERE] = self.elsewhere[number]
             if fields:
                 at_last = max(self.last_used_at[number], self.consolidated_at[number])
                 counted[at_last, tuple(fields.items())].append(self.ids[number])
@@ -481,12 +472,10 @@ class Table:
             *(Event(kind="consolidate", at=moment(at), ids=tuple(rows), fields=rows) for at, rows in strong.items()),
         ]
 
-    def set_counts(self, number: int, row: Observation, elsewhere: object) -> None:
+    def set_counts(self, number: int, row: Observation) -> None:
         """Set how often a row was used so far, when last, and its strength."""
         for name in _COUNTS:
             getattr(self, name)[number] = _OF_A_ROW[name](row)
-        if isinstance(elsewhere, str):
-            self.elsewhere[number] = elsewhere
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """Set the new places of the lines; lines without one are gone."""

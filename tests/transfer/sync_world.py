@@ -29,7 +29,7 @@ from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
-COUNTED = ("use_count", "mention_count", "confirmed_count")
+COUNTED = ("mention_count", "confirmed_count")
 _TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py", "transfer/sync_storage.py")
 
 
@@ -170,7 +170,7 @@ class World:
         self.deleted: set[str] = set()
         self.without_branch: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
-        """How often each row was used, mentioned and confirmed on all machines together."""
+        """How often each row was mentioned and confirmed on all machines together."""
         self.calls = self.kills = self.brought_back = 0
         self._count = 0
 

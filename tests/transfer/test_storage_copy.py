@@ -1,5 +1,6 @@
 """A copy of an identity's storage holds the attachments of its sessions."""
 
+import os
 from pathlib import Path
 
 from chatbot.memory import MemorySystem
@@ -16,3 +17,17 @@ async def test_attachments_are_copied_with_their_session(tmp_path: Path) -> None
     assert (first.sessions, again.sessions, again.digest) == (1, 0, first.digest)
     async with MemorySystem(target) as memory:
         assert await (await memory.load_session(session.id, "chat")).attachment(name) == b"photo"
+
+
+async def test_an_attachment_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    async with MemorySystem(source) as memory:
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        names = await session.attach([(b"one", ".png"), (b"two", ".png"), (b"three", ".png")])
+    [folder] = source.glob("sessions/*/attachments")
+    (folder / names[0]).write_bytes(b"another")
+    os.truncate(folder / names[1], 40 << 30)
+    done = await copy_storage(source, target)
+    assert [any(name in each for each in done.left_out) for name in names] == [True, True, False]
+    async with MemorySystem(target) as memory:
+        assert [*await (await memory.load_session(session.id, "chat")).attachments()] == [names[2]]
