@@ -62,8 +62,6 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
     `before` has the text of the last kept runs by id; this one is added to it.
     """
     if gate is not None:
-        if run.only_lists:
-            return None
         there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
         known = [said for captured, said in before.items() if captured in there]
         if not gate.passes(gate.of_text(run.substance, run.type, known=known)):

@@ -12,7 +12,7 @@ import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -36,7 +36,6 @@ from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import PluginPoint, checked_settings, reason_of, settings_of
 
-Result = TypeVar("Result")
 State = TypeVar("State")
 _MOST_SESSIONS = 1_000
 
@@ -130,16 +129,6 @@ class PerSession(Generic[State]):
     def pop(self, session_id: str) -> State | None:
         """Return the session's state and drop it."""
         return self._states.pop(session_id, None)
-
-
-async def uncancelled(work: Coroutine[Any, Any, Result]) -> Result:
-    """Await work that runs to its end once it has begun, even if the hook is cancelled."""
-    task = asyncio.create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 class TurnStep(Hook):

@@ -7,17 +7,19 @@ reply. Decisions and open items are the rows of type `decision` and the open tas
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from chatbot.attachments import readable
 from chatbot.chat.dialogue import ASSISTANT, USER, says_little
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.hooks.capture import can_write
 from chatbot.hooks.extraction.structured import ExtractionModel, noted
-from chatbot.hooks.hook import Hook, HookContext, PerSession, uncancelled
+from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
 from chatbot.memory.memorability import content
@@ -26,6 +28,7 @@ from chatbot.messages import sentences, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -72,15 +75,14 @@ class Episodes(Hook):
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
         """Return a model's summary of the session; None if it cannot be used, which the receipts say."""
-        from chatbot.hooks.extraction.summaries import SessionSummary, summarize_by_model
+        from chatbot.hooks.extraction.summaries import summarize_by_model
 
-        calls = self._model.calls(session)
-        rule, notice = SessionSummary(""), ""
+        calls, notice = self._model.calls(session), ""
         try:
-            summary, notice = await summarize_by_model(entries, calls, rule)
+            summary, notice = await summarize_by_model(entries, calls)
         finally:
-            await uncancelled(calls.note("summary", notices=[notice] if notice else []))
-        return None if notice else summary
+            await to_its_end(calls.note("summary", notices=[notice] if notice else []))
+        return summary
 
     async def aclose(self) -> None:
         """Close the model if it is not the chat's."""
@@ -88,20 +90,10 @@ class Episodes(Hook):
 
 
 Turns = Annotated[int, Meta(ge=1)]
-_MOST_TURNS = 1_000
 _LONGEST = 240
 _MOST_ITEMS = 8
 _READ_CHARACTERS = 20_000
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
-
-
-class _TurnLines(Struct, frozen=True):
-    """The lines of one turn for a summary, empty if it says little; `kept` is the row of its exchange."""
-
-    at: datetime
-    kept: str | None
-    asked: str
-    answered: str
 
 
 class Summarize(Hook):
@@ -119,50 +111,40 @@ class Summarize(Hook):
         super().__init__(context)
         self._every = every
         self._least = least
-        self._turns: PerSession[tuple[_TurnLines, ...]] = PerSession(tuple)
+        self._new = Counter[str]()
+        """Number of turns since the last summary, by session."""
 
     async def handle(self, event: TurnEnd | SessionEnd) -> None:
-        """Add a turn, and write the summary when it is time."""
+        """Count a turn, and write the summary when it is time."""
         session = event.session
-        if not (session.supports(ObservationStore) and can_write(session)):
+        if not (session.supports(ObservationStore) and session.supports(TranscriptStore) and can_write(session)):
             return
         if isinstance(event, TurnEnd):
-            turns = (
-                *self._turns[session.id],
-                _TurnLines(event.at, event.kept, _most_informative(event.text), _most_informative(event.reply)),
-            )
-            self._turns[session.id] = turns[-_MOST_TURNS:]
-            if len(turns) >= self._every:
-                await self._write(session, turns)
-                self._turns[session.id] = ()
-        elif (left := self._turns.pop(session.id)) is not None:
-            await self._write(session, left, least=self._least)
+            self._new[session.id] += 1
+            if self._new[session.id] >= self._every:
+                await self._write(session, self._new.pop(session.id), least=1)
+        elif new := self._new.pop(session.id, 0):
+            await self._write(session, new, least=self._least)
 
-    async def _write(self, session: SessionHandle, held: Sequence[_TurnLines], *, least: int = 1) -> None:
-        """Update the summary; if there is none, or it was deleted, make it from the transcript too."""
+    async def _write(self, session: SessionHandle, new: int, *, least: int) -> None:
+        """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
-        if earlier and len(held) < least:
+        entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
+        turns = list(_turns_in(entries))
+        if (new if earlier else len(turns)) < least:
             return
         before = earlier[0].metadata if earlier else {}
-        turns = await _still_valid(held, session, alone=bool(earlier))
-        asked = [each.asked for each in turns if each.asked and each.kept] or [
-            each.asked for each in turns if each.asked
-        ]
-        answered = [each.answered for each in turns if each.answered]
-        request = str(before.get("request") or "") or next(iter(asked), "")
-        if request and (earlier or len(turns) >= least):
-            outcome = answered[-1] if answered else str(before.get("outcome") or "")
+        request = str(before.get("request") or "") or next((asked for asked, _ in turns if asked), "")
+        outcome = next((reply for _, reply in reversed(turns) if reply), "") or str(before.get("outcome") or "")
+        if request:
             decisions, open_items = await _decided(session), await _open(session)
             await session.memory.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
-            await self._ask_model(session, request)
+            await self._ask_model(session, entries, request)
 
-    async def _ask_model(self, session: SessionHandle, request: str) -> None:
+    async def _ask_model(self, session: SessionHandle, entries: Sequence[TranscriptEntry], request: str) -> None:
         """Replace the summary made by rule by a model's, if one is configured and can be used."""
         by_model = self.context.capabilities.find(SUMMARY)
-        if by_model is None or not session.supports(TranscriptStore):
-            return
-        entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
-        if (summary := await by_model(session, entries)) is not None:
+        if by_model is not None and (summary := await by_model(session, entries)) is not None:
             await session.memory.summarize_session(
                 summary.request or request,
                 summary.outcome,
@@ -171,31 +153,14 @@ class Summarize(Hook):
             )
 
 
-async def _still_valid(held: Sequence[_TurnLines], session: SessionHandle, *, alone: bool) -> list[_TurnLines]:
-    """Drop turns that were taken back, and turns whose exchanges were forgotten or erased meanwhile.
-
-    Unless `alone` is set, adds the other turns at the end of the transcript.
-    """
-    ids = [each.kept for each in held if each.kept is not None]
-    there = {row.id for row in await session.memory.get(ids, ask=SENSITIVITIES, count_use=False)} if ids else set()
-    held = [each for each in held if each.kept is None or each.kept in there]
-    if not session.supports(TranscriptStore):
-        return held
-    said = await session.transcript_read_last(READ_AT_ONCE)
-    shown = {turn.at: turn for turn in _turns_in(await without_forgotten(session, said))}
-    before = [each for each in held if said and each.at < said[0].at]
-    own = {each.at for each in held}
-    return before + [turn for at, turn in shown.items() if at in own or not alone]
-
-
-def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[_TurnLines]:
-    """Yield the turns that have a reply."""
-    at, text, reply = None, "", ""
+def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[str, str]]:
+    """Yield the best sentences of message and reply of each turn that has a reply; empty ones say little."""
+    text = reply = ""
     for entry in [*entries, None]:
         if entry is None or entry.role == USER:
-            if at is not None and reply:
-                yield _TurnLines(at, None, _most_informative(text), _most_informative(reply))
-            at, text, reply = (entry.at, entry.content, "") if entry else (None, "", "")
+            if reply:
+                yield _most_informative(readable(text)), _most_informative(reply)
+            text, reply = entry.content if entry else "", ""
         elif entry.role == ASSISTANT:
             reply = entry.content
 

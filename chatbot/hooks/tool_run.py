@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
 from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
-from chatbot.messages import CONCEPTS, without_blocks
+from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
@@ -34,66 +34,14 @@ _DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name"
 """Arguments that distinguish two runs, the most distinctive first."""
 
 _WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
-_TYPES: tuple[tuple[Type, re.Pattern[str]], ...] = tuple(
-    (cast("Type", type_), re.compile(rf"\b(?:{words})\b", re.IGNORECASE))
-    for type_, words in (
-        ("bugfix", "fix|fixe[sd]|fixing|bug(?:fix)?|hotfix|resolves?|resolved|root cause|regression"),
-        (
-            "refactor",
-            "refactor\\w*|renam(?:e|es|ed|ing)|clean ?up|tidy|extract(?:ed)? (?:method|function|class)|dedup\\w*",
-        ),
-        ("feature", "feature|implement(?:s|ed|ing)?|new endpoint|adds? support|added support|introduc(?:e|es|ed)"),
-        (
-            "change",
-            "config(?:ur\\w+)?|install(?:s|ed|ing)?|upgrad\\w+|bump(?:s|ed)?|migrat\\w+|deploy\\w*|env(?:ironment)?",
-        ),
-        ("discovery", "found that|discover\\w*|turns out|learn(?:ed|t)|because|cause[ds]?|explains?|finding"),
-    )
+_PASSED = re.compile(r"\b[1-9]\d* (?:tests? )?pass(?:ed|ing)\b|\bOK \(\d+ tests?\)", re.IGNORECASE)
+_FAILED = re.compile(
+    r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?[1-9]"
+    r"|^(?:FAIL(?:ED)?|not ok|Traceback)\b|\bexit code [1-9]",
+    re.IGNORECASE | re.MULTILINE,
 )
-"""The type of a run by its words; the first that fits the call, else the first that fits the output.
-
-Never a decision: decisions are protected, and the output of a tool must not be.
-"""
-_LISTS = re.compile(
-    r"\s*(?:\w+=\S*\s+)*(?:ls|dir|pwd|tree|find|fd|grep|egrep|rg|ag|ps|du|df|wc|which|whoami|date|env|history"
-    r"|git (?:status|log|branch))\b[^;&]*\Z"
-)
-_LISTING_TOOLS = re.compile(r"(?:^|_)(?:ls|list|glob|grep|find|tree|pwd)(?:_|$)")
-_CONCEPTS = {
-    concept: re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
-    for concept, words in zip(
-        CONCEPTS,
-        (
-            "works by|how it works|implement(?:ed|ation)|algorithm|consists of",
-            "in order to|so that|rationale|the reason|purpose",
-            "changed|renamed|moved|added|removed|deleted|updated|saved|written|wrote|upgraded",
-            "fix(?:ed|es)?|solution|solved|resolved|workaround",
-            "gotcha|beware|careful|caveat|pitfall|deprecated|warning|unexpected\\w*",
-            "pattern|convention|idiom|always|best practice",
-            "trade-?offs?|instead of|rather than|at the cost|versus|vs",
-        ),
-        strict=True,
-    )
-}
-_TESTS_PASS = re.compile(
-    r"\b(?:[1-9]\d* (?:tests? )?pass(?:ed|ing)|all (?:\d+ )?tests pass(?:ed)?|OK \(\d+ tests?)\b", re.IGNORECASE
-)
-_NONE_FAILED = re.compile(
-    r"\b(?:0|no) (?:tests? )?(?:failed|failures?|failing|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?0\b",
-    re.IGNORECASE,
-)
-_TESTS_FAIL = re.compile(
-    r"\bFAIL(?:ED|URES?)?\b|^not ok\b|^Traceback\b|[✗✘❌]|(?i:\b\d+ (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b"
-    r"|\b(?:failed|failures?|errors?) ?[:=] ?\d|\btests? (?:have )?failed\b"
-    r"|\b(?:exit|return)(?:ed)?(?: with)?(?: code| status)?[ :=]+[1-9])",
-    re.MULTILINE,
-)
-_COUNT = re.compile(
-    r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b"
-    r"|\b(?:passed|failed|failures?|errors?) ?[:=] ?\d+",
-    re.IGNORECASE,
-)
-_EXIT = re.compile(r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?[ :=]+\d+|(?<=] )Error \d+)\b", re.IGNORECASE)
+_COUNT = re.compile(r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b", re.IGNORECASE)
+"""What the reports of test runners have in common."""
 _DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
 
 
@@ -133,10 +81,8 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """Return how it ended, if it says so: the counts of a test report, an exit code, or failure."""
+        """Return how it ended, if it says so: the counts of a test report, or failure."""
         counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
-        if not counted and (code := _EXIT.search(self.output)):
-            counted = [code[0]]
         return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
 
     @property
@@ -158,21 +104,8 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def type(self) -> Type:
-        """The type of the row; `technical` if no rule fits."""
-        call = f"{_spaced(self.tool)} {' '.join(_texts(self.arguments))}"
-        for text in (call, self.output):
-            for type_, pattern in _TYPES:
-                if pattern.search(text):
-                    return type_
+        """The type of the row: never a decision, which is protected, for the output of a tool must not be."""
         return "change" if self.writes and not self.is_error else "technical"
-
-    @property
-    def only_lists(self) -> bool:
-        """True for a listing of names or matches, without failure: it says little later."""
-        command = next((value for key, value in self.arguments.items() if key.lower() in {"command", "cmd"}), "")
-        name = _spaced(self.tool).replace(" ", "_").lower()
-        lists = _LISTS.match(command) if isinstance(command, str) and command else _LISTING_TOOLS.search(name)
-        return lists is not None and not self.is_error
 
     @property
     def writes(self) -> bool:
@@ -181,10 +114,8 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def concepts(self) -> tuple[str, ...]:
-        """The known concepts that it mentions."""
-        text = f"{_spaced(self.tool)} {' '.join(_texts(self.arguments))}\n{self.output}"
-        found = [concept for concept, pattern in _CONCEPTS.items() if pattern.search(text)]
-        return tuple(dict.fromkeys([*found, "gotcha"] if self.is_error else found))
+        """The concepts that its outcome has: something changed, or something to beware of."""
+        return ("gotcha",) if self.is_error else ("what-changed",) if self.writes else ()
 
     @property
     def importance(self) -> float:
@@ -209,7 +140,7 @@ class ToolRun(Struct, frozen=True):
             return
         if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
             yield Milestone("task done", _task(self))
-        if _TESTS_PASS.search(self.output) and not _TESTS_FAIL.search(_NONE_FAILED.sub("", self.output)):
+        if _PASSED.search(self.output) and not _FAILED.search(self.output):
             yield Milestone("tests pass", _main_argument(self.arguments) or self.tool)
         if self.writes and self.files:
             yield Milestone("file saved", self.files[-1])

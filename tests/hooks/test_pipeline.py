@@ -285,7 +285,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
         rows = (await session.memory.list_observations(tags=("tool",))).rows
     row = next(row for row in rows if "uploader" in row.title)
     assert row.title == "Tool run: read_file · src/uploader.py"
-    assert row.type == "discovery"
+    assert row.type == "technical"
     assert row.facts == ("tool: read_file", "error: false")
     assert row.tags == ("tool", "read_file")
     assert row.source == "auto"

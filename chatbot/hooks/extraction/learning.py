@@ -24,13 +24,13 @@ from chatbot.hooks.extraction.facts import (
     extract,
     reconcile,
 )
-from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.access import CLEARANCES, Guard, Sensitivity, Visibility, fold
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.text.analysis import terms
@@ -121,7 +121,7 @@ async def learn_from(
     async with session.turn_order:  # the exchange cannot be undone while its facts are written
         if await _source(turn, session, ask) is None:
             return extracted, ()
-        outcomes = await uncancelled(apply(steps, session.memory, origin))
+        outcomes = await to_its_end(apply(steps, session.memory, origin))
         stated = [(fact.key, fact.value) for fact in extracted.facts if fact.key and fact.value]
         await session.memory.profile_learn(stated, source.id, turn.at)
         return extracted, outcomes

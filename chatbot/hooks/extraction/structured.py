@@ -19,7 +19,7 @@ from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ExtractionSettings, ModelSettings
 from chatbot.errors import ChatbotError
-from chatbot.hooks.hook import Hook, HookContext, uncancelled
+from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory import SessionHandle
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
@@ -27,6 +27,7 @@ from chatbot.models.model import Model
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import to_its_end
 
 if TYPE_CHECKING:
     from chatbot.hooks.extraction.facts import FactList
@@ -152,7 +153,7 @@ async def noted(calls: Calls, kind: str, *, after: str, failed: str, **record: A
         raise
     finally:
         if calls.made or record["notices"]:
-            await uncancelled(calls.note(kind, after=after, **record))
+            await to_its_end(calls.note(kind, after=after, **record))
 
 
 class Extraction(Hook):

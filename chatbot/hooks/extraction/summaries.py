@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -109,19 +109,15 @@ async def summarize_left(session: SessionHandle, calls: Calls, left: RemainingEn
     return []
 
 
-async def summarize_by_model(
-    entries: Sequence[TranscriptEntry], calls: Calls, otherwise: SessionSummary
-) -> tuple[SessionSummary, str]:
-    """Return a model's summary of a session and no notice; or `otherwise` and the reason. Purpose `summarize`."""
+async def summarize_by_model(entries: Sequence[TranscriptEntry], calls: Calls) -> tuple[SessionSummary | None, str]:
+    """Return a model's summary of a session, or None and the reason. Purpose `summarize`."""
     said = [entry for entry in entries if entry.role in {USER, ASSISTANT}]
     try:
         reply = await calls.ask("summarize", await _messages(calls, _SESSION, said), schema=_SCHEMA)
     except ChatbotError as error:
-        return otherwise, f"the summary made by rule stands: {error}"
+        return None, f"the summary made by rule stands: {error}"
     summary = parse_summary(reply)
-    if summary is None:
-        return otherwise, "the summary made by rule stands: the model's could not be used"
-    return replace(summary, request=summary.request or otherwise.request), ""
+    return summary, "" if summary else "the summary made by rule stands: the model's could not be used"
 
 
 def parse_summary(reply: str) -> SessionSummary | None:
