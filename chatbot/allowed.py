@@ -140,7 +140,6 @@ HARMLESS: Forms = {
         "model": _is_model,
         **_all("dimensions batch weight"),
     },
-    "rerank": {"model": _is_model, **_all("candidates")},
     "extraction": {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),

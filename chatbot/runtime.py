@@ -11,10 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgspec import structs
+
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of
-from chatbot.config import Config, ModelSettings, renamed
+from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
@@ -23,7 +25,6 @@ from chatbot.memory.scope import MemoryEvent, utc_now
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.models import open_model
 from chatbot.models.model import Model, estimate_text
-from chatbot.models.rerank import open_reranker
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS
 from chatbot.stores.errors import StoreError
@@ -68,7 +69,6 @@ class Runtime(AsyncResource):
         telemetry = options.telemetry or self._telemetry
         self._observer = telemetry.observer if telemetry else None
         self.model = model or open_model(self.config.model, self.config.providers)
-        self._reranker = open_reranker(self.config.rerank, self.config.providers)
         self.model_asked_for = model.name if model else self.setup.config.model.name
         """The name of the model, with the folders of a model file."""
         self.memory = self.setup.open_memory(
@@ -202,7 +202,6 @@ class Runtime(AsyncResource):
             settings=self.setup.agent_settings,
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
-            candidates=self.config.rerank.candidates,
         )
         return Chat(
             model=self.model,
@@ -213,7 +212,6 @@ class Runtime(AsyncResource):
             publisher=self.hooks,
             clock=self._clock,
             observer=self._observer,
-            reranker=self._reranker,
         )
 
     def _tell(self, event: MemoryEvent) -> None:
@@ -316,7 +314,7 @@ class Runtime(AsyncResource):
 
     async def _opened(self, name: str) -> Model:
         name = self.config.aliases.get(name, name)
-        model = open_model(renamed(self.config.model, name), self.config.providers)
+        model = open_model(structs.replace(self.config.model, name=name), self.config.providers)
         try:
             await model.check()
         except BaseException:
@@ -376,9 +374,8 @@ class Runtime(AsyncResource):
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
-            for model in (self.model, *self._former, *self._others.values(), self._reranker):
-                if model is not None:
-                    await model.aclose()
+            for model in (self.model, *self._former, *self._others.values()):
+                await model.aclose()
             if self._telemetry is not None:
                 await self._telemetry.aclose()
 

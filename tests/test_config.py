@@ -346,13 +346,9 @@ def test_the_shipped_file_shows_every_setting_of_a_provider() -> None:
 
 def test_the_shipped_file_shows_the_defaults() -> None:
     shown = convert(_shipped_uncommented(), Config)
-    prices = {"input_usd_per_million", "output_usd_per_million"}
-    without_default = {"temperature", "top_p", "seed", *prices}
+    without_default = {"temperature", "top_p", "seed"}
     assert _without(shown.model, without_default) == _without(Config().model, without_default)
-    priced = {"embedding": {"usd_per_million"}, "extraction": prices, "rerank": {"usd_per_call"}}
-    for name, without in priced.items():
-        assert _without(getattr(shown, name), without) == _without(getattr(Config(), name), without)
-    others = {"model", "memory", "hooks", "aliases", *priced}  # of aliases one is shown, and none is set
+    others = {"model", "memory", "hooks", "aliases"}  # of aliases one is shown, and none is set
     assert _without(shown, others) == _without(Config(), others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}

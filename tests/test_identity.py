@@ -71,7 +71,7 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ('[model]\napi_base = "http://eve.example"', "it belongs into .providers.NAME."),
         ("persona =", "not valid TOML"),
         ("persna = 'x'", "did you mean 'persona'"),
-        ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona, rerank,"),
+        ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona,"),
     ],
 )
 def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) -> None:

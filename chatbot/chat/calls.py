@@ -44,10 +44,8 @@ from chatbot.messages import (
     ToolCall,
     ToolCallDelta,
     ToolSpec,
-    Usage,
 )
-from chatbot.models.model import Model, estimate_text
-from chatbot.models.rerank import Reranker
+from chatbot.models.model import Model
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import Observation
@@ -56,7 +54,7 @@ from chatbot.stores.span import Span, observed, present_observer, span
 
 logger = logging.getLogger(__name__)
 
-Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "standing", "doctor", "rerank"]
+Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "standing", "doctor"]
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
@@ -215,31 +213,6 @@ class Calls:
         calls, self.made = self.made, []
         await self._session.receipt_append(line | {"calls": [call.as_json() for call in calls]})
 
-    async def rerank(self, reranker: Reranker, question: str, texts: Sequence[str]) -> list[float]:
-        """Return how well each text answers the question, by one call, purpose `rerank`.
-
-        Raises `BudgetExceeded` before the call, and the model's `ModelError`.
-        """
-        tokens, price = sum(map(estimate_text, (question, *texts))), reranker.usd_per_call
-
-        def decide(limits: Sequence[Limit]) -> Amount:
-            for limit in limits:
-                needed = tokens if limit.unit == "tokens" else price
-                if needed is None or needed > limit.left:
-                    raise limit.refusal()
-            return Amount(tokens, price or 0.0)
-
-        held = await self._hold("rerank", decide)
-        began = time.monotonic()
-        try:
-            with observed(self._observer), span("call", operation="rerank", model=reranker.name, purpose="rerank"):
-                found = await reranker.rank(question, texts)
-        except BaseException:
-            await to_its_end(self._settle(held))
-            raise
-        await to_its_end(self._billed("rerank", reranker.name, found.usage, began, held))
-        return found.scores
-
     async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
         text = ""
         try:
@@ -329,11 +302,8 @@ class Calls:
         self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Hold]
     ) -> None:
         usage = reply.finished.usage if reply.finished else await self.model.usage_of(prompt_tokens, reply.written)
-        await self._billed(purpose, self.model.name, usage, began, held)
-
-    async def _billed(self, purpose: Purpose, model: str, usage: Usage, began: float, held: Sequence[_Hold]) -> None:
         session = "" if self._session is None else self._session.id
-        call = Call(self.clock(), session, purpose, model, usage, time.monotonic() - began)
+        call = Call(self.clock(), session, purpose, self.model.name, usage, time.monotonic() - began)
         self.made.append(call)
         await self._settle(held, call)
 

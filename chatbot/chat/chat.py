@@ -24,7 +24,6 @@ from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import new_id, utc_now
 from chatbot.models.model import Model
-from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
@@ -58,7 +57,6 @@ class Chat:
         publisher: Publisher | None = None,
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
-        reranker: Reranker | None = None,
     ) -> None:
         self._conversation = TurnContext(
             model,
@@ -70,7 +68,6 @@ class Chat:
             clock,
             Window(rules.settings.window_entries),
             TurnMemory.of(session, rules.settings, clock),
-            reranker,
         )
         self._order = LoopsLock() if session is None else session.turn_order
         self._order_here = LoopsLock() if session is None else session.turn_order.here

@@ -73,10 +73,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.handle import WriteResult
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.model import Model
-from chatbot.models.rerank import Reranker
 from chatbot.orders import form_in
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
@@ -104,8 +102,6 @@ class Rules(Struct, frozen=True):
     settings: AgentSettings
     budget: BudgetSettings
     max_output_tokens: int
-    candidates: int = 50
-    """Number of memories that a reranker ranks."""
 
 
 class TurnContext(Struct):
@@ -120,7 +116,6 @@ class TurnContext(Struct):
     clock: Callable[[], datetime]
     window: Window
     memory: TurnMemory | None
-    reranker: Reranker | None = None
 
 
 class Turn:
@@ -146,7 +141,6 @@ class Turn:
         self._tools = conversation.tools
         self._window = conversation.window
         self._memory = conversation.memory
-        self._reranker = conversation.reranker
         self._publisher = conversation.publisher
         self._clock = conversation.clock
         self._receipt = receipt
@@ -468,31 +462,12 @@ class Turn:
                 since=event.since,
                 most_tokens=event.most_tokens,
                 choose=choose,
-                rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
-                candidates=self._rules.candidates,
                 disclosure=self._model.disclosure,
                 shown="\n".join(message.content for message in self._client.history or ()),
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
             return None
-
-    async def _ranked(self, question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
-        """Rank hits by the reranker; a failure is reported and changes nothing.
-
-        Only public memories are sent to it; others come after them.
-        """
-        sent = [each for each in hits if each.observation is not None and each.observation.sensitivity == "public"]
-        if self._reranker is None or len(sent) < 2:
-            return hits
-        texts = [each.observation.text() for each in sent if each.observation is not None]
-        try:
-            scores = await self._calls.rerank(self._reranker, question, texts)
-        except (ModelError, BudgetExceeded) as error:
-            self._notice(f"memories are ranked without {self._reranker.name}: {error}")
-            return hits
-        best = sorted(range(len(sent)), key=lambda number: -scores[number])
-        return [*(sent[number] for number in best), *(each for each in hits if each not in sent)]
 
     async def _prompt_extras(self, recalled: PromptMemory) -> PromptExtras:
         summary = ""

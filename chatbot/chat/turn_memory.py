@@ -47,8 +47,6 @@ _NEAR = 20
 _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
 """Picks at most that many of a session's hits for a prompt at that time."""
-Rank = Callable[[str, Sequence[Hit]], Awaitable[Sequence[Hit]]]
-"""Ranks hits again by a question."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
@@ -169,8 +167,6 @@ class TurnMemory:
         since: datetime | None,
         most_tokens: int,
         choose: Choose | None = None,
-        rank: Rank | None = None,
-        candidates: int = 0,
         disclosure: Disclosure = _ANYONE,
         shown: str = "",
     ) -> PromptMemory:
@@ -180,9 +176,8 @@ class TurnMemory:
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
         whole, for the model still sees them, and rows whose text is in `shown`, the messages that a client sends. A
         message that is judged to need no memory recalls nothing. In the first turn of a session open tasks come first,
-        in places of their own, and titles of lasting rows come last, as far as the settings ask for them. `rank` ranks
-        that many `candidates` again. `choose` picks among twice as many hits as there are places; without it the best
-        are taken.
+        in places of their own, and titles of lasting rows come last, as far as the settings ask for them. `choose`
+        picks among twice as many hits as there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
@@ -193,14 +188,11 @@ class TurnMemory:
         exclude = {*in_window, *await self._own_summaries(), *self.earlier.whole}
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
-        limit = max(places, candidates) if rank else places
-        recollection = await self._recollected(said, judged, limit, exclude)
+        recollection = await self._recollected(said, judged, places, exclude)
         found = [each for each in recollection.hits if _sensitivity(each) in disclosure.sent]
         kept_back = [each for each in recollection.hits[:most] if each not in found]  # they count towards the limit
         repeated = [each.id for each in found if _is_in(shown, each.observation)]
         hits = tuple(each for each in found if each.id not in repeated)
-        if rank is not None and said:
-            hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and kept is not None:
             hits = tuple(await choose(kept, hits, most, self._clock()))
         begins = len(said) == 1

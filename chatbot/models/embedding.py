@@ -48,7 +48,7 @@ def open_embedder(
     """
     if not settings.model:
         return None
-    disclosure = Provider.of(settings, providers).disclosure
+    disclosure = Provider(settings.model, providers).disclosure
     if not disclosure.memory:
         raise ConfigError(
             f"[embedding] model = {settings.model!r} would send memories to {disclosure.provider}, and [providers."
@@ -74,7 +74,7 @@ class LiteLLMEmbedder(Embedder):
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         self.name = settings.model
-        self.provider = Provider.of(settings, providers)
+        self.provider = Provider(settings.model, providers)
         self.server = self.provider.server()
         self.batch = settings.batch
         self._settings = settings

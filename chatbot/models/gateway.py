@@ -41,7 +41,7 @@ class LiteLLMModel(Model):
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         self.name = settings.name
-        self.provider = Provider.of(settings, providers)
+        self.provider = Provider(settings.name, providers)
         self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings

@@ -60,13 +60,15 @@ async def test_vectors_can_be_asked_to_be_shorter(openai_url: str) -> None:
 
 @pytest.mark.parametrize("price", [None, 0.5])
 async def test_what_it_took_is_told_and_priced(openai_url: str, price: float | None) -> None:
-    usage = (await embedded(openai_url, "embeds", "a", "b", usd_per_million=price)).usage
+    priced = providers_at(openai_url, **({} if price is None else {"input_usd_per_million": price}))
+    async with LiteLLMEmbedder(EmbeddingSettings(model="openai/embeds"), priced) as embedder:
+        usage = (await embedder.embed(["a", "b"])).usage
     assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (6, 0, False)
     assert usage.cost_usd == (None if price is None else pytest.approx(3e-6))
 
 
 async def test_what_is_not_told_is_estimated(openai_url: str) -> None:
-    usage = (await embedded(openai_url, "embeds-without-usage", "green tea", usd_per_million=1)).usage
+    usage = (await embedded(openai_url, "embeds-without-usage", "green tea")).usage
     assert usage.estimated
     assert usage.input_tokens > 0
 

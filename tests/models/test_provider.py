@@ -13,8 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
-from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings, renamed
+from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
@@ -249,7 +250,7 @@ def test_another_model_by_flag_takes_no_key_of_the_configured_provider() -> None
 def test_another_model_in_the_middle_of_a_chat_takes_no_key_of_the_first() -> None:
     config = config_of(CONFIG)
     provider = Provider("anthropic/claude", config.providers)
-    chosen = LiteLLMModel(renamed(config.model, "anthropic/claude"), config.providers)
+    chosen = LiteLLMModel(replace(config.model, name="anthropic/claude"), config.providers)
     assert owners(chosen.provider.arguments()) == owners(provider.arguments()) == set()
 
 
@@ -261,7 +262,7 @@ def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
     assert "key-of" not in repr(config)
 
 
-@pytest.mark.parametrize("key", ["api_key", "api_base", "headers"])
+@pytest.mark.parametrize("key", ["api_key", "api_base", "headers", "input_usd_per_million"])
 @pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
 def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_belongs(
     section: str, key: str
@@ -275,7 +276,7 @@ def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it
 
 
 def test_prices_are_not_those_of_another_provider() -> None:
-    text = '[model]\nname = "openai/a"\ninput_usd_per_million = 5.0\noutput_usd_per_million = 6.0\n'
+    text = '[model]\nname = "openai/a"\n[providers.openai]\ninput_usd_per_million = 5.0\noutput_usd_per_million = 6.0\n'
     text += "[providers.mistral]\ninput_usd_per_million = 1.0\noutput_usd_per_million = 2.0"
     config = config_of(text, model="mistral/x")
     provider = LiteLLMModel(config.model, config.providers).provider

@@ -5,6 +5,6 @@ from chatbot.config import ProviderSettings
 KEY = "sk-test-0123456789abcdef"
 
 
-def providers_at(url: str, key: str = KEY) -> dict[str, ProviderSettings]:
-    """`[providers.openai]` for the server at this address."""
-    return {"openai": ProviderSettings(api_key=key, api_base=url)}
+def providers_at(url: str, key: str = KEY, **prices: float) -> dict[str, ProviderSettings]:
+    """`[providers.openai]` for the server at this address, with these prices."""
+    return {"openai": ProviderSettings(api_key=key, api_base=url, **prices)}
