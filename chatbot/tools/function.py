@@ -13,7 +13,6 @@ from functools import lru_cache
 from types import MethodType
 from typing import Any, get_type_hints
 
-from msgspec import Struct
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from chatbot.errors import ToolError
@@ -32,21 +31,6 @@ _WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 _SHOWN_MISTAKES = 3
 
 
-class Within(Struct, frozen=True):
-    """Bounds of a whole number, for `Annotated`. A number outside is set to the bound, and the model is informed.
-
-    A negative number is an error, as everywhere.
-    """
-
-    lowest: int
-    highest: int
-
-    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """Add the bounds to the schema, except trivial ones; validation does not enforce them."""
-        lowest = {} if self.lowest in {0, 1} else {"minimum": self.lowest}
-        return {**handler(core_schema), **lowest, "maximum": self.highest}
-
-
 class FunctionTool(Tool):
     """Tool made of an async function.
 
@@ -63,8 +47,7 @@ class FunctionTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments and call the function. Raises `ToolError` for invalid arguments."""
-        given, notes = self._arguments.check(arguments)
-        return text_of(await self._function(**given), notes)
+        return text_of(await self._function(**self._arguments.check(arguments)))
 
 
 class Arguments:
@@ -79,24 +62,17 @@ class Arguments:
                 raise TypeError(f"the argument {parameter} of {self._name} has no name that a model could use")
             if parameter.name not in hints:
                 raise TypeError(f"the argument {parameter.name!r} of {self._name} has no annotation")
-        self._bounds = {
-            name: mark
-            for name in self._parameters
-            for mark in getattr(hints[name], "__metadata__", ())
-            if isinstance(mark, Within)
-        }
         self._checked: TypeAdapter[Any] = TypeAdapter(_echo_of(function, hints), config=ConfigDict(strict=True))
         about, described = _described(inspect.getdoc(function) or "")
         self.spec = ToolSpec(self._name, about, _simplified(self._checked.json_schema(), described))
 
-    def check(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Return the checked arguments, and notes for the model."""
-        given, notes = self._clamped(self._coerced(self._known(arguments)))
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked arguments. Raises `ToolError`."""
         try:
-            checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
+            checked: dict[str, Any] = self._checked.validate_json(json.dumps(self._coerced(self._known(arguments))))
         except ValidationError as error:
             raise ToolError(f"{self._name}: {_explain(error)}") from error
-        return checked, notes
+        return checked
 
     def _known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Drop arguments that are null, which means left out."""
@@ -113,18 +89,6 @@ class Arguments:
         """The arguments as they were meant: a number that came as text, or one text where several are taken."""
         schemas = self.spec.parameters["properties"]
         return {name: meant(value, schemas[name].get("type")) for name, value in arguments.items()}
-
-    def _clamped(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        notes = []
-        for name, bounds in self._bounds.items():
-            asked = arguments.get(name)
-            if isinstance(asked, int) and not isinstance(asked, bool):
-                if asked < 0 <= bounds.lowest:
-                    raise ToolError(f"{self._name}: the {name} is {asked}: it cannot be negative")
-                arguments[name] = min(max(asked, bounds.lowest), bounds.highest)
-                if arguments[name] != asked:
-                    notes.append(f"{name} was {asked}: {arguments[name]} was used instead")
-        return arguments, notes
 
 
 def _arguments_of(function: Callable[..., Any]) -> Arguments:
@@ -213,10 +177,6 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(told)
 
 
-def text_of(answer: Any, notes: list[str]) -> str:
-    """Return what the model reads: text as it is, anything else as JSON, with the notes."""
-    if isinstance(answer, str):
-        return "\n".join([answer, *notes])
-    if notes and isinstance(answer, dict):
-        answer = answer | {"notes": [*answer.get("notes", ()), *notes]}
-    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+def text_of(answer: Any) -> str:
+    """Return what the model reads: text as it is, anything else as JSON."""
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))

@@ -9,7 +9,7 @@ from pydantic import Field
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.tools import Tool, Toolbox
-from chatbot.tools.function import FunctionTool, Within
+from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import load, tools_of
 
 OWN = '''
@@ -150,23 +150,23 @@ def test_two_tools_of_one_name_are_refused() -> None:
         Toolbox([FunctionTool(same), FunctionTool(same)])
 
 
-async def test_null_stands_for_what_is_left_out_and_bounds_bring_a_number_back() -> None:
+async def test_null_stands_for_what_is_left_out_and_bounds_are_part_of_the_schema() -> None:
     async def pick(
-        n: Annotated[int, Within(1, 5)] = 2, *, kind: Literal["a", "b"] | None = None, size: float | None = None
+        n: Annotated[int, Field(ge=1, le=5)] = 2, *, kind: Literal["a", "b"] | None = None, size: float | None = None
     ) -> Any:
         """Pick."""
         return {"n": n, "kind": kind, "size": size} if kind else f"{n}"
 
     tool = FunctionTool(pick)
     assert tool.spec.parameters["properties"] == {
-        "n": {"type": "integer", "default": 2, "maximum": 5},
+        "n": {"type": "integer", "default": 2, "minimum": 1, "maximum": 5},
         "kind": {"type": "string", "enum": ["a", "b"]},
         "size": {"type": "number"},
     }
     assert await _run(tool, n=None, kind=None) == "2"
-    assert await _run(tool, n=9) == "5\nn was 9: 5 was used instead"
-    told = '{"n":1,"kind":"a","size":2.0,"notes":["n was 0: 1 was used instead"]}'
-    assert await _run(tool, n=0, kind="a", size=2) == told
+    assert await _run(tool, n=1, kind="a", size=2) == '{"n":1,"kind":"a","size":2.0}'
+    with pytest.raises(ToolError, match="n: input should be less than or equal to 5"):
+        await _run(tool, n=9)
 
 
 async def test_a_method_is_a_tool_of_its_own_object() -> None:
