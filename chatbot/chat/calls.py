@@ -18,6 +18,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from chatbot.chat.ledger import (
+    UNBILLED,
     Amount,
     Bill,
     Call,
@@ -318,11 +319,7 @@ class Calls:
                     else:  # a reservation ends only once the cost is written
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
-                self.report_unbilled(error)
-
-    def report_unbilled(self, error: StoreError) -> None:
-        """Report that a line of the bill could not be written."""
-        self._report(f"the cost of this call could not be written to the bill: {error}")
+                self._report(f"{UNBILLED}: {error}")
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:

@@ -1,28 +1,31 @@
-"""Dialogue as lines of a transcript and messages for a model, and titles for it.
+"""Dialogue as lines of a transcript and messages for a model, and the transcript during one turn.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
 a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
 to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
-
-A title by rule is the first sentence with content, without quotations, code and heading marks. A sentence of one
-content word that is no question says little: if there is no other, the title is the text itself.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from chatbot.chat.ledger import UNBILLED
 from chatbot.memory import SessionHandle
-from chatbot.memory.memorability import content
-from chatbot.messages import Message, ToolCall, asks, sentences
-from chatbot.redaction import redact
+from chatbot.memory.handle import WriteResult
+from chatbot.messages import Message, ToolCall
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.row_events import Event
+
+if TYPE_CHECKING:
+    from chatbot.chat.receipts import Receipt
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -201,65 +204,113 @@ class Window:
         return kept
 
 
-LONGEST = 60
-REPLY_TOKENS = 32
-"""Tokens of a title by a model."""
-_A_TOPIC = 3
-"""Least content words of a sentence as title, if the text has such a sentence."""
-_SHOWN = 1_000
-"""Characters of a message that a model is shown for a title."""
+class TurnTranscript:
+    """The transcript of a session during one turn: what the model is shown of it, and what the turn adds to it.
 
-_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
-_MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
-_QUOTES = "\"'“”„«»‘’`*_# "
-
-
-def title_of(text: str) -> str:
-    """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
-
-    A text that says little is its own title, until a later one says more. A longer sentence is preferred to a short
-    first one, which may be a greeting with a name.
+    Entries that cannot be saved last for this turn alone. `receipt` gets the time of the user's entry, and `notice`
+    each failure. Without a session, or a store for transcripts, nothing is read or saved.
     """
-    lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
-    parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
-    whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
-    saying = [part for part in parts if not says_little(part)]
-    long = (part for part in saying if asks(part) or len(content(part)) >= _A_TOPIC)
-    return _cut(next(long, saying[0] if saying else whole))
+
+    def __init__(
+        self,
+        session: SessionHandle | None,
+        window: Window,
+        receipt: Receipt,
+        clock: Callable[[], datetime],
+        notice: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._window = window
+        self._receipt = receipt
+        self._clock = clock
+        self._notice = notice
+        self.is_kept = session is not None and session.supports(TranscriptStore)
+        self.asked = ""
+        """The user's entry, with the links of attachments."""
+        self.reply_before: str | None = None
+        """The bot's last reply before this turn; None if it is not known."""
+        self.shows_window = True
+        """False if a client shows the model the whole conversation, and the transcript only this turn."""
+        self.written = 0
+        """Entries of this turn."""
+        self.unbilled: list[Callable[[], object]] = []
+        """Lines of the bill to write with the next entries."""
+        self._unsaved: list[Line] = []
+        self._has_gap = False
+        """True once an entry could not be saved: later ones would follow a gap."""
+        self._read: list[TranscriptEntry] | None = None
+        """The window; None once something was written."""
+
+    async def last_exchange(self) -> list[TranscriptEntry]:
+        """Return the entries from the user's last one on."""
+        return await last_exchange(self._session) if self._session is not None and self.is_kept else []
+
+    def resume(self, entries: Sequence[TranscriptEntry]) -> None:
+        """Continue the turn that wrote these entries."""
+        self.asked, self.written = entries[0].content, len(entries)
+        self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
+
+    def show(self, asked: str) -> None:
+        """Show a message that is not saved."""
+        self.asked = asked
+        self._unsaved.append((USER, asked))
+
+    async def said(self) -> tuple[list[TranscriptEntry], list[Line]]:
+        """Return the window, read again after a write, and its lines with those that could not be saved."""
+        if self._read is None:
+            self._read = await self._read_window()
+        return self._read, [*((each.role, each.content) for each in self._read), *self._unsaved]
+
+    async def _read_window(self) -> list[TranscriptEntry]:
+        """Return the last entries, and all of this turn however many tools it ran."""
+        if self._session is None or not self.is_kept:
+            return []
+        try:
+            if not self.shows_window:
+                self._window.since = self._session.record.created_at
+                return await self._session.transcript_read_last(self.written)
+            entries = await self._session.transcript_read_last(self._window.limit + self.written - 1)
+        except StoreError as error:
+            self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
+            if (USER, self.asked) not in self._unsaved:
+                self._unsaved.insert(0, (USER, self.asked))
+            return []
+        if self.reply_before is None:
+            self.reply_before = reply_before(entries, self._receipt.at)
+        return self._window.cut(entries, max(self.written - 1, 0))
+
+    async def write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
+        """Add entries, or keep them for this turn alone if that fails; `events` of memory are written with them."""
+        self._read = None
+        if self._session is None or not self.is_kept or self._has_gap:
+            self._unsaved.extend(said)
+            said = ()
+        entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
+        ended = await self.write_parts(entries=entries, events=events)
+        if (error := ended.failed.get("entries")) is not None:
+            self._has_gap = True
+            self._unsaved.extend(said)
+            self._notice(f"this could not be saved, and will be forgotten: {error}")
+        elif entries:
+            self._receipt.at = self._receipt.at if self.written else entries[0].at
+            self.written += len(said)
+        return ended
+
+    async def write_parts(self, **parts: Any) -> WriteResult:
+        """Write these parts and the bills of calls so far."""
+        bills, self.unbilled[:] = [*self.unbilled], []
+        if self._session is None or not (bills or any(parts.values())):
+            return WriteResult()
+        try:
+            ended = await self._session.write_together(bills=bills, **parts)
+        except StoreError as error:
+            ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
+        if "bill" in ended.failed:
+            self._notice(f"{UNBILLED}: {ended.failed['bill']}")
+        return ended
 
 
-def title_from(message: str) -> str:
-    """Return the title by rule of a session that begins with this message, without its secrets."""
-    return title_of(redact(message)[0])
-
-
-def says_little(text: str) -> bool:
-    """Return whether a text says so little, such as a greeting, that a later one makes a better title."""
-    return len(content(text)) <= (0 if asks(text) else 1)
-
-
-def title_request(text: str, reply: str) -> list[Message]:
-    """Return the prompt for a title of the conversation that began with this exchange."""
-    return [
-        Message(
-            "user",
-            "Give a title of two to six words to the conversation that begins below. Answer with the title alone, in "
-            f"the language of the conversation.\n\nUser: {text[:_SHOWN]}\n\nAssistant: {reply[:_SHOWN]}",
-        )
-    ]
-
-
-def title_in(answer: str) -> str:
-    """Return the title in a model's answer; empty if there is none."""
-    line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
-    return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
-
-
-def _cut(title: str) -> str:
-    """Cut a title to 60 characters, between words where there are any."""
-    if len(title) <= LONGEST:
-        return title
-    head = title[: LONGEST - 1]
-    at_a_space = head.rfind(" ")
-    return (head[:at_a_space] if at_a_space > LONGEST // 2 else head).rstrip(" ,;:–—-") + "…"
+def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:
+    """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
+    said = [each for each in entries if each.at < asked_at]
+    return None if not said else said[-1].content if said[-1].role == ASSISTANT else ""

@@ -270,6 +270,8 @@ def _with_text(message: Message, text: str) -> Message:
 
 
 _LARGEST_REPLY_SHARE = 2
+_LARGEST_TOOLS_SHARE = 2
+"""Tools are offered up to one part in so many of the model's window."""
 _TOOLS_NAMED = 8
 """Tools that a notice names."""
 _KEPT_AFTER_A_CUT = 0.75
@@ -438,25 +440,25 @@ def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
     return exchanges
 
 
-def fitting_tools(specs: Sequence[ToolSpec], sizes: Mapping[str, int], room: int) -> tuple[ToolSpec, ...]:
-    """Return the tools that fit into `room` tokens, in their order; `sizes` are the tokens of each, by name.
+async def fitting_tools(model: Model, specs: Sequence[ToolSpec]) -> tuple[tuple[ToolSpec, ...], str]:
+    """Return the tools that do not take too much of the model's window, in their order, and a notice of the others.
 
     The largest tools of others are left out first, as a server may have any number of them; then the tools of memory,
     from the last: searching and reading come first.
     """
+    window = await model.context_window()
+    room = window // _LARGEST_TOOLS_SHARE
+    if not specs or await model.count_tokens([], specs) <= room:
+        return tuple(specs), ""
+    sizes = {spec.name: await model.count_tokens([], [spec]) for spec in specs}
     own = [spec for spec in specs if is_own_memory_tool(spec.name)]
-    others = sorted((spec for spec in specs if spec not in own), key=lambda spec: sizes[spec.name])
-    kept = [*own, *others]
+    kept = [*own, *sorted((spec for spec in specs if spec not in own), key=lambda spec: sizes[spec.name])]
     while kept and sum(sizes[spec.name] for spec in kept) > room:
         kept.pop()
-    return tuple(spec for spec in specs if spec in kept)
-
-
-def tools_left_out(specs: Sequence[ToolSpec], kept: Sequence[ToolSpec], window: int) -> str:
-    """Return the notice for the user."""
     names = [spec.name for spec in specs if spec not in kept]
     more = f" and {len(names) - _TOOLS_NAMED} more" if len(names) > _TOOLS_NAMED else ""
-    return (
+    notice = (
         f"the tools do not all fit a window of {window} tokens, so the model goes without {len(names)} of "
         f"{len(specs)}: {', '.join(names[:_TOOLS_NAMED])}{more}"
     )
+    return tuple(spec for spec in specs if spec in kept), notice

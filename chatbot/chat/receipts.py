@@ -13,13 +13,18 @@ from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
 from chatbot.chat.prompt import PromptBundle
 from chatbot.memory.recall import SEEN
+from chatbot.orders import form_in
+from chatbot.redaction import redact
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
     from chatbot.chat.turn_memory import PromptMemory
 
 VERSION = 1
+_LONGEST_ARGUMENTS = 500
+"""Most characters of a confirmed call's arguments."""
 PARTS = frozenset({"listed", "profile", "quoted", "standing"})
 """Fields of a `MemoryBlock` that a receipt repeats, beside `injected`."""
 
@@ -102,6 +107,20 @@ class Receipt(Struct):
         if before.shown and prompt.earlier_block:
             memory["before"] = list(before.shown)
         self.memory = memory
+
+    def note_tool(self, result: ToolResult) -> str:
+        """Record a tool call; return the form of an instruction that its answer holds, empty if it holds none.
+
+        A call that the user was asked about is recorded with its arguments and the answer.
+        """
+        record: dict[str, Any] = {"name": result.call.name, "error": result.is_error}
+        if result.asked is not None:
+            arguments = redact(result.call.arguments)[0]
+            shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}…"
+            record |= {"arguments": shown, "allowed": result.asked}
+        form = form_in([result.content]) or ""
+        self.tools.append(record | ({"reads_like": form} if form else {}))
+        return form
 
     def as_json(self) -> dict[str, Any]:
         """Return the receipt as one record."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from chatbot.chat.dialogue import reply_before
 from chatbot.chat.fence import fenced
 from chatbot.chat.governor import is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -31,7 +32,6 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
-from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 
@@ -511,12 +511,6 @@ def _is_in(shown: str, row: Observation | None) -> bool:
         return False
     texts = (row.user_text, row.assistant_text) if row.user_text else (row.title, row.narrative, *row.facts)
     return all(text.strip() in shown for text in texts)
-
-
-def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:
-    """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
-    said = [each for each in entries if each.at < asked_at]
-    return None if not said else said[-1].content if said[-1].role == "assistant" else ""
 
 
 def _rounded(parts: Any) -> dict[str, float]:

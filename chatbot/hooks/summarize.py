@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from chatbot.attachments import readable
-from chatbot.chat.dialogue import ASSISTANT, USER, says_little
+from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
+from chatbot.chat.titles import says_little
 from chatbot.hooks.capture import can_write
 from chatbot.hooks.extraction.structured import ExtractionModel, noted
 from chatbot.hooks.hook import Hook, HookContext

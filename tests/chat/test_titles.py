@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import pytest
 
 from chatbot.chat import Chat, Rules
-from chatbot.chat.dialogue import LONGEST, title_in, title_of
 from chatbot.chat.ledger import Ledger
+from chatbot.chat.titles import LONGEST, title_in, title_of
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ProviderFailed
 from chatbot.memory import MemorySystem

@@ -1,0 +1,118 @@
+"""Titles of sessions: by rule from a message, and by a model where the settings say so.
+
+A title by rule is the first sentence with content, without quotations, code and heading marks. A sentence of one
+content word that is no question says little: if there is no other, the title is the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chatbot.chat.calls import Calls
+from chatbot.chat.dialogue import Window
+from chatbot.chat.receipts import Receipt
+from chatbot.memory import SessionHandle
+from chatbot.memory.memorability import content
+from chatbot.messages import Message, asks, sentences
+from chatbot.redaction import redact
+
+LONGEST = 60
+REPLY_TOKENS = 32
+"""Tokens of a title by a model."""
+_A_TOPIC = 3
+"""Least content words of a sentence as title, if the text has such a sentence."""
+_SHOWN = 1_000
+"""Characters of a message that a model is shown for a title."""
+
+_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
+_MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
+_QUOTES = "\"'“”„«»‘’`*_# "
+
+
+def title_of(text: str) -> str:
+    """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
+
+    A text that says little is its own title, until a later one says more. A longer sentence is preferred to a short
+    first one, which may be a greeting with a name.
+    """
+    lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
+    parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
+    whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
+    saying = [part for part in parts if not says_little(part)]
+    long = (part for part in saying if asks(part) or len(content(part)) >= _A_TOPIC)
+    return _cut(next(long, saying[0] if saying else whole))
+
+
+def title_from(message: str) -> str:
+    """Return the title by rule of a session that begins with this message, without its secrets."""
+    return title_of(redact(message)[0])
+
+
+def says_little(text: str) -> bool:
+    """Return whether a text says so little, such as a greeting, that a later one makes a better title."""
+    return len(content(text)) <= (0 if asks(text) else 1)
+
+
+def title_request(text: str, reply: str) -> list[Message]:
+    """Return the prompt for a title of the conversation that began with this exchange."""
+    return [
+        Message(
+            "user",
+            "Give a title of two to six words to the conversation that begins below. Answer with the title alone, in "
+            f"the language of the conversation.\n\nUser: {text[:_SHOWN]}\n\nAssistant: {reply[:_SHOWN]}",
+        )
+    ]
+
+
+def title_in(answer: str) -> str:
+    """Return the title in a model's answer; empty if there is none."""
+    line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
+    return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
+
+
+def _cut(title: str) -> str:
+    """Cut a title to 60 characters, between words where there are any."""
+    if len(title) <= LONGEST:
+        return title
+    head = title[: LONGEST - 1]
+    at_a_space = head.rfind(" ")
+    return (head[:at_a_space] if at_a_space > LONGEST // 2 else head).rstrip(" ,;:–—-") + "…"
+
+
+class SessionTitle:
+    """The title of a session, as one turn may set it. A title that somebody else gave the session stays."""
+
+    def __init__(self, session: SessionHandle | None, window: Window, receipt: Receipt) -> None:
+        self._session = session
+        self._window = window
+        self._receipt = receipt
+
+    def may_be_set(self, message: str) -> bool:
+        """Return whether the session has no title yet, or one made of a greeting."""
+        if self._session is None:
+            return False
+        title = self._session.record.title
+        return not title or (title == self._window.greeting and not says_little(message))
+
+    async def set_by_rule(self, message: str) -> None:
+        """Title the session with the message. Raises a `StoreError`."""
+        if self.may_be_set(message):
+            await self._set(title_from(message), message)
+
+    async def set_by_model(self, message: str, calls: Calls) -> None:
+        """Let the model find a title for the exchange. Raises a `StoreError`, a `ModelError` or `BudgetExceeded`."""
+        reply = await calls.ask("title", title_request(message, self._receipt.reply), reply_tokens=REPLY_TOKENS)
+        await self._set(title_in(redact(reply)[0]), message)
+
+    def is_ours(self) -> bool:
+        """Return whether the title is the one that this turn gave."""
+        return self._session is not None and self._receipt.title == self._session.record.title != ""
+
+    async def _set(self, title: str, message: str) -> None:
+        if self._session is None or not title:
+            return
+        await self._session.entitle(title, instead_of=self._session.record.title)
+        self._window.greeting = title if says_little(message) else ""
+        if self._session.record.title == title:  # it got no other one meanwhile
+            self._receipt.title = title
