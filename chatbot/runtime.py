@@ -327,7 +327,7 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.tool_names import ToolContext
+        from chatbot.chat.tool_names import ToolContext, withheld_tools
 
         model = model or self.model
         if not model.supports_tools:
@@ -336,8 +336,7 @@ class Runtime(AsyncResource):
         memory = own.confined(self.memory) if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
         context = ToolContext(own, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
-        withheld = model.disclosure.withheld_tools
-
+        withheld = withheld_tools(model.disclosure)
         given = (*self._tools, *self._file_tools())
 
         def named() -> list[Tool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.models.failures import Disclosure
 from chatbot.operations import OPERATIONS
 
 MORE_TOOLS = "memory_more"
@@ -24,6 +25,17 @@ def is_own_memory_tool(name: str) -> bool:
 def _ends_with(name: str, tool: str) -> bool:
     before = name.removesuffix(tool)
     return before != name and not before[-1:].isalnum()
+
+
+def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
+    """Return the tools of memory whose answers a provider may not be sent, and which its models are not offered.
+
+    Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
+    """
+    if not disclosure.memory:
+        return OPERATIONS.tools()
+    names = OPERATIONS.tools() if disclosure.sensitivity == "public" else ()
+    return frozenset(name for name in names if name.startswith("session_"))
 
 
 class ToolContext(Struct, frozen=True):

@@ -59,7 +59,7 @@ from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle, says_little
-from chatbot.chat.tool_names import is_memory_tool
+from chatbot.chat.tool_names import is_memory_tool, withheld_tools
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
@@ -341,7 +341,7 @@ class Turn:
         prompt = await build_prompt(
             self._model,
             self._persona(),
-            without_answers(await inlined(self._client.dialogue(dialogue)), self._model.disclosure.withheld_tools),
+            without_answers(await inlined(self._client.dialogue(dialogue)), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             extras=self._extras,

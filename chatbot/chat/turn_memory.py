@@ -13,6 +13,7 @@ from chatbot.chat.fence import fenced
 from chatbot.chat.governor import is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.receipts import PARTS
+from chatbot.chat.tool_names import withheld_tools
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
@@ -108,7 +109,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
         record |= {"injected": [], "left_out": [*record.get("left_out", []), *_withheld(recalled.shown)]}
         note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
         recalled = PromptMemory(MemoryBlock(note), record=record)
-    if tools := sorted(disclosure.withheld_tools):
+    if tools := sorted(withheld_tools(disclosure)):
         record["withheld"] = disclosure.record(rows=held, tools=tools)
     elif held:
         record["withheld"] = disclosure.record(rows=held)

@@ -153,27 +153,6 @@ def pause_before(tried: int, error: ModelError, first_pause_s: float = FIRST_PAU
     return float(min(backoff, LONGEST_PAUSE_S))
 
 
-TRANSCRIPT_TOOLS = frozenset({"session_read", "session_search"})
-"""Tools that answer with parts of transcripts, which have no sensitivity."""
-MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
-    *("memory_confirm", "memory_facts", "memory_forget", "memory_get", "memory_history", "memory_list"),
-    *(
-        "memory_people",
-        "memory_profile",
-        "memory_profile_proposals",
-        "memory_profile_reject",
-        "memory_profile_set",
-        "memory_recall",
-        "memory_search",
-        "memory_supersede",
-        "memory_timeline",
-        "memory_write",
-    ),
-    *("memory_state", "task_add", "task_list", "task_update"),
-}
-"""All tools of the plug-in `memory`: even writing tools return stored memories."""
-
-
 class Disclosure(Struct, frozen=True):
     """Memories that one provider may be sent.
 
@@ -197,13 +176,6 @@ class Disclosure(Struct, frozen=True):
         if not self.memory:
             return "memory = false"
         return 'sensitivity = "public"' if self.sensitivity == "public" else "marked sensitive"
-
-    @property
-    def withheld_tools(self) -> frozenset[str]:
-        """The tools whose answers are not to be sent, and which are therefore not offered."""
-        if not self.memory:
-            return MEMORY_TOOLS
-        return TRANSCRIPT_TOOLS if self.sensitivity == "public" else frozenset()
 
     def withholds(self, row: GuardedRow) -> bool:
         """Return True if a row must not be sent."""

@@ -20,7 +20,7 @@ from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
-from chatbot.models.failures import MEMORY_TOOLS, Disclosure
+from chatbot.models.failures import Disclosure
 from chatbot.models.model import estimate_text
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
@@ -212,11 +212,6 @@ async def test_another_model_is_not_sent_what_tools_of_memory_answered_before(
         await chat.turn("And where?")
         assert ("Castor" in sent(model)) is is_sent
         assert [message.tool_call_id for message in model.prompts[-1] if message.role == "tool"] == ["c1"]
-
-
-async def test_we_know_the_tools_that_answer_from_memory(memory: MemorySystem) -> None:
-    tools = agent_tools(agent_context(memory, "chat"))
-    assert {tool.spec.name for tool in tools} == MEMORY_TOOLS
 
 
 FIRST = {"memory_search", "memory_get", "memory_write", "memory_supersede", "memory_forget", "memory_more"}
