@@ -34,7 +34,7 @@ from pathlib import Path
 
 from observations import Texts, folder
 
-from chatbot.chat import Chat
+from chatbot.chat.chat import Chat
 from chatbot.memory import SessionHandle
 from chatbot.memory.writing import Draft
 from chatbot.models import ScriptedModel

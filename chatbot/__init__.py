@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chatbot.chat import Chat, Receipt
+    from chatbot.chat.chat import Chat
+    from chatbot.chat.receipts import Receipt
     from chatbot.chat.tool_names import ToolContext
     from chatbot.errors import ChatbotError
     from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from chatbot.tools import Tool
 
 _HOMES = {
-    "Chat": "chatbot.chat",
+    "Chat": "chatbot.chat.chat",
     "ChatbotError": "chatbot.errors",
     "MemorySystem": "chatbot.memory",
     "Model": "chatbot.models",
     "Options": "chatbot.options",
-    "Receipt": "chatbot.chat",
+    "Receipt": "chatbot.chat.receipts",
     "Runtime": "chatbot.runtime",
     "ScriptedModel": "chatbot.models",
     "SessionHandle": "chatbot.memory",

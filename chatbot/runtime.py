@@ -36,7 +36,7 @@ from chatbot.tools.mcp import McpServers
 from chatbot.tools.toolbox import TOOLS, tools_of
 
 if TYPE_CHECKING:
-    from chatbot.chat import Chat
+    from chatbot.chat.chat import Chat
     from chatbot.embedding import EmbeddingResult
 
 __all__ = ["Options", "Runtime", "Setup"]
@@ -194,7 +194,8 @@ class Runtime(AsyncResource):
 
     def chat(self, session: SessionHandle | None) -> Chat:
         """A conversation in `session`, by the rules of the agent. Raises `MissingRight`: it takes `chat`."""
-        from chatbot.chat import Chat, Rules
+        from chatbot.chat.chat import Chat
+        from chatbot.chat.turn import Rules
 
         rules = Rules(
             persona=self._persona,

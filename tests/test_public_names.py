@@ -20,9 +20,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = chatbot.Manager
 
 
-@pytest.mark.parametrize(
-    "package", ["chatbot.stores", "chatbot.memory", "chatbot.chat", "chatbot.models", "chatbot.tools"]
-)
+@pytest.mark.parametrize("package", ["chatbot.stores", "chatbot.memory", "chatbot.models", "chatbot.tools"])
 def test_what_a_package_lists_it_has(package: str) -> None:
     module = importlib.import_module(package)
     assert set(module.__all__) <= set(dir(module))

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -253,41 +254,28 @@ class Calls:
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
         """
         now, held = self.clock(), list[_Hold]()
+
+        async def hold(
+            ledger: Ledger, account: str, limits: Callable[[Bill, Bill], list[Limit]], spent: Bill | None = None
+        ) -> None:
+            reservation = None
+            if limits(Bill(), Bill()):
+                reservation = await ledger.reserve(
+                    account, lambda day, own: decide(limits(day, own)), purpose=purpose, at=now, spent=spent
+                )
+            held.append(_Hold(ledger, account, reservation))
+
         try:
             for payer in self._payers:
-                held.append(await self._held_by(payer, purpose, decide, now))
-            held.append(await self._held_here(purpose, decide, now))
-        except StoreError as error:
+                await hold(payer.ledger, payer.account(now), partial(_limits_of_payer, payer, now))
+            session_id = "" if self._session is None else self._session.id
+            await hold(self._ledger, session_id, self._limits, await self._spent_in_session())
+        except BaseException as error:
             await to_its_end(self._settle(held))
-            raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
-        except BaseException:
-            await to_its_end(self._settle(held))
+            if isinstance(error, StoreError):
+                raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
             raise
         return held
-
-    async def _held_by(
-        self, payer: Payer, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime
-    ) -> _Hold:
-        account = payer.account(now)
-        if not payer.quota.limits(Bill(), payer.whose, now):
-            return _Hold(payer.ledger, account)
-
-        def within(_: Bill, spent: Bill) -> Amount:
-            return decide(payer.quota.limits(spent, payer.whose, now))
-
-        return _Hold(payer.ledger, account, await payer.ledger.reserve(account, within, purpose=purpose, at=now))
-
-    async def _held_here(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount], now: datetime) -> _Hold:
-        session_id = "" if self._session is None else self._session.id
-        if not self._limits(Bill(), Bill()):
-            return _Hold(self._ledger, session_id)
-
-        def within(day: Bill, session: Bill) -> Amount:
-            return decide(self._limits(day, session))
-
-        spent = await self._spent_in_session()
-        reservation = await self._ledger.reserve(session_id, within, purpose=purpose, at=now, spent=spent)
-        return _Hold(self._ledger, session_id, reservation)
 
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:
         own = self._own_budget
@@ -320,6 +308,10 @@ class Calls:
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
                 self._report(f"{UNBILLED}: {error}")
+
+
+def _limits_of_payer(payer: Payer, now: datetime, _: Bill, spent: Bill) -> list[Limit]:
+    return payer.quota.limits(spent, payer.whose, now)
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from chatbot.attachments.read import uploaded
-from chatbot.chat import Event, Notice
+from chatbot.chat.events import Event, Notice
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of

@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
-from chatbot.chat import Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat.events import Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.cli.output import printable
 from chatbot.messages import TextDelta
 

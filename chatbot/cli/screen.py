@@ -23,7 +23,7 @@ from chatbot.stores.records import TranscriptEntry
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from chatbot.chat import Receipt
+    from chatbot.chat.receipts import Receipt
     from chatbot.cli.reply import LiveReply
 
 _LONGEST_SHOWN = 600

@@ -7,9 +7,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chatbot.chat import Bill
 from chatbot.chat.activity import Activity
-from chatbot.chat.ledger import Ledger, bill_of, calls_in, cost_text
+from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text
 from chatbot.cli.charts import spending
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.scope import utc_now

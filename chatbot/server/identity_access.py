@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chatbot.attachments.read import Upload
-from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
-from chatbot.chat.ledger import Payer
+from chatbot.chat.chat import Chat
+from chatbot.chat.client import NO_CLIENT, ClientRequest
+from chatbot.chat.ledger import Bill, Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory

@@ -11,8 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatbot.attachments.read import Upload
-from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
+from chatbot.chat.chat import Chat
+from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import ASSISTANT, USER, unanswered
+from chatbot.chat.events import ClientCall, Event
+from chatbot.chat.receipts import Receipt
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from chatbot.chat import Chat, Rules
 from chatbot.chat.calls import Calls, OwnBudget, Purpose
+from chatbot.chat.chat import Chat
 from chatbot.chat.ledger import Ledger
+from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import MemorySystem, SessionHandle

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat import Bill
-from chatbot.chat.ledger import Amount, Call, Ledger
+from chatbot.chat.ledger import Amount, Bill, Call, Ledger
 from chatbot.errors import BudgetExceeded
 from chatbot.messages import Usage
 from tests.patience import PATIENCE_S

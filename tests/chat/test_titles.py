@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from chatbot.chat import Chat, Rules
+from chatbot.chat.chat import Chat
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.titles import LONGEST, title_in, title_of
+from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ProviderFailed
 from chatbot.memory import MemorySystem

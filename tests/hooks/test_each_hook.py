@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat import Chat
+from chatbot.chat.chat import Chat
 from chatbot.hooks.hook import HOOKS, Failures, planned_hooks
 from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat import Chat
+from chatbot.chat.chat import Chat
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat import Chat
+from chatbot.chat.chat import Chat
 from chatbot.chat.governor import judge_tool, without_role_marks
 from chatbot.config import McpServerSettings
 from chatbot.errors import ConfigError

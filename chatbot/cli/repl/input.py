@@ -36,7 +36,7 @@ from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
-    from chatbot.chat import Chat
+    from chatbot.chat.chat import Chat
 
 
 class Next(Struct):

@@ -10,9 +10,10 @@ from functools import partial
 
 from starlette.datastructures import Headers
 
-from chatbot.chat import ClientCall, ClientRequest, Event, ToolFinished
 from chatbot.chat.attached import inlined
 from chatbot.chat.calls import Reply
+from chatbot.chat.client import ClientRequest
+from chatbot.chat.events import ClientCall, Event, ToolFinished
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from chatbot import operations
 from chatbot.attachments import split
-from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
+from chatbot.chat.events import Event, Notice, ToolFinished, ToolStarted
 from chatbot.chat.titles import title_from
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta

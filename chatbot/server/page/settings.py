@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
-from chatbot.chat import ClientRequest
+from chatbot.chat.client import ClientRequest
 from chatbot.config import Config
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas

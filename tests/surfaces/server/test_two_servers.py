@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.chat import Phase, ToolFinished, ToolStarted
+from chatbot.chat.events import Phase, ToolFinished, ToolStarted
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall
 from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
