@@ -216,7 +216,7 @@ class Runtime(AsyncResource):
         )
 
     def _tell(self, event: MemoryEvent) -> None:
-        self.hooks.tell(event)
+        self.hooks.notify(event)
 
     async def discard_empty(self, session: SessionHandle | None) -> bool:
         """Delete a session in which nothing was said or remembered; return False where anything is kept of it."""

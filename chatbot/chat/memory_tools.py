@@ -149,7 +149,7 @@ class OperationTool(Tool):
             if isinstance(error, SessionNotFound):
                 raise ToolError(str(error)) from None
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
-        return told(**_changed(operation, touched, given)) if result is None else _shown(operation, result)
+        return framed(**_changed(operation, touched, given)) if result is None else _shown(operation, result)
 
     async def _reachable(self, given: Mapping[str, Any]) -> list[Observation]:
         """The memories that a change is about: current ones, no more sensitive than `public`.
@@ -351,9 +351,9 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             return listed(operation.gives, map(_item, result))
         case AddResult():
             said = _item(result)
-            return told(outcome=said.pop("outcome"), id=said.pop("id", ""), **said)
+            return framed(outcome=said.pop("outcome"), id=said.pop("id", ""), **said)
         case _:
-            return told(**{operation.gives or "result": _item(result)})
+            return framed(**{operation.gives or "result": _item(result)})
 
 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
@@ -396,7 +396,7 @@ def _without_secrets(text: str) -> str:
     return redact(text)[0]
 
 
-def told(**parts: Any) -> Answer:
+def framed(**parts: Any) -> Answer:
     """An answer: what its rows are, then the rows."""
     return {"about": FRAME, **parts}
 
@@ -412,7 +412,7 @@ def listed(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer
             break
         kept.append(row)
     notes = [f"{len(rows) - len(kept)} more did not fit: ask for fewer, or for those alone"] if kept != rows else []
-    return told(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
+    return framed(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
 
 
 def shortened(text: str, limit: int = LONGEST_TEXT) -> str:

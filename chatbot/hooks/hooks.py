@@ -170,7 +170,7 @@ class Bus:
         self._report(event)
         return answers
 
-    def tell(self, event: Any) -> None:
+    def notify(self, event: Any) -> None:
         """Call the listeners in the background."""
         if listeners := self.listeners(event.topic):
             self._follow_up(event, listeners)
@@ -359,11 +359,11 @@ class Hooks(Publisher, AsyncResource):
         """Return whether nothing runs in the background in any session."""
         return self.bus.is_at_rest
 
-    def tell(self, event: MemoryEvent) -> None:
+    def notify(self, event: MemoryEvent) -> None:
         """Call the hooks in the background for an operation on memory; none before the first turn."""
         if self._hooks is not None:
             with observed(self._observer):
-                self.bus.tell(event)
+                self.bus.notify(event)
 
     async def begin(self, session: SessionHandle) -> None:
         """Publish that a session begins, unless it has begun."""

@@ -134,10 +134,10 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class StreamedReply:
-    """Parts of a reply so far. With `tells_all` also what the model thinks, and how sure it is of its words."""
+    """Parts of a reply so far. With `is_detailed` also what the model thinks, and how sure it is of its words."""
 
-    def __init__(self, *, tells_all: bool = False) -> None:
-        self._tells_all = tells_all
+    def __init__(self, *, is_detailed: bool = False) -> None:
+        self._is_detailed = is_detailed
         self.written = ""
         """All that the model wrote, the arguments of tool calls included."""
         self.model = ""
@@ -154,11 +154,11 @@ class StreamedReply:
         for choice in chunk.choices[:1]:
             if choice.finish_reason:
                 self.reason = _REASONS.get(choice.finish_reason, "stop")
-            if self._tells_all and (thought := getattr(choice.delta, "reasoning_content", None)):
+            if self._is_detailed and (thought := getattr(choice.delta, "reasoning_content", None)):
                 deltas.append(ReasoningDelta(thought))
             if text := choice.delta.content:
                 self.written += text
-                deltas.append(TextDelta(text, _logprobs(choice) if self._tells_all else ()))
+                deltas.append(TextDelta(text, _logprobs(choice) if self._is_detailed else ()))
             deltas += [self._take_call(call) for call in getattr(choice.delta, "tool_calls", None) or ()]
         return deltas
 
@@ -169,8 +169,8 @@ class StreamedReply:
 
 
 def _logprobs(choice: Any) -> tuple[dict[str, Any], ...]:
-    told = getattr(choice, "logprobs", None)
-    listed = told.get("content") if isinstance(told, dict) else getattr(told, "content", None)
+    given = getattr(choice, "logprobs", None)
+    listed = given.get("content") if isinstance(given, dict) else getattr(given, "content", None)
     return tuple(each if isinstance(each, dict) else each.model_dump() for each in listed or ())
 
 

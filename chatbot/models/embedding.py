@@ -161,8 +161,8 @@ class LiteLLMEmbedder(Embedder):
         return vectors
 
     def _usage(self, litellm: ModuleType, response: Any, texts: Sequence[str]) -> Usage:
-        told = getattr(response, "usage", None)
-        read = int(getattr(told, "prompt_tokens", None) or 0)
+        reported = getattr(response, "usage", None)
+        read = int(getattr(reported, "prompt_tokens", None) or 0)
         tokens = read or sum(map(estimate_text, texts))
         return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not read)
 

@@ -144,7 +144,7 @@ class LiteLLMModel(Model):
         while True:
             has_begun = False
             try:
-                async with aclosing(self._attempt(call, messages, tools, tells_all=options is not None)) as deltas:
+                async with aclosing(self._attempt(call, messages, tools, is_detailed=options is not None)) as deltas:
                     async for delta in deltas:
                         has_begun = True
                         yield delta
@@ -163,10 +163,10 @@ class LiteLLMModel(Model):
         await self._connections.aclose()
 
     async def _attempt(
-        self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec], *, tells_all: bool
+        self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_detailed: bool
     ) -> AsyncGenerator[Delta, None]:
         """Make one call. Yields `Finished` only if the provider reported the end of the reply."""
-        reading = StreamedReply(tells_all=tells_all)
+        reading = StreamedReply(is_detailed=is_detailed)
         async with call as response:
             while (chunk := await response.next()) is not None:
                 for delta in reading.take(chunk):
@@ -202,29 +202,29 @@ class LiteLLMModel(Model):
         self, reading: StreamedReply, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
     ) -> Usage:
         """Return the reported usage with its price, or an own count if nothing was reported."""
-        told = reading.usage
-        if not is_reported or not told or not told.prompt_tokens:
+        reported = reading.usage
+        if not is_reported or not reported or not reported.prompt_tokens:
             read, written = estimate(messages, tools), estimate_text(reading.written)
             return Usage(read, written, cost_usd=_cost(await self.price(), read, written), estimated=True)
-        details = getattr(told, "prompt_tokens_details", None)
+        details = getattr(reported, "prompt_tokens_details", None)
         return Usage(
-            input_tokens=int(told.prompt_tokens),
-            output_tokens=int(told.completion_tokens or 0),
+            input_tokens=int(reported.prompt_tokens),
+            output_tokens=int(reported.completion_tokens or 0),
             cached_tokens=int(getattr(details, "cached_tokens", None) or 0),
-            cost_usd=await self._cost(told),
+            cost_usd=await self._cost(reported),
         )
 
-    async def _cost(self, told: Any) -> float | None:
+    async def _cost(self, reported: Any) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
         if self.provider.input_usd_per_million is None:
-            if (billed := getattr(told, "cost", None)) is not None:
+            if (billed := getattr(reported, "cost", None)) is not None:
                 return float(billed)
             litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model that the table does not hold raises a bare Exception
                 return float(
-                    sum(litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=told))
+                    sum(litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported))
                 )
-        return _cost(await self.price(), int(told.prompt_tokens), int(told.completion_tokens or 0))
+        return _cost(await self.price(), int(reported.prompt_tokens), int(reported.completion_tokens or 0))
 
     async def _info(self) -> dict[str, Any]:
         """Look the model up in LiteLLM, in a thread because it queries some local servers."""

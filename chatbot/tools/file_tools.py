@@ -56,7 +56,7 @@ class WorkFolder:
     def read(self, path: str) -> str:
         """Return the text of a file."""
         parent, name = self._split(path)
-        with self._opened(parent) as folder, _told(path):
+        with self._opened(parent) as folder, _as_tool_error(path):
             return _decoded(path, _read(folder, name, path))
 
     def entries(self, path: str) -> list[FolderEntry]:
@@ -85,7 +85,7 @@ class WorkFolder:
         data = _encoded(path, text)
         if len(data) > LARGEST:
             raise ToolError(f"{path!r}: {len(data):,} bytes are more than may be written ({LARGEST:,})")
-        with self._opened(parent, makes=True) as folder, _told(path):
+        with self._opened(parent, makes=True) as folder, _as_tool_error(path):
             mode = _mode(folder, name, path)
             draft = f".{secrets.token_hex(8)}.tmp"
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, mode or 0o600, dir_fd=folder)
@@ -109,7 +109,7 @@ class WorkFolder:
     @contextmanager
     def _opened(self, parts: list[str], *, makes: bool = False) -> Iterator[int]:
         """Open a folder below the root, step by step; make the missing ones where that is wanted."""
-        with _told("/".join(parts) or "."):
+        with _as_tool_error("/".join(parts) or "."):
             folder = os.open(self.root, _FOLDER)
             try:
                 for part in parts:
@@ -201,8 +201,8 @@ def _make(folder: int, name: str) -> None:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Tell the model what the operating system says, without where the folder is."""
+def _as_tool_error(path: str) -> Iterator[None]:
+    """Raise errors of the operating system as `ToolError`, without the place of the folder."""
     try:
         yield
     except OSError as error:

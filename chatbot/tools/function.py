@@ -169,12 +169,12 @@ def meant(value: Any, kind: object) -> Any:
 
 
 def _explain(error: ValidationError) -> str:
-    told = []
+    mistakes = []
     for mistake in error.errors(include_url=False)[:_SHOWN_MISTAKES]:
         place = ".".join(map(str, mistake["loc"])) or "the arguments"
         why = mistake["msg"].removeprefix("Value error, ")
-        told.append(f"{place}: {why[:1].lower()}{why[1:]}")
-    return "; ".join(told)
+        mistakes.append(f"{place}: {why[:1].lower()}{why[1:]}")
+    return "; ".join(mistakes)
 
 
 def text_of(answer: Any) -> str:

@@ -146,7 +146,7 @@ async def test_a_hook_never_hears_what_arises_from_its_own_run(bus: Bus) -> None
     async def echoes(name: str, event: Happened) -> None:
         heard.append(name)
         await bus.publish(event)
-        bus.tell(event)
+        bus.notify(event)
 
     for name in ("a", "b", "c"):
         listen(bus, name, lambda event, name=name: echoes(name, event))

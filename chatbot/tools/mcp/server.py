@@ -306,11 +306,11 @@ class McpServers(ToolSource, AsyncResource):
 
     def complaints(self) -> list[str]:
         """Return the problems of all servers."""
-        told, self._complaints = self._complaints, []
+        complaints, self._complaints = self._complaints, []
         for server in self._servers:
-            told += server.complaints
+            complaints += server.complaints
             server.complaints = []
-        return told
+        return complaints
 
     async def aclose(self) -> None:
         """End them all, and everything that they started. May be called twice."""
