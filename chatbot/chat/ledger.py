@@ -13,7 +13,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from threading import Lock
@@ -333,10 +333,18 @@ class Ledger:
 
     async def since(self, moment: datetime) -> Bill:
         """The bill of all calls from `moment` on."""
-        return bill_of(await self.calls_since(moment))
+        return bill_of(await self._calls_since(moment))
 
-    async def calls_since(self, moment: datetime) -> list[Call]:
-        """Yield every call from `moment` on, newest first; reads no further back."""
+    async def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
+        """Return the bill of each of the last `days` days in UTC, today included; reads no further back."""
+        first = next_day(now) - timedelta(days=days)
+        bills = {(first + timedelta(days=n)).date(): Bill() for n in range(days)}
+        for call in await self._calls_since(first):
+            if (bill := bills.get(call.at.astimezone(UTC).date())) is not None:
+                bill.take_in(bill_of([call]))
+        return bills
+
+    async def _calls_since(self, moment: datetime) -> list[Call]:
         return await asyncio.to_thread(self._calls_while, lambda call: call.at >= moment)
 
     async def total(self) -> Bill:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from chatbot.chat.activity import Activity, Day
-from chatbot.chat.ledger import cost_text
+from chatbot.chat.ledger import Bill, cost_text
 from chatbot.chat.prompt import PromptBundle
 from chatbot.cli.output import printable
 
@@ -38,52 +38,23 @@ def binned(values: Sequence[float], most: int) -> list[float]:
     return head + [sum(values[at : at + size]) for at in range(first, len(values), size)]
 
 
-def spending(activity: Activity, width: int) -> list[str]:
+def spending(days: Mapping[date, Bill], width: int) -> list[str]:
     """Draw cost and tokens by day."""
-    return [
-        *_by_day(activity, width, "cost", lambda day: day.cost_usd, cost_text),
-        *_by_day(activity, width, "tokens", lambda day: day.input_tokens + day.output_tokens),
-    ]
+    cost = {day: bill.cost_usd for day, bill in days.items()}
+    tokens = {day: bill.tokens for day, bill in days.items()}
+    return [*_by_day(cost, width, "cost", cost_text), *_by_day(tokens, width, "tokens", "{:,}".format)]
 
 
-def remembering(activity: Activity, width: int) -> list[str]:
-    """Draw new memories, turns, and injected memories by day."""
-    return [
-        *_by_day(activity, width, "new memories", lambda day: day.remembered.total()),
-        *_by_day(activity, width, "turns", lambda day: day.turns),
-        *_by_day(activity, width, "memories injected into prompts", lambda day: day.injected),
-    ]
-
-
-def _by_day(
-    activity: Activity,
-    width: int,
-    title: str,
-    figure: Callable[[Day], float],
-    tell: Callable[[float], str] = "{:,}".format,
-) -> list[str]:
+def _by_day(days: Mapping[date, float], width: int, title: str, written: Callable[[float], str]) -> list[str]:
     """Draw a figure of each day below its title; nothing where there is none."""
-    values = [figure(day) for day in activity.days]
+    values = list(days.values())
     if not any(values):
         return []
-    at = max(range(len(values)), key=values.__getitem__)
+    most = max(days, key=days.__getitem__)
     shown = binned(values, width - 2)
-    days = -(-len(values) // len(shown))
-    head = f"{title} in {len(values)} days: {tell(sum(values))}, most on {activity.days[at].date}: {tell(values[at])}"
-    return [head + (f" (a bar is {days} days)" if days > 1 else ""), f"▕{sparks(shown)}▏", ""]
-
-
-def hit_rate_line(activity: Activity) -> str:
-    """Return the share of turns that got a memory, as one line."""
-    rate = activity.hit_rate()
-    if rate is None:
-        return "hit rate: no turn searched memory"
-    recalls, hits = sum(day.recalls for day in activity.days), sum(day.hits for day in activity.days)
-    considered, injected = sum(day.considered for day in activity.days), sum(day.injected for day in activity.days)
-    return (
-        f"hit rate: {rate:.0%} ({hits:,} of {recalls:,} turns got a memory; "
-        f"{injected:,} of {considered:,} considered were injected)"
-    )
+    size = -(-len(values) // len(shown))
+    head = f"{title} in {len(values)} days: {written(sum(values))}, most on {most}: {written(days[most])}"
+    return [head + (f" (a bar is {size} days)" if size > 1 else ""), f"▕{sparks(shown)}▏", ""]
 
 
 _STYLES = {

@@ -7,8 +7,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chatbot.chat.activity import Activity
-from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text
+from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, merged
 from chatbot.cli.charts import spending
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.scope import utc_now
@@ -48,16 +47,14 @@ def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) ->
 
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
-    activity = Activity.of_last(args.days, utc_now())
-    calls = await Ledger(setup.home).calls_since(activity.since)
-    activity.add_calls(calls)
-    bill = bill_of(calls)
+    days = await Ledger(setup.home).by_day(args.days, utc_now())
+    bill = merged(days.values())
     if args.json:
-        say_json(bill.as_json() | {"days": [day.as_json() for day in activity.days]})
+        say_json(bill.as_json() | {"days": [{"date": str(day), **each.as_json()} for day, each in days.items()]})
     elif not bill.calls:
         say("No model calls yet")
     else:
-        say("\n".join(spending(activity, shutil.get_terminal_size().columns)))
+        say("\n".join(spending(days, shutil.get_terminal_size().columns)))
         show_bill(bill)
 
 

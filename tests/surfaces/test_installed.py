@@ -79,7 +79,7 @@ def test_a_new_user_gets_everything_done(user: NewUser) -> None:
     assert "You said" in user.run('ask -c "Where is my boat?"')
     assert "My boat Merle" in user.run("sessions list")
     assert "mooring fee" in user.run("memory search mooring")
-    assert "hit rate" in user.run("memory stats")
+    assert "active" in user.run("memory stats")
     assert "all" in user.run("usage")
     assert "in the prompt" in user.run("why")
     assert "_chatbot" in user.run("completion bash")

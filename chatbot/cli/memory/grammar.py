@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
-from chatbot.cli.grammar import add_pages, flag, past, whole_days
+from chatbot.cli.grammar import add_pages, flag, past
 from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 
@@ -69,12 +69,7 @@ def _add_files(verbs: Verbs) -> None:
 
 
 def _add_upkeep(verbs: Verbs) -> None:
-    stats = verbs.add(
-        "stats",
-        "show how much is remembered, how often it helped, its size",
-        "stats --days 90",
-    )
-    stats.add_argument("--days", type=whole_days, default=30, metavar="N", help="draw the last N days (default 30)")
+    verbs.add("stats", "show how much is remembered, and its size", "stats")
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
     flag(reindex, "--embed", "also embed memories that have no vector yet")
     flag(reindex, "--all", "also embed every memory anew")

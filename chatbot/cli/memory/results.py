@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from msgspec import to_builtins
 
-from chatbot.chat.activity import Activity, count_remembered, count_turns
-from chatbot.cli.charts import hit_rate_line, remembering
 from chatbot.cli.memory.command import VerbRun, warn_redacted
 from chatbot.cli.memory.tables import (
     say_history,
@@ -25,7 +22,6 @@ from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
 from chatbot.memory.projects import Project, ProjectContent
 from chatbot.memory.reading import Hit
-from chatbot.memory.scope import utc_now
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
@@ -249,20 +245,15 @@ _HEAD = ("", "what", "how many")
 
 
 async def stats(run: VerbRun) -> None:
-    """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
+    """Counts of what the caller may see, and bytes on the disk."""
     counted = await run.memories.stats(ask=SENSITIVITIES)
-    activity = Activity.of_last(run.args.days, utc_now())
-    await count_remembered(activity, run.memories)
-    await count_turns(activity, run.system)
     if run.args.json:
-        say_json(_as_json(counted, activity))
+        say_json(_as_json(counted))
     else:
         say_table(_HEAD, _rows(counted))
-        if drawn := remembering(activity, shutil.get_terminal_size().columns):
-            say("\n".join(["", *drawn, hit_rate_line(activity)]))
 
 
-def _as_json(counted: Stats, activity: Activity) -> dict[str, object]:
+def _as_json(counted: Stats) -> dict[str, object]:
     return {
         "by_status": dict(counted.by_status),
         "by_type": dict(counted.by_type),
@@ -270,8 +261,6 @@ def _as_json(counted: Stats, activity: Activity) -> dict[str, object]:
         "facts": counted.facts,
         "journal_bytes": counted.journal_bytes,
         "cache_bytes": counted.cache_bytes,
-        "hit_rate": activity.hit_rate(),
-        "days": [day.as_json() for day in activity.days],
     }
 
 

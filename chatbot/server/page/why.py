@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from chatbot.chat.activity import Activity, Day
 from chatbot.chat.ledger import Bill, bill_of, calls_in, cost_text, merged
 from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.errors import SessionNotFound
@@ -162,7 +161,8 @@ _HEIGHT = 120.0
 class Bar:
     """One day of the chart; `y` and `height` in units of the drawing, which is `_HEIGHT` high."""
 
-    day: Day
+    date: date
+    bill: Bill
     y: float
     height: float
 
@@ -206,26 +206,24 @@ async def show_session_cost(request: Request, access: AccessHere, session_id: Se
     )
 
 
-async def _days(access: IdentityAccess) -> Sequence[Day]:
-    """Return the last days with their calls; none for a caller who may not see every session."""
+async def _days(access: IdentityAccess) -> Mapping[date, Bill]:
+    """Return the bills of the last days; none for a caller who may not see every session."""
     if access.caller.clearance != "full" or access.caller.namespace:
-        return ()
-    activity = Activity.of_last(_DAYS, utc_now())
-    activity.add_calls(await access.runtime.ledger.calls_since(activity.since))
-    return activity.days
+        return {}
+    return await access.runtime.ledger.by_day(_DAYS, utc_now())
 
 
-def _peak(days: Sequence[Day]) -> str:
+def _peak(days: Mapping[date, Bill]) -> str:
     """Return the value of the highest bar."""
-    cost = max((day.cost_usd for day in days), default=0.0)
-    tokens = max((day.input_tokens + day.output_tokens for day in days), default=0)
+    cost = max((bill.cost_usd for bill in days.values()), default=0.0)
+    tokens = max((bill.tokens for bill in days.values()), default=0)
     return cost_text(cost) if cost else f"{tokens:,} tokens"
 
 
-def _bars(days: Sequence[Day]) -> list[Bar]:
+def _bars(days: Mapping[date, Bill]) -> list[Bar]:
     """Scale the days by cost, or by tokens where nothing cost anything."""
-    costs = [day.cost_usd for day in days]
-    values = costs if any(costs) else [float(day.input_tokens + day.output_tokens) for day in days]
+    costs = [bill.cost_usd for bill in days.values()]
+    values = costs if any(costs) else [float(bill.tokens) for bill in days.values()]
     most = max(values, default=0.0) or 1.0
     heights = [_HEIGHT * value / most for value in values]
-    return [Bar(day, _HEIGHT - height, height) for day, height in zip(days, heights, strict=True)]
+    return [Bar(day, bill, _HEIGHT - height, height) for (day, bill), height in zip(days.items(), heights, strict=True)]
