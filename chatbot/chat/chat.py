@@ -13,7 +13,7 @@ from chatbot.attachments import readable
 from chatbot.attachments.read import Attachment, Upload, read_all
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, last_exchange, replies_of, reply_lines
-from chatbot.chat.events import Alone, Emit, Phase, Publisher
+from chatbot.chat.events import Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
@@ -64,7 +64,7 @@ class Chat:
             rules,
             tools or Toolbox(),
             ledger,
-            publisher or Alone(),
+            publisher or Publisher(),
             clock,
             Window(rules.settings.window_entries),
             TurnMemory.of(session, rules.settings, clock),

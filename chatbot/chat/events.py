@@ -2,13 +2,12 @@
 
 A turn emits each `Event` as it happens. Outside of the process, events have the form of `event_as_json`.
 
-A turn itself recalls and keeps; listeners observe and add. Each turn has one `Publisher`: the hooks of a runtime, or
-`Alone`, which has no listeners. Events are about sessions: a chat without stores publishes none.
+A turn itself recalls and keeps; listeners observe and add. Each turn has one `Publisher`, such as the hooks of a
+runtime. Events are about sessions: a chat without stores publishes none.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -201,48 +200,24 @@ class Step(Struct, frozen=True):
     run: Callable[[], Awaitable[object]]
 
 
-class Publisher(ABC):
-    """The receiver of a conversation's events."""
+class Publisher:
+    """The receiver of a conversation's events. This one has no listeners: turns recall, and keep what is worth it."""
 
-    @abstractmethod
     async def begin(self, session: SessionHandle) -> None:
         """Note that a turn of the session begins."""
 
-    @abstractmethod
-    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
-        """Call the listeners and the turn's own step, and return their answers in order. Raises nothing."""
-
-    @abstractmethod
-    def find(self, capability: str) -> Any | None:
-        """Return the capability of that name, or None if it is off."""
-
-    @abstractmethod
-    async def settle(self, session: SessionHandle) -> None:
-        """Wait for everything that events of the session have started."""
-
-    @abstractmethod
-    def is_settled(self, session: SessionHandle) -> bool:
-        """Return whether no such work is running."""
-
-
-class Alone(Publisher):
-    """No listeners: a turn recalls, and keeps exchanges that are worth it."""
-
-    async def begin(self, session: SessionHandle) -> None:
-        """Do nothing."""
-
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
-        """Run the turn's own step."""
+        """Call the listeners and the turn's own step, and return their answers in order. Raises nothing."""
         answer = None if step is None else await step.run()
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:
-        """Return the default gate or the keeping of exchanges; there are no other capabilities."""
+        """Return the capability of that name, or None if it is off."""
         return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)
 
     async def settle(self, session: SessionHandle) -> None:
-        """Do nothing: everything is done at once."""
+        """Wait for everything that events of the session have started."""
 
     def is_settled(self, session: SessionHandle) -> bool:  # noqa: ARG002
-        """Return True."""
+        """Return whether no such work is running."""
         return True

@@ -123,30 +123,20 @@ class Receipt(Struct):
         return form
 
     def as_json(self) -> dict[str, Any]:
-        """Return the receipt as one record."""
-        return {
+        """Return the receipt as one record, without what the transcript holds or this turn did not have."""
+        record = {name: getattr(self, name) for name in self.__struct_fields__ if name != "reply"}
+        for name in ("attachments", "title", "resumed_at"):
+            if not record[name]:
+                del record[name]
+        if self.reply_number == 1:
+            del record["reply_number"]
+        return record | {
             "version": VERSION,
-            "turn": self.turn,
-            "session": self.session,
-            "agent": self.agent,
             "at": format_time(self.at),
             **({"resumed_at": format_time(self.resumed_at)} if self.resumed_at else {}),
-            **({"reply_number": self.reply_number} if self.reply_number > 1 else {}),
-            "model": self.model,
-            "finish": self.finish,
-            "error": self.error,
             "seconds": round(self.seconds, 3),
             "first_text_seconds": self.first_text_seconds and round(self.first_text_seconds, 3),
             "calls": [call.as_json() for call in self.calls],
-            "tools": self.tools,
-            **({"attachments": self.attachments} if self.attachments else {}),
-            "window": self.window,
-            "tokens": self.tokens,
-            "memory": self.memory,
-            "remembered": self.remembered,
-            **({"title": self.title} if self.title else {}),
-            "prompt_sha256": self.prompt_sha256,
-            "notices": self.notices,
         }
 
 

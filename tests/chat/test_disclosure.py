@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from chatbot.chat.chat import Chat
-from chatbot.chat.events import Alone, PromptSubmit, Step
+from chatbot.chat.events import PromptSubmit, Publisher, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
@@ -38,7 +38,7 @@ SECRETS: dict[Sensitivity, str] = {"public": "alpaca Castor", "private": "alpaca
 """Memories by sensitivity; nothing can be written that is `unknown`."""
 
 
-class Generous(Alone):
+class Generous(Publisher):
     """A plug-in that recalls rows of one sensitivity, whatever was asked for."""
 
     def __init__(self, sensitivity: Sensitivity) -> None:
@@ -69,7 +69,7 @@ def model_of(disclosure: Disclosure, *replies: str | Sequence[Delta]) -> Scripte
     return model
 
 
-def chat_of(session: SessionHandle, model: ScriptedModel, publisher: Alone | None = None, *tools: Tool) -> Chat:
+def chat_of(session: SessionHandle, model: ScriptedModel, publisher: Publisher | None = None, *tools: Tool) -> Chat:
     rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
     return Chat(
         model=model,
