@@ -104,12 +104,16 @@ Label = Literal["title", "subtitle", "fact", "text", "person said", "bot asked",
 class Verdict:
     """The judgement of a row: its cleaned texts in their order, or the reason to leave it out."""
 
-    ok: bool
     reason: str = ""
-    """Empty, or one of the words above, or the name of the form that the row holds."""
+    """Why the row is left out; empty if it is shown. One of the words above, or the name of the form that the row holds."""
     texts: tuple[tuple[Label, str], ...] = ()
     quoted: str = ""
     """The source to quote the row from, if it may be an order or is long."""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the row may be shown."""
+        return not self.reason
 
 
 def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, orders: int = 0) -> Verdict:
@@ -119,35 +123,23 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     text.
     """
     shown = tuple(said_by(row) if part is None else part)
-    if reason := _unfit(row, view, [text for _, text in shown]):
-        return Verdict(ok=False, reason=reason)
+    written = [text for _, text in shown]
+    beside = list(_beside(row))
+    if not may_see(row, view) or not row.is_current(view.now):
+        return Verdict(STALE if may_see(row, view) else HIDDEN)
+    if sum(map(len, chain(written, beside))) > LONGEST_JUDGED:
+        return Verdict(TOO_LONG)
     cleaned = ((label, without_role_marks(visible(text)).strip("\n")) for label, text in shown)
     texts = tuple((label, text) for label, text in cleaned if text.strip())
     if not texts:
-        return Verdict(ok=False, reason=EMPTY)
+        return Verdict(EMPTY)
     if is_own(row, view):
-        return Verdict(ok=True, texts=texts)
-    if reason := _hostile(row, [text for _, text in shown], [text for _, text in texts], orders):
-        return Verdict(ok=False, reason=reason)
+        return Verdict(texts=texts)
+    found = next(filter(None, map(form_in, ([text for _, text in texts], written, beside))), None)
+    if found or orders >= _SURE:
+        return Verdict(found or ORDERS)
     is_quoted = orders > 0 or len(_said(row)) > _LINE
-    return Verdict(ok=True, texts=texts, quoted=_origin(row, view) if is_quoted else "")
-
-
-def _unfit(row: Observation, view: View, shown: Sequence[str]) -> str:
-    """Return why the row may not be shown, regardless of its text; empty if it may."""
-    if not may_see(row, view):
-        return HIDDEN
-    if not row.is_current(view.now):
-        return STALE
-    return TOO_LONG if sum(map(len, chain(shown, _beside(row)))) > LONGEST_JUDGED else ""
-
-
-def _hostile(row: Observation, written: Sequence[str], cleaned: Sequence[str], orders: int) -> str:
-    """Return why a row of somebody else may not be shown: the form that it holds, or what the head says."""
-    for texts in (cleaned, written, tuple(_beside(row))):
-        if form := form_in(texts):
-            return form
-    return ORDERS if orders >= _SURE else ""
+    return Verdict(texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 
 def is_own(row: Observation, view: View) -> bool:

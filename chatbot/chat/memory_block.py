@@ -163,7 +163,7 @@ class _Notes:
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
         if is_long:
             found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, orders=level)
-            verdict, note = found or (Verdict(ok=False, reason=verdict.reason or BUDGET), "")
+            verdict, note = found or (Verdict(verdict.reason or BUDGET), "")
         if not verdict.ok:
             self.dropped[row.id] = verdict.reason
             return
@@ -279,7 +279,7 @@ def _excerpt(
 
     None if not even one passage fits.
     """
-    head = count(_note(row, Verdict(ok=True)))
+    head = count(_note(row, Verdict()))
     for allowed in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # for escaping may lengthen what is shown
         passages = excerpt(texts, words, allowed, count) if allowed > 0 and words else []
         if not passages:

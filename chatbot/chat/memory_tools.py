@@ -70,8 +70,9 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
 
 def offered_to_models(context: Context) -> list[Tool]:
     """Return the tools for a model, in short schemas; those of sessions only if the context has sessions."""
-    has_sessions = context.system is not None
-    offered = [each for each in OPERATIONS if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
+    offered = [each for each in OPERATIONS if each.tool and each.model]
+    if context.system is None:
+        offered = [each for each in offered if not each.tool.startswith("session_")]
     tools = [OperationTool(each, context, short=True) for each in offered]
     others = [tool for tool in tools if not tool.is_offered]
     return [*tools, OtherTools(others)] if others else [*tools]
@@ -94,10 +95,6 @@ def offered(context: ToolContext) -> list[Tool]:
 
 def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     return Context(lambda: memories, memory, agent, any_agent=False, writer="tool", own=own)
-
-
-def _is_of_sessions(operation: Operation) -> bool:
-    return operation.tool.startswith("session_")
 
 
 _EFFECTS = {
@@ -385,15 +382,11 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             place = {"session_id": record.id, "title": record.title, "used_at": format_time(record.used_at)}
             return {**place, "line": item.line}
         case TranscriptEntry():
-            return {"role": item.role, "at": format_time(item.at), "content": shortened(_without_secrets(item.content))}
+            return {"role": item.role, "at": format_time(item.at), "content": shortened(redact(item.content)[0])}
         case Task() | AddResult():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
             return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
-
-
-def _without_secrets(text: str) -> str:
-    return redact(text)[0]
 
 
 def framed(**parts: Any) -> Answer:

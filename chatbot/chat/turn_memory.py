@@ -120,11 +120,6 @@ def _withheld(ids: Collection[str]) -> list[dict[str, str]]:
     return [{"id": each, "why": WITHHELD} for each in ids]
 
 
-def _scope_of(session: SessionHandle | None) -> tuple[str, str] | None:
-    record = None if session is None else session.record
-    return None if record is None else (record.project, record.sensitivity)
-
-
 class TurnMemory:
     """The memory of one conversation, with its transcript if it has one. `earlier` is the block of the last turn."""
 
@@ -135,8 +130,7 @@ class TurnMemory:
         clock: Callable[[], datetime],
         transcript: SessionHandle | None = None,
     ) -> None:
-        self._own = memory
-        self._seen_as = _scope_of(transcript)
+        self._memory = memory
         self._transcript = transcript
         self._settings = settings
         self._clock = clock
@@ -153,13 +147,10 @@ class TurnMemory:
             return None
         return cls(session.memory, settings, clock, session)
 
-    @property
-    def _memory(self) -> Memory:
-        """The memory as the session sees it now: it may have been moved to another project, or marked, meanwhile."""
-        session = self._transcript
-        if session is not None and _scope_of(session) != self._seen_as and session.supports(ObservationStore):
-            self._own, self._seen_as = session.memory, _scope_of(session)
-        return self._own
+    def _look_again(self) -> None:
+        """See memory as the session does now: it may have been moved to another project, or marked, meanwhile."""
+        if self._transcript is not None:
+            self._memory = self._transcript.memory
 
     async def recall(
         self,
@@ -182,6 +173,7 @@ class TurnMemory:
         """
         if not self._settings.recall_rows:
             return PromptMemory()
+        self._look_again()
         scope = self._memory.scope
         judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
@@ -261,14 +253,14 @@ class TurnMemory:
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
-        text, meaning = without_blocks(text), self._own.scope.meaning
+        text, meaning = without_blocks(text), self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
             self._judgement = text, (await meaning.judge([text]))[0]
         return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return how much each row of others reads like an order to a model, where that is judged."""
-        meaning = self._own.scope.meaning
+        meaning = self._memory.scope.meaning
         others = [] if meaning is None else [row for row in rows if not is_own(row, view)]
         if meaning is None or not others:
             return {}
@@ -279,12 +271,12 @@ class TurnMemory:
         """Return the lines of the profile for this message; of those in the last block only pinned ones."""
         earlier = set(self.earlier.block.profile if self.earlier.block else ())
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
-        lines = await self._own.profile_for(said[-1] if said else "", [*found, *shown])
+        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in earlier]
 
     async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
         """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
-        answers = await self._own.standing(pinned=True, ask=OWN)
+        answers = await self._memory.standing(pinned=True, ask=OWN)
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
         return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
 
@@ -301,6 +293,7 @@ class TurnMemory:
         None if only the reply can make it worth keeping. Words repeated after a turn without a reply are the same row.
         `before` is as in `keep`.
         """
+        self._look_again()
         draft = await self._draft(asked_at, text, None, memorability=memorability, before=before)
         if draft is None:
             return None
@@ -389,6 +382,7 @@ class TurnMemory:
 
         Rows that another principal wrote stay.
         """
+        self._look_again()
         memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
         session_id, own = memory.scope.session_id, memory.caller.principal
         self.earlier = PromptMemory()
@@ -442,28 +436,28 @@ class TurnMemory:
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""
-        tasks = await self._own.startup_tasks()
-        return await self._own.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
+        tasks = await self._memory.startup_tasks()
+        return await self._memory.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _index(self) -> Sequence[Observation]:
         """Return lasting rows, newest first, so that a model knows what it can ask for."""
         most = self._settings.index_rows
-        return (await self._own.list_observations(types=_LASTING, limit=most)).rows if most else ()
+        return (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
     async def _shown(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
-        session_id = self._own.scope.session_id
+        session_id = self._memory.scope.session_id
         if since is None or session_id is None:
             return {}
-        page = await self._own.list_observations(session_id=session_id, after=since, limit=_MOST_SHOWN, ask=_CLASSES)
+        page = await self._memory.list_observations(session_id=session_id, after=since, limit=_MOST_SHOWN, ask=_CLASSES)
         return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 
     async def _own_summaries(self) -> Collection[str]:
         """Return the ids of summaries of this session: its window and its summary say more."""
-        session_id = self._own.scope.session_id
+        session_id = self._memory.scope.session_id
         if session_id is None:
             return ()
-        return [row.id for row in await self._own.session_summaries(session_id=session_id)]
+        return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
 
 
 def _sensitivity(hit: Hit) -> Sensitivity | None:
