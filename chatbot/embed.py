@@ -36,7 +36,7 @@ from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import user_namespace, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall
-from chatbot.models.failures import Disclosure
+from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore

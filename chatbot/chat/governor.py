@@ -105,7 +105,7 @@ class Verdict:
     """The judgement of a row: its cleaned texts in their order, or the reason to leave it out."""
 
     reason: str = ""
-    """Why the row is left out; empty if it is shown. One of the words above, or the name of the form that the row holds."""
+    """Why the row is left out: one of the words above, or the name of a form; empty if it is shown."""
     texts: tuple[tuple[Label, str], ...] = ()
     quoted: str = ""
     """The source to quote the row from, if it may be an order or is long."""

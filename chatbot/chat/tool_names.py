@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.models.failures import Disclosure
+from chatbot.models.model import Disclosure
 from chatbot.operations import OPERATIONS
 
 MORE_TOOLS = "memory_more"

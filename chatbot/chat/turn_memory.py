@@ -25,8 +25,7 @@ from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.memory.writing import keep as keep_rows
 from chatbot.messages import FENCE, without_blocks
-from chatbot.models.failures import Disclosure
-from chatbot.models.model import estimate_text
+from chatbot.models.model import Disclosure, estimate_text
 from chatbot.redaction import redact, redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore, TranscriptStore

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from chatbot.config import Config
 from chatbot.errors import ConfigError
@@ -247,13 +247,10 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def _opener() -> OpenerDirector:
-    return build_opener(ProxyHandler({}), _NoRedirect())
-
-
 def _ask(url: str) -> Any:
     try:
-        with _opener().open(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked to be loopback
+        opener = build_opener(ProxyHandler({}), _NoRedirect())
+        with opener.open(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked to be loopback
             return json.loads(answer.read(_LARGEST))
     except (URLError, HTTPException, OSError, ValueError, RecursionError):
         return None  # whatever listens there, it is no model server

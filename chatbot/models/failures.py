@@ -7,9 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from email.utils import parsedate_to_datetime
-from typing import Any, Literal
-
-from msgspec import Struct
+from typing import Any
 
 from chatbot.errors import (
     ContextTooLong,
@@ -21,10 +19,8 @@ from chatbot.errors import (
     RequestRefused,
     UnknownModel,
 )
-from chatbot.providers import OURS, known_providers, nearest_to
+from chatbot.providers import known_providers, nearest_to
 from chatbot.redaction import without_secrets
-from chatbot.stores.access import GuardedRow, Sensitivity
-from chatbot.stores.fields import how_many
 
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Worth another try, as long as nothing has arrived."""
@@ -151,41 +147,3 @@ def pause_before(tried: int, error: ModelError, first_pause_s: float = FIRST_PAU
         return error.retry_after_s
     backoff = first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy
     return float(min(backoff, LONGEST_PAUSE_S))
-
-
-class Disclosure(Struct, frozen=True):
-    """Memories that one provider may be sent.
-
-    By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or
-    where the provider's `sensitivity` says so, and a secret one to none.
-    """
-
-    provider: str = ""
-    memory: bool = True
-    sensitivity: Literal["", "public", "private"] = ""
-
-    @property
-    def sent(self) -> tuple[Sensitivity, ...]:
-        """Sensitivities of the rows that are sent, where `memory` is."""
-        is_private = self.sensitivity == "private" or (self.provider in {"", *OURS} and not self.sensitivity)
-        return ("public", "private") if is_private else ("public",)
-
-    @property
-    def rule(self) -> str:
-        """Reason why rows are not sent: a setting of the provider, or else the mark of each."""
-        if not self.memory:
-            return "memory = false"
-        return 'sensitivity = "public"' if self.sensitivity == "public" else "marked sensitive"
-
-    def withholds(self, row: GuardedRow) -> bool:
-        """Return True if a row must not be sent."""
-        return not self.memory or row.sensitivity not in self.sent
-
-    def record(self, **withheld: Any) -> dict[str, Any]:
-        """Return the entry of a receipt about withheld memories."""
-        return {"provider": self.provider, "rule": self.rule, **withheld}
-
-    def note(self, count: int) -> str:
-        """Return the line that tells the model of withheld memories."""
-        notes = f"{how_many(count, 'note')} about this {'is' if count == 1 else 'are'}"
-        return f"- ({notes} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"

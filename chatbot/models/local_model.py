@@ -133,19 +133,12 @@ class Engines:
     def __init__(self) -> None:
         self._engines: dict[tuple[str, int], Engine] = {}
 
-    def get(self, name: str, window: int = 0) -> Engine:
-        """The engine for a model, `local/…` or without; nothing is loaded before it is used."""
+    def open(self, name: str, window: int = 0) -> Engine:
+        """Return the engine of a model, `local/…` or without, until `let_go`; nothing is loaded before it is used."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
             name = str(Path(name).expanduser().absolute())
-        key = (name, window)
-        if key not in self._engines:
-            self._engines[key] = Engine(*key)
-        return self._engines[key]
-
-    def open(self, name: str, window: int = 0) -> Engine:
-        """Hold an engine until the context ends."""
-        engine = self.get(name, window)
+        engine = self._engines.setdefault((name, window), Engine(name, window))
         engine.users += 1
         return engine
 

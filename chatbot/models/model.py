@@ -19,8 +19,48 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec, Usage
-from chatbot.models.failures import Disclosure
+from chatbot.providers import OURS
+from chatbot.stores.access import GuardedRow, Sensitivity
+from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
+
+
+class Disclosure(Struct, frozen=True):
+    """Memories that one provider may be sent.
+
+    By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or
+    where the provider's `sensitivity` says so, and a secret one to none.
+    """
+
+    provider: str = ""
+    memory: bool = True
+    sensitivity: Literal["", "public", "private"] = ""
+
+    @property
+    def sent(self) -> tuple[Sensitivity, ...]:
+        """Sensitivities of the rows that are sent, where `memory` is."""
+        is_private = self.sensitivity == "private" or (self.provider in {"", *OURS} and not self.sensitivity)
+        return ("public", "private") if is_private else ("public",)
+
+    @property
+    def rule(self) -> str:
+        """Reason why rows are not sent: a setting of the provider, or else the mark of each."""
+        if not self.memory:
+            return "memory = false"
+        return 'sensitivity = "public"' if self.sensitivity == "public" else "marked sensitive"
+
+    def withholds(self, row: GuardedRow) -> bool:
+        """Return True if a row must not be sent."""
+        return not self.memory or row.sensitivity not in self.sent
+
+    def record(self, **withheld: Any) -> dict[str, Any]:
+        """Return the entry of a receipt about withheld memories."""
+        return {"provider": self.provider, "rule": self.rule, **withheld}
+
+    def note(self, count: int) -> str:
+        """Return the line that tells the model of withheld memories."""
+        notes = f"{how_many(count, 'note')} about this {'is' if count == 1 else 'are'}"
+        return f"- ({notes} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"
 
 
 class Price(Struct, frozen=True):

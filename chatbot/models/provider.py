@@ -30,7 +30,8 @@ from platformdirs import user_data_path
 
 from chatbot.config import ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
-from chatbot.models.failures import Disclosure, unknown_provider
+from chatbot.models.failures import unknown_provider
+from chatbot.models.model import Disclosure
 from chatbot.providers import (
     OLLAMA,
     OURS,

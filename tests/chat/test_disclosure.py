@@ -21,8 +21,7 @@ from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
-from chatbot.models.failures import Disclosure
-from chatbot.models.model import estimate_text
+from chatbot.models.model import Disclosure, estimate_text
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.tools import Tool, Toolbox

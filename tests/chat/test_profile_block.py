@@ -12,9 +12,8 @@ from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.writing import Draft
-from chatbot.models.failures import Disclosure
 from chatbot.models.local_encoder import LocalEmbedder
-from chatbot.models.model import estimate_text
+from chatbot.models.model import Disclosure, estimate_text
 from tests.clock import Clock
 
 OPENAI = Disclosure("openai")

@@ -11,7 +11,7 @@ from chatbot.hooks.extraction.facts import MOST_CANDIDATES, ExtractedFact, candi
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.models.failures import Disclosure
+from chatbot.models.model import Disclosure
 from chatbot.stores.access import Guard
 from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import Filter
