@@ -90,7 +90,7 @@ class Calls:
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
     that the calls are billed to; `payers` are those whose quotas hold as well; `report` is called if a line of the
-    bill cannot be written. `unbilled` collects the lines instead, for the caller to write with its next entries.
+    bill cannot be written. With `unbilled`, lines are collected there, for the caller to write with its next entries.
     """
 
     def __init__(

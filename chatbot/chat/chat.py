@@ -308,7 +308,7 @@ class Chat:
         return Compaction(asked[-1], await summarize_episode(session, window.since))
 
     def use(self, model: Model, tools: Toolbox) -> None:
-        """Change the model and the tools it is offered. Not while a turn runs."""
+        """Change the model and the tools it is offered. Do not call this while a turn runs."""
         self._conversation.model, self._conversation.tools = model, tools
 
     async def _begin_window(self) -> None:

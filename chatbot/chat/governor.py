@@ -52,7 +52,7 @@ _PREFIX = re.compile(
     rf"|{_LEAD}[\[<({{]+\s*/?(?:system|developer|assistant)(?: (?:message|prompt|note))?\s*[\]>)}}]+)+\s*",
     re.IGNORECASE,
 )
-"""A role at the start of a line: bare, in brackets, as a heading, with a colon after it. White space is tried once."""
+"""A role at the start of a line: bare, in brackets, as a heading, with a colon after it. Matching takes linear time."""
 
 
 def without_role_marks(text: str) -> str:

@@ -256,7 +256,7 @@ UNBILLED = "the cost of this call could not be written to the bill"
 _LINES = "usage"
 _RESERVATIONS = "reservations.json"
 _LAPSES_AFTER = timedelta(hours=1)
-"""Seconds that a dead process's unsettled reservation counts: longer than any call takes."""
+"""How long the reservation of a process that died counts: longer than any call takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,11 +184,11 @@ class OtherTools(Tool):
         return OtherTools(rest) if rest else None
 
     def unwrapped(self, call: ToolCall) -> ToolCall:
-        """Return the call of the tool that is named, where there is one."""
+        """Return the call of the named tool; a call that names none stays as it is."""
         try:
             name, given = self._named(json.loads(call.arguments or "{}"))
         except (ValueError, AttributeError, ToolError):
-            return call  # `run` says what is wrong with it
+            return call  # `run` reports the mistake
         return ToolCall(call.id, name, json.dumps(given, ensure_ascii=False))
 
     async def run(self, arguments: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The hooks that keep memories: of tool runs, whether they are worth it, and maintenance."""
+"""Hooks that capture tool runs, decide what is worth remembering, and maintain memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMPARED = 5
 
 
 class Capture(Hook):
-    """Remembers what tools answered, where it is worth it, and checkpoints at milestones; memory's own tools never."""
+    """Remembers tool results that are worth it, except those of memory's own tools, and checkpoints at milestones."""
 
     topics = (TOOL_POST,)
     priority = 100

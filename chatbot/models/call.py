@@ -17,7 +17,7 @@ from chatbot.models.provider import Provider
 T = TypeVar("T")
 
 _PATIENCE_S = 5.0
-"""LiteLLM's own limit comes this much later than ours, so that it is ours that strikes."""
+"""LiteLLM's own limit comes this much later than ours, so that ours applies first."""
 
 
 async def answer_of(

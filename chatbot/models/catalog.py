@@ -1,4 +1,4 @@
-"""Models that can be had: those known by name, and servers on this machine."""
+"""Available models: those in LiteLLM's table, and those of servers on this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The embedded model: its process-wide engine, and calls to it.
 
-An engine generates one reply at a time; who comes meanwhile waits in line, and who goes away is forgotten at once.
+An engine generates one reply at a time. Further requests wait in line; a cancelled one is dropped at once.
 
 Its name is that of the file without folders, because receipts, bills and metrics are shared.
 """

@@ -1,9 +1,9 @@
 """Models as the chat sees them, and how many tokens a text takes.
 
-It is fitted to cl100k, one of the less efficient common tokenizers, so that prose in any language, code, hashes and
-emoji are rather overestimated. A word counts one token per four letters, at least one; other strings (`a3f5e8c9…`)
-count two per three characters; scripts and symbols have a weight per character. A message adds 4 for role and
-separators.
+The estimate of tokens is fitted to cl100k, one of the less efficient common tokenizers, so that prose in any language,
+code, hashes and emoji are rather overestimated. A word counts one token per four letters, at least one; other strings
+(`a3f5e8c9…`) count two per three characters; scripts and symbols have a weight per character. A message adds 4 for role
+and separators.
 """
 
 from __future__ import annotations

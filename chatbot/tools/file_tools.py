@@ -1,9 +1,8 @@
 """Tools over a folder: list, read, search and write, never outside of it.
 
-A file with another name, a hard link, is none of the folder's, for that name may be outside.
-
-So nothing outside of it can be read or written, whatever a path says, even if a folder is swapped for a link meanwhile.
-Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
+Each folder of a path is opened within the one before it, and no link is followed: so nothing outside can be read or
+written, even if a folder is swapped for a link meanwhile. Nor are files with a second name (hard links), which may be
+outside. Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
 
 What files say is data: it is redacted, framed as such, and bounded. Without a terminal to ask on, no tool is offered.
 """

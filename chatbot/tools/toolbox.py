@@ -99,7 +99,7 @@ Confirm = Callable[[ToolCall], Awaitable["bool | Answer"]]
 
 
 class Toolbox:
-    """The tools of one agent, their names unlike. Each call may take `timeout_s` seconds.
+    """The tools of one agent, under different names. Each call may take `timeout_s` seconds.
 
     Those that are made `later`, and those of the `sources`, join when `complete` is awaited. Without `confirm` no tool
     that asks first can be called.

@@ -203,7 +203,7 @@ Transport = AbstractAsyncContextManager[Any]
 
 
 class Connection(AsyncResource):
-    """A task of its own holds the server, because the SDK's scopes end in the task that began them."""
+    """A running server, held by a task of its own: the SDK's scopes must end in the task that began them."""
 
     def __init__(self, name: str, settings: McpServerSettings, folder: Path) -> None:
         self._name = name

@@ -33,7 +33,7 @@ LONGEST_DESCRIPTION = 1_500
 LONGEST_SCHEMA = 20_000
 """Characters of JSON; a tool with a longer schema is not offered."""
 _LONGEST_NAME = 64
-"""Form of tool names that providers accept."""
+"""Characters of a tool's name that providers accept."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable["CallToolResult"]]
 Clean = Callable[[str], str]
@@ -41,7 +41,7 @@ Clean = Callable[[str], str]
 
 
 class RemoteTool(Tool):
-    """Goes by the name of the server, two underscores, and its own. Raises `ToolError` where it cannot be offered."""
+    """Tool of a server, called `<server>__<tool>`. Raises `ToolError` if it cannot be offered."""
 
     def __init__(self, server: str, listed: Listed, settings: McpServerSettings, call: Call, clean: Clean) -> None:
         if len(json.dumps(listed.input_schema)) > LONGEST_SCHEMA:
@@ -155,7 +155,7 @@ class Server(AsyncResource):
         self._known: list[Listed] = []
         """The tools as they were listed when they were offered."""
         self._changed: set[str] = set()
-        """Those that are not listed so since a restart."""
+        """Tools whose description changed with a restart."""
         self.complaints: list[str] = []
         self._settings = settings
         self._folder = folder
