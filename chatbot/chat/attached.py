@@ -36,7 +36,6 @@ class Attachments:
         self._session = session
         self._notice = notice
         self._here: Blobs = MemoryBlobs()
-        self._reported: set[str] = set()
 
     async def keep(self, attachments: Sequence[Attachment]) -> list[tuple[Link, dict[str, Any]]]:
         """Store the attachments; return the link of each, and its line in the receipt."""
@@ -79,7 +78,7 @@ class Attachments:
             name = without_tokens(link.name)
             if link.is_image and not await model.sees_images():
                 notes.append(f"[{name}: a picture, which you cannot see]")
-                self._report(f"{model.name} cannot see pictures: {link.name} is only named to it")
+                self._notice(f"{model.name} cannot see pictures: {link.name} is only named to it")
             elif (data := await self._read(link)) is None:
                 notes.append(f"[{name}: no longer there]")
             elif link.is_image:
@@ -98,13 +97,8 @@ class Attachments:
             found = self._here.read(name)
             return found if found is not None or self._session is None else await self._session.attachment(name)
         except StoreError as error:
-            self._report(f"{link.name} cannot be read: {error}")
+            self._notice(f"{link.name} cannot be read: {error}")
             return None
-
-    def _report(self, text: str) -> None:
-        if text not in self._reported:
-            self._reported.add(text)
-            self._notice(text)
 
 
 async def inlined(messages: Sequence[Message]) -> list[Message]:

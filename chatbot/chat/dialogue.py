@@ -250,10 +250,9 @@ class TurnTranscript:
         self.asked, self.written = entries[0].content, len(entries)
         self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
 
-    def show(self, asked: str) -> None:
-        """Show a message that is not saved."""
-        self.asked = asked
-        self._unsaved.append((USER, asked))
+    def show_unsaved(self) -> None:
+        """Show the user's entry to the model without saving it."""
+        self._unsaved.append((USER, self.asked))
 
     async def said(self) -> tuple[list[TranscriptEntry], list[Line]]:
         """Return the window, read again after a write, and its lines with those that could not be saved."""

@@ -89,11 +89,11 @@ class SessionTitle:
         self._receipt = receipt
 
     def may_be_set(self, message: str) -> bool:
-        """Return whether the session has no title yet, or one made of a greeting."""
+        """Return whether the session has no title yet, one that this turn gave, or one made of a greeting."""
         if self._session is None:
             return False
         title = self._session.record.title
-        return not title or (title == self._window.greeting and not says_little(message))
+        return title in {"", self._receipt.title} or (title == self._window.greeting and not says_little(message))
 
     async def set_by_rule(self, message: str) -> None:
         """Title the session with the message. Raises a `StoreError`."""
@@ -104,10 +104,6 @@ class SessionTitle:
         """Let the model find a title for the exchange. Raises a `StoreError`, a `ModelError` or `BudgetExceeded`."""
         reply = await calls.ask("title", title_request(message, self._receipt.reply), reply_tokens=REPLY_TOKENS)
         await self._set(title_in(redact(reply)[0]), message)
-
-    def is_ours(self) -> bool:
-        """Return whether the title is the one that this turn gave."""
-        return self._session is not None and self._receipt.title == self._session.record.title != ""
 
     async def _set(self, title: str, message: str) -> None:
         if self._session is None or not title:

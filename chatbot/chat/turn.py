@@ -239,7 +239,7 @@ class Turn:
     async def prompt(self) -> PromptBundle:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
-        self._transcript.show(self._transcript.asked)
+        self._transcript.show_unsaved()
         await self._recall()
         return await self._prompt()
 
@@ -545,9 +545,8 @@ class Turn:
 
     async def _title_by_model(self) -> None:
         """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
-        if not (self._rules.settings.title_by_model and self._receipt.finish == "stop") or says_little(self._typed):
-            return
-        if not (self._title.may_be_set(self._typed) or self._title.is_ours()):
+        wanted = self._rules.settings.title_by_model and self._receipt.finish == "stop"
+        if not wanted or says_little(self._typed) or not self._title.may_be_set(self._typed):
             return
         self._emit(Phase("looking for a title"))
         try:
@@ -556,10 +555,11 @@ class Turn:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
-        """Report a problem, without paths; a guest is not told the reason, which is logged."""
+        """Report a problem once, without paths; a guest is not told the reason, which is logged."""
         if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
         text = without_folders(text)
-        self._receipt.notices.append(text)
-        self._emit(Notice(text))
+        if text not in self._receipt.notices:
+            self._receipt.notices.append(text)
+            self._emit(Notice(text))
