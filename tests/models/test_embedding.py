@@ -60,7 +60,7 @@ async def test_vectors_can_be_asked_to_be_shorter(openai_url: str) -> None:
 
 @pytest.mark.parametrize("price", [None, 0.5])
 async def test_what_it_took_is_told_and_priced(openai_url: str, price: float | None) -> None:
-    priced = providers_at(openai_url, **({} if price is None else {"input_usd_per_million": price}))
+    priced = providers_at(openai_url, input_usd=price)
     async with LiteLLMEmbedder(EmbeddingSettings(model="openai/embeds"), priced) as embedder:
         usage = (await embedder.embed(["a", "b"])).usage
     assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (6, 0, False)

@@ -99,7 +99,7 @@ async def test_usage_is_what_the_provider_reports_cached_tokens_included(openai_
 
 
 async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str) -> None:
-    priced = providers_at(openai_url, input_usd_per_million=1.0, output_usd_per_million=2.0)
+    priced = providers_at(openai_url, input_usd=1.0, output_usd=2.0)
     model = LiteLLMModel(ModelSettings(name="openai/says-without-usage"), priced)
     usage = end_of(await reply_of(model)).usage
     assert usage.estimated
