@@ -220,7 +220,6 @@ MAY_TOUCH_FILES = {
     "models/weights.py": "weights of models",
     "models/minilm.py": "weights of models",
     "models/local_encoder.py": "heads that ship",
-    "cli/memory/results.py": "the size of the terminal",
     "cli/screen.py": "the size of the terminal",
     "cli/usage.py": "the size of the terminal",
 }

@@ -13,7 +13,6 @@ from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
 from chatbot.chat.prompt import PromptBundle
 from chatbot.memory.recall import SEEN
-from chatbot.orders import form_in
 from chatbot.redaction import redact
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time
@@ -108,19 +107,17 @@ class Receipt(Struct):
             memory["before"] = list(before.shown)
         self.memory = memory
 
-    def note_tool(self, result: ToolResult) -> str:
-        """Record a tool call; return the form of an instruction that its answer holds, empty if it holds none.
+    def note_tool(self, result: ToolResult, reads_like: str | None) -> None:
+        """Record a tool call, with its arguments and the user's answer where the user was asked.
 
-        A call that the user was asked about is recorded with its arguments and the answer.
+        `reads_like` is the form of an instruction that the tool's answer holds.
         """
         record: dict[str, Any] = {"name": result.call.name, "error": result.is_error}
         if result.asked is not None:
             arguments = redact(result.call.arguments)[0]
             shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}…"
             record |= {"arguments": shown, "allowed": result.asked}
-        form = form_in([result.content]) or ""
-        self.tools.append(record | ({"reads_like": form} if form else {}))
-        return form
+        self.tools.append(record | ({"reads_like": reads_like} if reads_like else {}))
 
     def as_json(self) -> dict[str, Any]:
         """Return the receipt as one record, without what the transcript holds or this turn did not have."""
