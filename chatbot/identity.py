@@ -7,7 +7,6 @@ identities/<name>/memory/           see `chatbot.memory`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -51,8 +50,7 @@ class Identity(Struct, frozen=True):
         return self.folder / "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class Persona:
+class Persona(Struct, frozen=True):
     """A persona to choose: `summary` for people, `text` for the model."""
 
     name: str

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml
 from chatbot.errors import ChatbotError, ConfigError
@@ -43,8 +45,7 @@ SERVER = ".server"
 """Place of tokens and requests, beside the identities."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """Options of a caller, which override the configuration."""
 
     config: Path | None = None
@@ -79,8 +80,7 @@ class Options:
         return table
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """Settings and identity, resolved and checked; nothing is open yet."""
 
     settings: Settings

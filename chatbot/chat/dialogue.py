@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import content

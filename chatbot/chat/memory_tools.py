@@ -10,11 +10,12 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, get_args
 
+from msgspec import to_builtins
+from msgspec.structs import asdict
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from chatbot import operation as kinds
@@ -389,7 +390,7 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case Task() | AddResult():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
-            return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
+            return to_builtins(item)
 
 
 def _without_secrets(text: str) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tomlkit
+from msgspec.structs import asdict
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.config import toml_text, write_atomically

@@ -12,11 +12,11 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
@@ -69,8 +69,7 @@ Answer = Literal["once", "session", "denied"]
 """A call is allowed this once, or like all calls of that tool in this session, or it is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """Result of one call."""
 
     call: ToolCall

@@ -10,9 +10,10 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder

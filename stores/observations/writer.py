@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.consolidation import is_overfull, surplus
@@ -190,4 +190,4 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
         expires = row.created_at + timedelta(days=ttl_days)
     except OverflowError:
         return event  # the expiry is beyond the last date
-    return replace(event, row=replace(row, expires_at=expires))
+    return structs.replace(event, row=replace(row, expires_at=expires))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
 from chatbot.cli.charts import hit_rate_line, remembering
