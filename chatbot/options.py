@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml
 from chatbot.errors import ChatbotError, ConfigError
+from chatbot.hooks.hook import plan_hook
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
 from chatbot.memory.scope import Caller, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
@@ -193,8 +195,6 @@ class Setup(Struct, frozen=True):
         for agent, settings in agents.items():
             for name in sorted({*settings.tools} - TOOLS.own.keys()):
                 yield from self._mistake(("agents", agent, "tools"), partial(load_tools, name, beside=beside))
-        from chatbot.hooks.hook import plan_hook
-
         for name, hook in self.config.hooks.items():
             yield from self._mistake(("hooks", name), partial(plan_hook, name, hook, beside=beside))
 
@@ -304,8 +304,6 @@ class Setup(Struct, frozen=True):
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         if model.startswith("local/"):
             return  # it costs nothing, and a line for each search would cost a write
-        from chatbot.chat.ledger import Call, Ledger
-
         await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 

@@ -120,6 +120,20 @@ def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> No
     assert _loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
 
 
+ASKED = """
+import os
+os.chdir({home!r})
+from chatbot.cli.main import main
+main(["ask", "-m", "scripted", "--ephemeral", "hello"])
+"""
+
+
+def test_a_model_is_offered_tools_before_what_checks_their_arguments_is_loaded(tmp_path: Path) -> None:
+    loaded = _loaded_by(ASKED.format(home=str(tmp_path)))
+    assert "chatbot.chat.memory_tools" in loaded
+    assert loaded & {"litellm", "pydantic"} == set()
+
+
 def test_these_tests_would_notice_a_heavy_module() -> None:
     assert _loaded_by("import fastapi") >= {"fastapi", "pydantic", "starlette"}
 
