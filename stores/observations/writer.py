@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -65,6 +65,8 @@ class Writer:
                 is_due = self._is_compaction_due()
             writing.release()
             writing.sync()
+        with suppress(OSError, StoreError):  # a row that cannot be read now stays noted
+            self._replica.search.take_in()
         return is_due
 
     def compact(self) -> None:
