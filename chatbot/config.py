@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -23,7 +23,6 @@ from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
 from chatbot.errors import ConfigError
-from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
@@ -65,8 +64,17 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return without_password(f"{type(self).__name__}({', '.join(shown)})")
 
 
+class PriceSettings(Section, frozen=True):
+    """`[providers.<name>.prices.<model>]`: prices of a model in USD; `*` is every other model of the provider."""
+
+    input_usd_per_million: Amount | None = None
+    output_usd_per_million: Amount | None = None
+    usd_per_call: Amount | None = None
+    """Price of a call of a reranking model."""
+
+
 class ProviderSettings(Section, frozen=True):
-    """`[providers.<name>]`: key and address of one provider, and limits on memories sent to it.
+    """`[providers.<name>]`: key and address of one provider, prices, and limits on memories sent to it.
 
     `<name>` is LiteLLM's name of the provider, `local` or `scripted`; or your own, with `kind` and `api_base`.
     """
@@ -75,8 +83,7 @@ class ProviderSettings(Section, frozen=True):
     api_key: str = ""
     api_base: str = ""
     headers: dict[str, str] = {}
-    input_usd_per_million: Amount | None = None
-    output_usd_per_million: Amount | None = None
+    prices: dict[str, PriceSettings] = {}
     sensitivity: Literal["", "public", "private"] = ""
     memory: bool = True
 
@@ -97,8 +104,6 @@ class ModelSettings(Section, frozen=True):
     context_window: Count = 0
     timeout_s: Seconds = 60.0
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    input_usd_per_million: Amount | None = None
-    output_usd_per_million: Amount | None = None
     script: tuple[str, ...] = ()
 
 
@@ -109,7 +114,6 @@ class EmbeddingSettings(Section, frozen=True):
     dimensions: Count = 0
     batch: Annotated[int, Meta(ge=1, le=1000)] = 32
     weight: Share = 0.8
-    usd_per_million: Amount | None = None
 
 
 class RerankSettings(Section, frozen=True):
@@ -117,7 +121,6 @@ class RerankSettings(Section, frozen=True):
 
     model: str = ""
     candidates: AtLeastOne = 50
-    usd_per_call: Amount | None = None
 
 
 class ExtractionSettings(Section, frozen=True):
@@ -125,8 +128,6 @@ class ExtractionSettings(Section, frozen=True):
 
     enabled: bool = False
     model: str = ""
-    input_usd_per_million: Amount | None = None
-    output_usd_per_million: Amount | None = None
     budget_usd: Amount = 0
     max_output_tokens: Annotated[int, Meta(ge=16, le=GREATEST)] = 800
     timeout_s: Seconds = 30.0
@@ -366,8 +367,6 @@ class Config(Section, frozen=True):
 
 NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
 """Sections that name a model, with the key that does."""
-_PRICES = ("input_usd_per_million", "output_usd_per_million", "usd_per_million")
-_DEFAULT_NAMES = {"model": ModelSettings().name, "embedding": EmbeddingSettings().model, "extraction": ""}
 _LIMITS = frozenset({"session_usd", "day_usd", "session_tokens", "day_tokens", "budget_usd"})
 _DEFAULTS: Table = {"agents": {"chat": {}}}
 """The lowest layer: tables with free names that exist by default."""
@@ -440,7 +439,7 @@ class Settings:
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
-        merged = _of_one_provider(self._layers)
+        merged = reduce(merge, self._layers.values(), {})
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
@@ -575,37 +574,6 @@ def from_variable(text: str, setting: str) -> str:
     return os.environ[variable]
 
 
-def is_same_provider(model: str, other: str) -> bool:
-    """Return True if two model names have the same provider; a model that is an address matches no other."""
-    if model == other or "://" in model or "://" in other:
-        return model == other
-    return provider_of(model) == provider_of(other) != ""
-
-
-def renamed(settings: ModelSettings, name: str) -> ModelSettings:
-    """Return the settings for another model; without prices if its provider differs."""
-    if is_same_provider(settings.name, name):
-        return replace(settings, name=name)
-    return replace(settings, name=name, input_usd_per_million=None, output_usd_per_million=None)
-
-
-def _of_one_provider(layers: _Layers) -> Table:
-    """Merge all layers; drop the prices of a model if another provider is called.
-
-    A model named by a flag or an identity takes none from the file that were set for another provider.
-    """
-    merged: Table = {}
-    for layer in layers.values():
-        merged = merge(merged, layer)
-    for section, name in NAMED_BY.items():
-        in_force = _name_in(layers.values(), section, name)
-        for key in _PRICES:
-            owner = _owner(layers, section, name, key)
-            if owner is not None and in_force is not None and not is_same_provider(owner, in_force):
-                merged[section] = {each: value for each, value in merged[section].items() if each != key}
-    return merged
-
-
 def _without_aliases(layer: Table, known: Table) -> Table:
     """Return the layer with the models' own names in place of aliases."""
     named = {
@@ -619,26 +587,6 @@ def _without_aliases(layer: Table, known: Table) -> Table:
 def _table(layer: Table, name: str) -> Table:
     found = layer.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _owner(layers: _Layers, section: str, name: str, key: str) -> str | None:
-    """Return the model that a section's key was set for; None if no layer sets one.
-
-    It is the model of the same layer, else of the file or the environment, never of a flag or an identity.
-    """
-    setting = [layer for layer in layers.values() if _found(layer, (section, key)) not in (None, "")]
-    if not setting:
-        return None
-    _, file, _, environment, _ = layers.values()
-    own = _found(setting[-1], (section, name))
-    return own if isinstance(own, str) else _name_in((file, environment), section, name)
-
-
-def _name_in(layers: Iterable[Table], section: str, name: str) -> str | None:
-    """Return the model that the strongest of these layers names; None if its value is not a name."""
-    named = [found for layer in layers if (found := _found(layer, (section, name))) is not None]
-    found = named[-1] if named else _DEFAULT_NAMES[section]
-    return found if isinstance(found, str) else None
 
 
 def _from_environment(environ: Mapping[str, str]) -> Table:

@@ -11,10 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
+
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of
-from chatbot.config import Config, ModelSettings, renamed
+from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
@@ -290,8 +292,8 @@ class Runtime(AsyncResource):
     async def use_model(self, name: str) -> None:
         """Go on with another model: the next `chat` has it. Raises `ModelError` or `ConfigError`, and changes nothing.
 
-        It is called by the settings of `[model]`, as with the option `model`; a key and an address there only where it
-        is of the same provider. Hooks keep the model they began with.
+        It is called by the settings of `[model]`, as with the option `model`, with what `[providers]` says of its own
+        provider. Hooks keep the model they began with.
         """
         model = await self._opened(name)
         self._former.append(self.model)
@@ -316,7 +318,7 @@ class Runtime(AsyncResource):
 
     async def _opened(self, name: str) -> Model:
         name = self.config.aliases.get(name, name)
-        model = open_model(renamed(self.config.model, name), self.config.providers)
+        model = open_model(replace(self.config.model, name=name), self.config.providers)
         try:
             await model.check()
         except BaseException:

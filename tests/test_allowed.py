@@ -42,9 +42,6 @@ PLUGINS = {
     "hooks": {name: [*settings_of(load_hook(name)), "enabled", "priority", "timeout_s"] for name in HOOKS.own},
 }
 NEED_TRUST = {
-    *("model.input_usd_per_million", "model.output_usd_per_million", "embedding.usd_per_million"),
-    "rerank.usd_per_call",
-    *("extraction.input_usd_per_million", "extraction.output_usd_per_million"),
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),
     *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings)),
 }
@@ -59,7 +56,7 @@ REACHING = {
     "an installed hook": "[hooks.sender]\nenabled = true",
     "a command": '[mcp.servers.files]\ncommand = "./evil"',
     "a server elsewhere": '[mcp.servers.files]\nurl = "https://example.org"',
-    "a price": "[model]\ninput_usd_per_million = 0",
+    "a price": '[providers.openai.prices."*"]\ninput_usd_per_million = 0',
     "a model whose name is an address": '[model]\nname = "oobabooga/http://example.org"',
     "a model for facts whose name is an address": '[extraction]\nmodel = "huggingface/https://example.org"',
     "an embedder whose name is an address": '[embedding]\nmodel = "triton/http://example.org"',

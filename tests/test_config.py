@@ -340,19 +340,15 @@ def test_the_shipped_file_shows_every_setting_of_a_provider() -> None:
     shown = tomllib.loads("\n".join(line.removeprefix("#   ") for line in example.splitlines()[1:]))
     assert set(shown) == _names(ProviderSettings)
     check_providers({"mybox": convert(shown, ProviderSettings)})
-    varying = {"kind", "api_base", "input_usd_per_million", "output_usd_per_million"}
+    varying = {"kind", "api_base"}
     assert _without(convert(shown, ProviderSettings), varying) == _without(ProviderSettings(), varying)
 
 
 def test_the_shipped_file_shows_the_defaults() -> None:
     shown = convert(_shipped_uncommented(), Config)
-    prices = {"input_usd_per_million", "output_usd_per_million"}
-    without_default = {"temperature", "top_p", "seed", *prices}
+    without_default = {"temperature", "top_p", "seed"}
     assert _without(shown.model, without_default) == _without(Config().model, without_default)
-    priced = {"embedding": {"usd_per_million"}, "extraction": prices, "rerank": {"usd_per_call"}}
-    for name, without in priced.items():
-        assert _without(getattr(shown, name), without) == _without(getattr(Config(), name), without)
-    others = {"model", "memory", "hooks", "aliases", *priced}  # of aliases one is shown, and none is set
+    others = {"model", "memory", "hooks", "aliases"}  # of aliases one is shown, and none is set
     assert _without(shown, others) == _without(Config(), others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}

@@ -236,8 +236,8 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
             affordable = int(limit.left) - prompt_tokens
         elif price is None:
             raise BudgetExceeded(
-                f"{limit.setting} cannot be enforced: the price of this model is unknown: set input_usd_per_million "
-                "and output_usd_per_million in [model], or limit tokens"
+                f"{limit.setting} cannot be enforced: the price of this model is unknown: set it in "
+                "[providers.NAME.prices], or limit tokens"
             )
         else:
             left = limit.left - prompt_tokens * price.input_usd

@@ -16,7 +16,7 @@ from typing import Any
 from chatbot.cli.config import Place, own_file, set_values
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
-from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
+from chatbot.config import ModelSettings, ProviderSettings, Settings
 from chatbot.errors import ModelError
 from chatbot.models import open_model
 from chatbot.models.catalog import SUGGESTED, CatalogModel, ModelServer, described, find_servers, local_model
@@ -112,12 +112,12 @@ async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
     if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
-    return await problem_of(renamed(config.model, name), config.providers)
+    return await problem_of(config.model, config.providers)
 
 
 async def problem_of(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
     """Return why the model cannot be called; empty if nothing is known against it. Loads no LiteLLM."""
-    provider = Provider.of(settings, providers)
+    provider = Provider(settings.name, providers)
     try:
         if provider.name in OURS:
             async with open_model(settings, providers) as model:

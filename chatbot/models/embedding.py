@@ -48,7 +48,7 @@ def open_embedder(
     """
     if not settings.model:
         return None
-    disclosure = Provider.of(settings, providers).disclosure
+    disclosure = Provider(settings.model, providers).disclosure
     if not disclosure.memory:
         raise ConfigError(
             f"[embedding] model = {settings.model!r} would send memories to {disclosure.provider}, and [providers."
@@ -74,7 +74,7 @@ class LiteLLMEmbedder(Embedder):
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         self.name = settings.model
-        self.provider = Provider.of(settings, providers)
+        self.provider = Provider(settings.model, providers)
         self.server = self.provider.server()
         self.batch = settings.batch
         self._settings = settings
@@ -167,7 +167,7 @@ class LiteLLMEmbedder(Embedder):
         return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not read)
 
     def _cost(self, litellm: Any, tokens: int) -> float | None:
-        own = self.provider.input_usd_per_million
+        own = self.provider.price.input_usd_per_million
         if own is not None:
             return tokens * own / 1e6
         with suppress(Exception):  # a model that the table does not hold raises a bare Exception

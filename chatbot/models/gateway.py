@@ -41,7 +41,7 @@ class LiteLLMModel(Model):
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         self.name = settings.name
-        self.provider = Provider.of(settings, providers)
+        self.provider = Provider(settings.name, providers)
         self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings
@@ -80,7 +80,7 @@ class LiteLLMModel(Model):
 
     async def price(self) -> Price | None:
         """Return the price from the settings or LiteLLM's table."""
-        own = (self.provider.input_usd_per_million, self.provider.output_usd_per_million)
+        own = (self.provider.price.input_usd_per_million, self.provider.price.output_usd_per_million)
         if own[0] is not None and own[1] is not None:
             return Price(own[0] / 1e6, own[1] / 1e6)
         info = await self._info()
@@ -216,7 +216,7 @@ class LiteLLMModel(Model):
 
     async def _cost(self, told: Any) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
-        if self.provider.input_usd_per_million is None:
+        if self.provider.price.input_usd_per_million is None:
             if (billed := getattr(told, "cost", None)) is not None:
                 return float(billed)
             litellm = await litellm_import.litellm()

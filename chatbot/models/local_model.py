@@ -168,7 +168,7 @@ class LocalModel(Model):
 
     def __init__(self, settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
         self.name = f"{PREFIX}{PurePath(settings.name).name}"
-        self.disclosure = Provider.of(settings, providers).disclosure
+        self.disclosure = Provider(settings.name, providers).disclosure
         self._settings = settings
         self._is_open = True
         self._engine = ENGINES.open(settings.name, settings.context_window)

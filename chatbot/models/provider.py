@@ -28,7 +28,7 @@ from typing import Any
 from msgspec import convert
 from platformdirs import user_data_path
 
-from chatbot.config import EmbeddingSettings, ModelSettings, ProviderSettings, from_variable
+from chatbot.config import PriceSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
 from chatbot.models.failures import Disclosure, unknown_provider
 from chatbot.providers import (
@@ -188,14 +188,9 @@ _STARTED_BY = {
 
 
 class Provider:
-    """The provider of one model. `prices` of input and output are those beside the model's name."""
+    """The provider of one model, with the price that is configured for it."""
 
-    def __init__(
-        self,
-        model: str,
-        configured: Mapping[str, ProviderSettings] | None = None,
-        prices: tuple[float | None, float | None] = (None, None),
-    ) -> None:
+    def __init__(self, model: str, configured: Mapping[str, ProviderSettings] | None = None) -> None:
         self.configured = configured or {}
         self.model = model
         self.name = provider_of(model)
@@ -204,19 +199,9 @@ class Provider:
         self.kind = table.kind if self.is_custom else self.name
         self._source = self._for_this_address(table)
         self._place = f"[providers.{self.name}]"
-        if prices[0] is None:
-            prices = (table.input_usd_per_million, table.output_usd_per_million)
-        self.input_usd_per_million, self.output_usd_per_million = prices
+        name = model.removeprefix(f"{self.name}/")
+        self.price = table.prices.get(name) or table.prices.get("*") or PriceSettings()
         self.disclosure = Disclosure(self.name, table.memory, table.sensitivity)
-
-    @classmethod
-    def of(
-        cls, settings: ModelSettings | EmbeddingSettings, configured: Mapping[str, ProviderSettings] | None = None
-    ) -> Provider:
-        """The provider of the model that these settings name."""
-        if isinstance(settings, EmbeddingSettings):
-            return cls(settings.model, configured, (settings.usd_per_million, None))
-        return cls(settings.name, configured, (settings.input_usd_per_million, settings.output_usd_per_million))
 
     def __repr__(self) -> str:
         return f"<Provider {self.name} of {self.model}>"

@@ -69,8 +69,8 @@ class LiteLLMReranker(Reranker):
 
     def __init__(self, settings: RerankSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
         self.name = settings.model
-        self.usd_per_call = settings.usd_per_call
         self._provider = Provider(settings.model, providers)
+        self.usd_per_call = self._provider.price.usd_per_call
         self.disclosure = self._provider.disclosure
         self._connections = Connections()
 

@@ -11,7 +11,7 @@ import pytest
 from chatbot.chat import Chat, Event, Notice, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.receipts import Receipt
-from chatbot.config import AgentSettings, BudgetSettings, ProviderSettings, RerankSettings
+from chatbot.config import AgentSettings, BudgetSettings, PriceSettings, ProviderSettings, RerankSettings
 from chatbot.errors import ConfigError, ModelError, ProviderFailed
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Usage
@@ -119,8 +119,9 @@ def address() -> Iterator[str]:
 @pytest.mark.nightly  # LiteLLM is imported
 @pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 async def test_a_model_of_litellm_is_asked_at_its_provider(address: str) -> None:
-    settings = RerankSettings(model="cohere/rerank-v3.5", usd_per_call=0.002)
-    provider = ProviderSettings(api_key="k", api_base=address, headers={"x-team": "bees"})
+    settings = RerankSettings(model="cohere/rerank-v3.5")
+    prices = {"rerank-v3.5": PriceSettings(usd_per_call=0.002)}
+    provider = ProviderSettings(api_key="k", api_base=address, headers={"x-team": "bees"}, prices=prices)
     async with LiteLLMReranker(settings, {"cohere": provider}) as reranker:
         found = await reranker.rank("Which?", ["one", "two", "three"])
     assert found.scores == [0, pytest.approx(1 / 3), pytest.approx(2 / 3)]

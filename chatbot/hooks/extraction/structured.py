@@ -87,8 +87,6 @@ def settings_of_model(chat: ModelSettings, settings: ExtractionSettings) -> Mode
         max_output_tokens=settings.max_output_tokens,
         timeout_s=settings.timeout_s,
         retries=chat.retries,
-        input_usd_per_million=settings.input_usd_per_million,
-        output_usd_per_million=settings.output_usd_per_million,
         script=chat.script,
     )
 
