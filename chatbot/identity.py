@@ -13,8 +13,9 @@ from msgspec import Struct, field
 from platformdirs import user_config_path
 
 from chatbot import allowed
-from chatbot.config import OF_IDENTITY, Config, Table, check_found, read_toml
+from chatbot.config import Config, Table
 from chatbot.errors import ConfigError, IdentityError
+from chatbot.settings import OF_IDENTITY, check_found, read_toml
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance, Sensitivity
 from chatbot.stores.errors import UnsafePath, did_you_mean
 from chatbot.stores.files import contained

@@ -15,7 +15,7 @@ from msgspec.structs import fields
 
 from chatbot.allowed import HARMLESS, NAME, PROVIDERS, allow, is_allowed, needing_trust
 from chatbot.cli.main import main
-from chatbot.config import OF_IDENTITY, Config, McpServerSettings, ProviderSettings, Section, Settings
+from chatbot.config import Config, McpServerSettings, ProviderSettings, Section
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS
 from chatbot.hooks.hook import load as load_hook
@@ -23,6 +23,7 @@ from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.models import litellm_import
 from chatbot.models.provider import Provider
+from chatbot.settings import OF_IDENTITY, Settings
 from chatbot.stores.errors import UnknownStore
 from chatbot.stores.plugins import STORES, load, settings_of
 from tests import process
